@@ -1,0 +1,39 @@
+# Everything starts here. `make demo` and `make test` need only Python >= 3.11 with venv, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help install demo test types lint format requirements bench clean
+help:            ## this list
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+install: $(STAMP)   ## the virtual environment, with everything the tests need
+
+test: $(STAMP)      ## all tests that fit a few minutes
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not long'
+
+lint: $(STAMP)      ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)    ## ruff, writing
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)     ## mypy --strict over the package
+	@mkdir -p build/types/fencepost
+	@find build/types/fencepost -maxdepth 1 -type l -delete
+	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
+	@for d in effects protocol storage broker cli; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
+	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
+
+clean:              ## remove what make built
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis

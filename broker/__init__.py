@@ -1,0 +1,1 @@
+"""The asyncio shell around storage: connections, rounds, and the handlers of each API."""

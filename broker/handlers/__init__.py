@@ -1,0 +1,1 @@
+"""One function an API: what a request does, and its answer."""

@@ -1,0 +1,1 @@
+"""The simulated twins of the four effects: deterministic, seeded, and able to fail."""

@@ -1,0 +1,1 @@
+"""The messages of the Kafka protocol, one module an area."""

@@ -1,0 +1,1 @@
+"""One data directory: the journal, the partition logs, checkpoints, recovery. Synchronous throughout."""
