@@ -1,0 +1,34 @@
+"""Clock: what time it is, asked through one door so that a test can own the answer.
+
+The rule: durations and deadlines come from `monotonic_ms`, never from the wall clock, which people and NTP set back and
+forth. `now_ms` is only for what is written down: record timestamps, ages kept across restarts.
+"""
+
+import time
+from typing import Protocol
+
+_NS_PER_MS = 1_000_000
+
+
+class Clock(Protocol):
+    """Both clocks in whole milliseconds."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970, UTC. May jump, also backwards."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Never goes back. Its origin is arbitrary and differs from start to start."""
+        ...
+
+
+class SystemClock(Clock):
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // _NS_PER_MS
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // _NS_PER_MS

@@ -1,0 +1,319 @@
+"""Disk: files, directories and the lanes that work on them. Every byte of the data directory goes through here.
+
+The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
+a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
+Source: Linux `pwritev(2)`, `preadv2(2)`, `fdatasync(2)`, `flock(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from .lanes import Lane as Lane
+from .lanes import ThreadLane
+
+Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+LOCK_MODE = 0o600
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+
+class DiskFull(OSError):
+    """No space left for what was to be written. A part of it may have been."""
+
+
+class AlreadyLocked(Exception):
+    """Another holder has the lock; `pid` is the process it wrote down, None if it wrote none yet."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
+        self.path = path
+        self.pid = pid
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are bytes. The caller closes it when no job uses it any more."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by (a rename does not change it)."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all bytes of all buffers, one after another, from `position` on.
+
+        Raises DiskFull or OSError, and then any part may be written. Large writes are best cut to slices by the caller.
+        """
+        ...
+
+    def read(self, size: int, position: int) -> bytes:
+        """`size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def read_cached(self, size: int, position: int) -> Buffer | None:
+        """As `read`, but None if it had to wait for the device (where the system cannot tell, it reads)."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend by NULs."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all bytes written before, and the size, are on the device. After an OSError they never are."""
+        ...
+
+    def close(self) -> None:
+        """Idempotent. Syncs nothing."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None:
+        """Idempotent. The file stays."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system. Missing paths raise FileNotFoundError, as in `os`."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file if there is none."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; nothing if it is there."""
+        ...
+
+    def make_temporary_directory(self, prefix: str) -> str:
+        """A new directory of our own, for what need not outlive the process."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; replaces `new`."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None:
+        """A directory with all it holds."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when all creates, renames and unlinks in this directory are on the device."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """What we may still write on the volume that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Hold this file, created if needed, until released or the process ends. Raises AlreadyLocked."""
+        ...
+
+    def lane(self, name: str, threads: int = 1) -> Lane: ...
+
+
+def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
+    """What makes bytes durable. macOS's fsync leaves them in the drive's cache; F_FULLFSYNC does not."""
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            # Not every file system has it (SMB, some FUSE). EIO and the like must not be retried with less.
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(fd)
+    else:
+        flush(fd)
+
+
+class SystemFile(File):
+    """A file descriptor. Interrupted calls (EINTR) are taken up again by Python itself (PEP 475)."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        wanted = sum(map(len, buffers))
+        try:
+            # One system call in the common case.
+            if len(buffers) > IOV_MAX or os.pwritev(self._fd, buffers, position) != wanted:
+                self._write_in_pieces(buffers, position)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _write_in_pieces(self, buffers: Sequence[Buffer], position: int) -> None:
+        """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""
+        left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        left.reverse()
+        while left:
+            written = os.pwritev(self._fd, left[: -IOV_MAX - 1 : -1], position)
+            if written == 0:
+                raise OSError(errno.EIO, "the device takes no bytes")
+            position += written
+            while left and written >= len(left[-1]):
+                written -= len(left.pop())
+            if written:
+                left[-1] = left[-1][written:]
+
+    def read(self, size: int, position: int) -> bytes:
+        chunk = os.pread(self._fd, size, position)
+        if len(chunk) == size or not chunk:
+            return chunk
+        chunks = [chunk]
+        while chunk and (size := size - len(chunk)):
+            position += len(chunk)
+            chunks.append(chunk := os.pread(self._fd, size, position))
+        return b"".join(chunks)
+
+    def read_cached(self, size: int, position: int) -> Buffer | None:
+        if not _NOWAIT:
+            return self.read(size, position)
+        buffer = memoryview(bytearray(size))
+        filled = 0
+        try:
+            # A short read is the end of the file (the next gives 0) or of what is cached (the next gives EAGAIN).
+            while filled < size and (count := os.preadv(self._fd, [buffer[filled:]], position + filled, _NOWAIT)):
+                filled += count
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read(size, position)
+        return buffer[:filled]
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def sync(self) -> None:
+        try:
+            flush_to_device(self._fd, os.fdatasync)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _named(self, error: OSError) -> OSError:
+        """The same error with the file's name; out of space in its own class."""
+        kind = DiskFull if error.errno in _NO_SPACE else OSError
+        return kind(error.errno, error.strerror, self._path)
+
+
+class SystemLock(Lock):
+    """flock on a file that says who holds it. The kernel lets go when the process ends, whatever the file says."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).strip()
+            os.close(fd)
+            raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.ftruncate(fd, 0)
+            os.close(fd)
+
+
+class SystemDisk(Disk):
+    """The machine's file system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        access = os.O_RDONLY if read_only else os.O_RDWR
+        return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+
+    def make_temporary_directory(self, prefix: str) -> str:
+        return tempfile.mkdtemp(prefix=prefix)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.
+            flush_to_device(fd, os.fsync)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
+
+    def lock(self, path: str) -> Lock:
+        return SystemLock(path)
+
+    def lane(self, name: str, threads: int = 1) -> Lane:
+        return ThreadLane(name, threads)

@@ -1,0 +1,72 @@
+"""Lanes: where blocking jobs run, off the loop.
+
+The rule: a job runs in a worker and touches bytes and file descriptors only; its result comes back on the loop that
+submitted it, where state may be touched. So no lock is needed anywhere (docs/ARCHITECTURE.md, threads).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Lane(Protocol):
+    """A queue of blocking jobs. With one thread they run in the order given, one after another."""
+
+    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now."""
+        ...
+
+    def close(self) -> None:
+        """Take no more jobs, and wait until those taken have run. Their `done` may still be called afterwards."""
+        ...
+
+
+class ThreadLane(Lane):
+    """Real threads, started when first needed. They are daemons: a hung device cannot keep a process alive."""
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._name = name
+        self._limit = threads
+        self._threads: list[threading.Thread] = []
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None], asyncio.AbstractEventLoop] | None] = (
+            SimpleQueue()
+        )
+        self._closed = False
+
+    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        if self._closed:
+            raise RuntimeError(f"lane {self._name} is closed")
+        self._jobs.put((job, done, asyncio.get_running_loop()))
+        if len(self._threads) < self._limit:
+            self._start_thread()
+
+    def close(self) -> None:
+        self._closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, done, loop = entry
+            result: Any
+            try:
+                result = job()
+            except BaseException as error:  # also SystemExit: whoever submitted the job decides what it means
+                result = error
+            try:
+                loop.call_soon_threadsafe(done, result)
+            except RuntimeError:  # the loop is closed: nobody is left to be told
+                pass
+            # An idle worker must not keep the last job's buffers alive.
+            del entry, job, done, loop, result

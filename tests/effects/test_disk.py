@@ -1,0 +1,195 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fencepost.effects import disk as disk_module
+from fencepost.effects.disk import AlreadyLocked, DiskFull, SystemDisk
+
+
+@pytest.fixture
+def disk():
+    return SystemDisk()
+
+
+@pytest.fixture
+def file(disk, tmp_path):
+    file = disk.open(str(tmp_path / "file"), create=True)
+    yield file
+    file.close()
+
+
+def test_buffers_are_written_one_after_another_at_a_position(file):
+    file.write([b"ab", memoryview(b"xcdx")[1:3], bytearray(b"e")], 3)
+    assert file.read(100, 0) == b"\0\0\0abcde"
+    assert file.size() == 8
+
+
+def test_more_buffers_than_one_call_takes_are_written_whole(file):
+    pieces = [bytes([i % 251]) for i in range(disk_module.IOV_MAX * 2 + 7)]
+    file.write(pieces, 5)
+    assert file.read(10_000, 5) == b"".join(pieces)
+
+
+def test_a_short_write_is_continued(file, monkeypatch):
+    real, calls = os.pwritev, []
+
+    def three_bytes_at_most(fd, buffers, position):
+        calls.append(position)
+        return real(fd, [b"".join(buffers)[:3]], position)
+
+    monkeypatch.setattr(os, "pwritev", three_bytes_at_most)
+    file.write([b"ab", b"", b"cdefg", b"h"], 10)
+    assert file.read(8, 10) == b"abcdefgh"
+    assert calls == [10, 10, 13, 16]
+
+
+def test_a_device_that_takes_nothing_is_an_error_and_no_endless_loop(file, monkeypatch):
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: 0)
+    with pytest.raises(OSError) as raised:
+        file.write([b"a"], 0)
+    assert raised.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_has_its_own_error_with_the_files_name(file, monkeypatch, number):
+    def full(fd, buffers, position):
+        raise OSError(number, "full")
+
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(DiskFull) as raised:
+        file.write([b"a"], 0)
+    assert raised.value.filename == file.path
+
+
+def test_a_failed_sync_names_the_file(file, monkeypatch):
+    def fail(fd):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError) as raised:
+        file.sync()
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, file.path)
+
+
+def test_nothing_written_needs_no_buffer(file):
+    file.write([], 7)
+    assert file.size() == 0
+
+
+@pytest.mark.parametrize("position", [0, 4, 9_999, 10_000, 20_000])
+def test_cached_bytes_read_like_any_others(file, position):
+    file.write([bytes(range(250)) * 40], 0)
+    assert bytes(file.read_cached(5_000, position)) == file.read(5_000, position)
+
+
+def test_bytes_not_in_memory_are_not_waited_for(file, monkeypatch):
+    file.write([b"x" * 100], 0)
+    replies = iter([40])
+
+    def part_of_it_is_cached(fd, buffers, position, flags):
+        for count in replies:
+            return count
+        raise BlockingIOError(errno.EAGAIN, "would wait")
+
+    monkeypatch.setattr(os, "preadv", part_of_it_is_cached)
+    assert file.read_cached(100, 0) is None
+
+
+def test_where_the_file_system_cannot_tell_a_cached_read_just_reads(file, monkeypatch):
+    file.write([b"x" * 100], 0)
+
+    def unsupported(fd, buffers, position, flags):
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+    assert file.read_cached(100, 50) == b"x" * 50
+
+
+def test_a_missing_file_is_not_made_unless_asked(disk, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "none"))
+
+
+def test_a_read_only_file_cannot_be_written(disk, file):
+    reader = disk.open(file.path, read_only=True)
+    with pytest.raises(OSError):
+        reader.write([b"a"], 0)
+    reader.close()
+
+
+def test_closing_twice_does_no_harm(disk, file):
+    file.close()
+    other = disk.open(file.path)  # most likely the same descriptor number
+    file.close()
+    assert other.size() == 0
+    other.close()
+
+
+def test_files_and_directories_are_private_to_owner_and_group(disk, tmp_path):
+    disk.make_directory(str(tmp_path / "a/b"))
+    disk.open(str(tmp_path / "a/b/c"), create=True).close()
+    assert (tmp_path / "a/b").stat().st_mode & 0o007 == 0
+    assert (tmp_path / "a/b/c").stat().st_mode & 0o137 == 0
+
+
+def test_names_follow_rename_unlink_and_remove_tree(disk, tmp_path):
+    path = str(tmp_path / "d")
+    disk.make_directory(path)
+    for name in "bca":
+        disk.open(f"{path}/{name}", create=True).close()
+    assert disk.list(path) == ["a", "b", "c"]
+    disk.rename(f"{path}/a", f"{path}/b")
+    disk.unlink(f"{path}/c")
+    disk.sync_directory(path)
+    assert disk.list(path) == ["b"]
+    assert disk.is_directory(path)
+    assert not disk.is_directory(f"{path}/b")
+    disk.remove_tree(path)
+    assert not disk.exists(path)
+    assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_a_directory_is_synced_with_its_names_not_only_its_size(disk, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    disk.sync_directory(str(tmp_path))
+    assert len(calls) == 1
+
+
+def test_a_second_holder_of_a_lock_is_told_who_has_it(disk, tmp_path):
+    path = str(tmp_path / "lock")
+    lock = disk.lock(path)
+    with pytest.raises(AlreadyLocked) as raised:
+        disk.lock(path)
+    assert raised.value.pid == os.getpid()
+    assert str(os.getpid()) in str(raised.value)
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    lock.release()
+    lock.release()
+    disk.lock(path).release()
+
+
+def test_a_lock_ends_with_the_process_that_held_it(disk, tmp_path):
+    path = str(tmp_path / "lock")
+    hold = f"from fencepost.effects.disk import SystemDisk; lock = SystemDisk().lock({path!r}); print('held'); input()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with pytest.raises(AlreadyLocked) as raised:
+            disk.lock(path)
+        assert raised.value.pid == holder.pid
+        holder.kill()
+        holder.wait()
+    disk.lock(path).release()
+
+
+def test_a_lock_nobody_signed_is_refused_without_a_pid(disk, tmp_path):
+    path = tmp_path / "lock"
+    lock = disk.lock(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(AlreadyLocked) as raised:
+        disk.lock(str(path))
+    assert raised.value.pid is None
+    lock.release()

@@ -1,0 +1,118 @@
+import asyncio
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+import uvloop
+from fencepost.effects.disk import SystemDisk
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Run a coroutine to its end on either kind of loop."""
+
+    def run(main):
+        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(main())
+
+    return run
+
+
+async def finish(lane, jobs):
+    results = []
+    finished = asyncio.Event()
+
+    def done(result):
+        results.append((result, threading.current_thread()))
+        if len(results) == len(jobs):
+            finished.set()
+
+    for job in jobs:
+        lane.submit(job, done)
+    await asyncio.wait_for(finished.wait(), 10)
+    return results
+
+
+def test_a_lane_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
+    async def main():
+        lane = SystemDisk().lane("journal")
+        results = await finish(lane, [lambda i=i: (i, threading.current_thread()) for i in range(50)])
+        lane.close()
+        assert [value[0] for value, _ in results] == list(range(50))
+        assert {where for _, where in results} == {threading.main_thread()}
+        assert {value[1].name for value, _ in results} == {"journal-0"}
+
+    run(main)
+
+
+def test_what_a_job_raises_is_handed_over(run):
+    async def main():
+        lane = SystemDisk().lane("journal")
+
+        def fail():
+            raise OSError(5, "broken")
+
+        [(error, _)] = await finish(lane, [fail])
+        lane.close()
+        assert isinstance(error, OSError)
+
+    run(main)
+
+
+def test_several_threads_work_side_by_side(run):
+    async def main():
+        lane = SystemDisk().lane("segments", threads=3)
+        together = threading.Barrier(3)
+        results = await finish(lane, [lambda: together.wait(10)] * 3)
+        lane.close()
+        assert sorted(value for value, _ in results) == [0, 1, 2]
+
+    run(main)
+
+
+def test_close_waits_for_what_was_taken_and_takes_no_more(run):
+    async def main():
+        lane = SystemDisk().lane("journal")
+        ran = []
+        lane.submit(lambda: time.sleep(0.02), lambda _: None)
+        lane.submit(lambda: ran.append(1), lambda _: None)
+        lane.close()
+        assert ran == [1]
+        with pytest.raises(RuntimeError):
+            lane.submit(lambda: None, lambda _: None)
+
+    run(main)
+
+
+def test_an_idle_lane_keeps_no_job_alive(run):
+    class Job:
+        def __call__(self):
+            return None
+
+    async def main():
+        lane = SystemDisk().lane("journal")
+        job = Job()
+        alive = weakref.ref(job)
+        await finish(lane, [job])
+        del job
+        await asyncio.sleep(0.01)
+        gc.collect()
+        assert alive() is None
+        lane.close()
+
+    run(main)
+
+
+def test_a_result_for_a_closed_loop_is_dropped():
+    lane = SystemDisk().lane("journal")
+    go = threading.Event()
+
+    async def main():
+        lane.submit(lambda: go.wait(10), lambda _: None)
+
+    asyncio.run(main())
+    go.set()
+    lane.close()
