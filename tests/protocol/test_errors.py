@@ -1,0 +1,31 @@
+"""The error codes against two other tables of them."""
+
+import kafka.errors
+import kio.schema.errors
+import pytest
+from fencepost.protocol.errors import ErrorCode, KafkaError
+
+
+def test_codes_names_and_what_may_be_retried_are_those_of_kafka_4_3() -> None:
+    ours = {code.name: (int(code), code.retriable) for code in ErrorCode}
+    theirs = {code.name.upper(): (int(code), code.retriable) for code in kio.schema.errors.ErrorCode}
+    assert ours == theirs
+
+
+def test_a_second_table_agrees_on_the_numbers() -> None:
+    for number in {
+        error.errno for error in vars(kafka.errors).values() if isinstance(getattr(error, "errno", None), int)
+    }:
+        assert ErrorCode(number)
+
+
+@pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
+def test_every_code_has_a_sentence(code: ErrorCode) -> None:
+    assert code.text.endswith(".")
+
+
+def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:
+    assert str(KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is no number")) == (
+        "INVALID_CONFIG: retention.ms is no number"
+    )
+    assert KafkaError(ErrorCode.NONE).text == "No error."
