@@ -1,0 +1,299 @@
+"""Record batches, format v2: the unit from socket to disk and back.
+
+A batch is opaque bytes but for its 61-byte header. Placing one in a log rewrites only the first 16 bytes (base offset,
+length, leader epoch), which the CRC does not cover; everything from byte 16 on is written as the client sent it.
+`read` trusts nothing but checks no CRC; `verify` checks that; `check_produced` is all a broker demands of a client.
+Source: Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords; KIP-98.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError
+
+from crc32c import crc32c
+
+from .errors import ErrorCode, KafkaError
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LENGTH_ENDS_AT = 12  # batch_length counts the bytes from here on
+MAGIC_AT = 16
+CRC_COVERS_FROM = 21
+MAGIC = 2
+HIGHEST_CODEC = 4
+SMALLEST_RECORD_BYTES = 7  # one byte each: length, attributes, two deltas, key and value length, header count
+
+CODEC_BITS = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+_WATCHED_BITS = CONTROL_BIT | DELETE_HORIZON_BIT | 0x04  # bit 2 is set by zstd (4) and by every number that is no codec
+
+SEQUENCE_MASK = 0x7FFF_FFFF  # after 2**31 - 1 comes 0
+
+_HEAD = Struct(">qii")
+_LENGTH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_CRC_MISMATCH = "the CRC of the batch does not match"
+_unpack_header = HEADER.unpack_from
+_new_object = object.__new__
+
+
+class CorruptBatch(Exception):
+    """Bytes that are no sound batch. `position` is where the batch would begin in what was read."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"{reason}, in the batch at byte {position}")
+        self.position = position
+        self.reason = reason
+
+
+class Batch:
+    """The header of one batch, over the bytes of the whole.
+
+    Offset and leader epoch may be set once the log has given them; `buffer` keeps the bytes as they came, and
+    `stamped` makes the sixteen that replace its first ones.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size",
+    )
+    buffer: memoryview
+    base_offset: int
+    size: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record: base plus offset delta, wrapped; -1 where there is no sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return self.base_sequence + self.last_offset_delta & SEQUENCE_MASK
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_BITS
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop this batch's tombstones and markers; it stands in the base timestamp (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__ if name != "buffer")
+        return f"Batch({fields})"
+
+
+def _parse(buffer: memoryview, position: int) -> Batch:
+    """The header at `position`, unjudged. Raises struct.error when there are fewer than 61 bytes."""
+    batch: Batch = _new_object(Batch)
+    (
+        batch.base_offset,
+        batch.size,
+        batch.leader_epoch,
+        batch.magic,
+        batch.crc,
+        batch.attributes,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.record_count,
+    ) = _unpack_header(buffer, position)
+    batch.size += LENGTH_ENDS_AT
+    return batch
+
+
+def read(buffer: memoryview, position: int = 0) -> Batch:
+    """The batch that begins at `position` and must lie whole in `buffer`; more may follow it.
+
+    Raises: CorruptBatch. The CRC is not checked.
+    """
+    try:
+        batch = _parse(buffer, position)
+    except StructError:
+        raise CorruptBatch(position, f"{max(0, len(buffer) - position)} bytes are too few for a header") from None
+    size = batch.size
+    if batch.magic != MAGIC:
+        raise CorruptBatch(position, f"magic is {batch.magic}, not {MAGIC}")
+    if size < HEADER_BYTES:
+        raise CorruptBatch(position, f"a size of {size} bytes is less than a header")
+    end = position + size
+    if end > len(buffer):
+        raise CorruptBatch(position, f"{size} bytes announced, {len(buffer) - position} present")
+    if batch.base_offset < 0 or not 0 <= batch.record_count <= batch.last_offset_delta + 1:
+        raise CorruptBatch(
+            position,
+            f"offset {batch.base_offset}, {batch.record_count} records and last offset delta {batch.last_offset_delta}"
+            " do not go together",
+        )
+    batch.buffer = buffer if position == 0 and end == len(buffer) else buffer[position:end]
+    return batch
+
+
+def walk(buffer: memoryview, position: int = 0) -> Iterator[Batch]:
+    """The consecutive batches from `position` to the end of `buffer`. Raises: CorruptBatch at the first unsound one."""
+    end = len(buffer)
+    while position < end:
+        batch = read(buffer, position)
+        yield batch
+        position += batch.size
+
+
+def verify(batch: Batch) -> None:
+    """Check the CRC. Raises: CorruptBatch, with a position relative to the batch itself."""
+    if crc32c(batch.buffer[CRC_COVERS_FROM:]) != batch.crc:
+        raise CorruptBatch(0, _CRC_MISMATCH)
+
+
+def check_produced(records: memoryview) -> Batch:
+    """The one sound v2 batch that a partition of a Produce request must carry.
+
+    Everything that the header shows is checked; the records inside are not looked at. The order of the checks is
+    Kafka's, so that a batch with two faults gets the same answer. A batch that calls its own timestamps the broker's
+    is taken as CreateTime, as Kafka does.
+    Raises: KafkaError INVALID_RECORD, CORRUPT_MESSAGE or INVALID_PRODUCER_EPOCH.
+    """
+    try:
+        batch = _parse(records, 0)
+    except StructError:
+        raise _unacceptable_frame(records) from None
+    if batch.magic != MAGIC or batch.size != len(records):
+        raise _unacceptable_frame(records)
+    if batch.base_offset != 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the base offset must be 0, not {batch.base_offset}")
+    if crc32c(records[CRC_COVERS_FROM:]) != batch.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, _CRC_MISMATCH)
+    attributes = batch.attributes
+    count = batch.record_count
+    if count <= 0 or batch.last_offset_delta != count - 1 or attributes & _WATCHED_BITS:
+        _check_records(batch)
+    if attributes & CODEC_BITS == 0 and count * SMALLEST_RECORD_BYTES > batch.size - HEADER_BYTES:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records cannot fit into {batch.size} bytes")
+    if batch.producer_id >= 0:
+        if batch.base_sequence < 0 or batch.producer_epoch < 0:
+            raise _unacceptable_producer(batch)
+    elif attributes & TRANSACTIONAL_BIT:
+        raise _unacceptable_producer(batch)
+    batch.buffer = records
+    return _with_timestamp_type(batch, False, batch.max_timestamp) if attributes & LOG_APPEND_TIME_BIT else batch
+
+
+def _unacceptable_frame(records: memoryview) -> KafkaError:
+    """Why these bytes are not exactly one v2 batch: a field is looked at only where Kafka would get to see it."""
+    present = len(records)
+    size = _LENGTH.unpack_from(records, 8)[0] + LENGTH_ENDS_AT if present >= LENGTH_ENDS_AT else None
+    if size is not None and size < HEADER_BYTES:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes would be less than a header")
+    if size is None or present <= MAGIC_AT:
+        return KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
+    magic = records[MAGIC_AT]
+    if magic > MAGIC:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{magic} is no magic number of a batch")
+    if magic < MAGIC:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"only batches of magic {MAGIC} are accepted, not {magic}")
+    if size > present:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"the batch announces {size} bytes, {present} came")
+    if crc32c(records[CRC_COVERS_FROM:size]) != _CRC.unpack_from(records, 17)[0]:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, _CRC_MISMATCH)
+    return KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry exactly one record batch")
+
+
+def _check_records(batch: Batch) -> None:
+    if batch.record_count <= 0 or batch.last_offset_delta != batch.record_count - 1:
+        reason = f"{batch.record_count} records do not go with a last offset delta of {batch.last_offset_delta}"
+    elif batch.is_control:
+        reason = "clients may not write control records"
+    elif batch.attributes & DELETE_HORIZON_BIT:
+        reason = "the delete horizon is the cleaner's to set"
+    elif batch.codec > HIGHEST_CODEC:
+        reason = f"{batch.codec} is no codec"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_RECORD, reason)
+
+
+def _unacceptable_producer(batch: Batch) -> KafkaError:
+    if not batch.has_producer:
+        return KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
+    if batch.base_sequence < 0:
+        return KafkaError(
+            ErrorCode.INVALID_RECORD, f"sequence {batch.base_sequence} of producer id {batch.producer_id} is negative"
+        )
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {batch.producer_epoch} of producer id {batch.producer_id} is negative"
+    )
+
+
+def stamped(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
+    """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. `batch.buffer[16:]` follows unchanged."""
+    return _HEAD.pack(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
+
+
+def with_log_append_time(batch: Batch, now_ms: int) -> Batch:
+    """The batch as the broker's own clock stamps it: every record then counts as of `now_ms`. Copies the bytes."""
+    return _with_timestamp_type(batch, True, now_ms)
+
+
+def _with_timestamp_type(batch: Batch, log_append_time: bool, max_timestamp: int) -> Batch:
+    """A copy with this timestamp type: bit 3, max timestamp, and so a new CRC."""
+    attributes = batch.attributes | LOG_APPEND_TIME_BIT if log_append_time else batch.attributes & ~LOG_APPEND_TIME_BIT
+    changed = bytearray(batch.buffer)
+    _ATTRIBUTES.pack_into(changed, 21, attributes)
+    _MAX_TIMESTAMP.pack_into(changed, 35, max_timestamp)
+    _CRC.pack_into(changed, 17, crc32c(memoryview(changed)[CRC_COVERS_FROM:]))
+    result = read(memoryview(bytes(changed)))
+    result.base_offset, result.leader_epoch = batch.base_offset, batch.leader_epoch
+    return result
