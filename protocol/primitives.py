@@ -1,0 +1,171 @@
+"""The pieces that messages are made of: varints, lengths, tagged sections, and what is refused while reading them.
+
+The rule: nothing is believed. A length below zero, a varint of more than five bytes, a count that the rest of the frame
+cannot hold: all of it is `MalformedFrame`. Lengths and tags are unsigned varints; zigzag is for records only.
+Source: KIP-482, and Kafka's ByteUtils. Generated codecs inline the common one-byte case and call these for the rest.
+"""
+
+from struct import Struct
+from typing import NoReturn, TypeAlias
+
+from .errors import MalformedFrame
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes in memory. A memoryview is one of single bytes, so that its len() is its size."""
+
+Readable: TypeAlias = bytes | memoryview
+"""What a frame may be."""
+
+ZERO_UUID = bytes(16)
+"""The id that stands for no id."""
+
+LARGEST_STRING_BYTES = 32767
+"""Kafka's limit on every string, also where the encoding would allow more."""
+
+_LARGEST_UVARINT = 0xFFFFFFFF
+
+
+# Writing. ------------------------------------------------------------------------------------------------------------
+
+
+def _uvarint_bytes(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+UVARINTS = tuple(_uvarint_bytes(number) for number in range(16384))
+"""The unsigned varints of one and two bytes, ready made."""
+
+
+def uvarint(number: int) -> bytes:
+    """`number` as an unsigned varint."""
+    if number < 16384:
+        return UVARINTS[number]
+    if number > _LARGEST_UVARINT:
+        raise ValueError(f"{number} does not fit an unsigned varint")
+    return _uvarint_bytes(number)
+
+
+def zigzag(number: int) -> bytes:
+    """A signed varint, of 32 or 64 bits alike."""
+    return _uvarint_bytes(number << 1 ^ number >> 63)
+
+
+def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
+    """Tagged fields, already encoded and in ascending order of their tags, as one section."""
+    parts = [uvarint(len(tags))]
+    for tag, content in tags:
+        parts += (uvarint(tag), uvarint(len(content)), content)
+    return b"".join(parts)
+
+
+# Reading. ------------------------------------------------------------------------------------------------------------
+
+
+def read_uvarint(data: Readable, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits.
+
+    Returns it and the position after it. Raises IndexError at the end of the data, as all plain indexing does.
+    """
+    first = data[position]
+    return rest_of_uvarint(data, position + 1, first) if first > 127 else (first, position + 1)
+
+
+def rest_of_uvarint(data: Readable, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, above 127, has been read."""
+    byte = data[position]
+    number = first & 127 | (byte & 127) << 7
+    shift = 14
+    while byte > 127:
+        position += 1
+        byte = data[position]
+        number |= (byte & 127) << shift
+        shift += 7
+        if shift > 35:
+            raise MalformedFrame("a varint of more than five bytes")
+    if number > _LARGEST_UVARINT:
+        raise MalformedFrame("a varint of more than 32 bits")
+    return number, position + 1
+
+
+def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[int, int]:
+    """As `rest_of_uvarint`, for the length of a string: refuses what is longer than any string may be."""
+    number, position = rest_of_uvarint(data, position, first)
+    if number > LARGEST_STRING_BYTES + 1:
+        raise MalformedFrame(f"a string of {number - 1} bytes")
+    return number, position
+
+
+def read_zigzag(data: Readable, position: int) -> tuple[int, int]:
+    """A signed varint of at most 64 bits. Returns it and the position after it."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            raise MalformedFrame("a varint of more than ten bytes")
+    if number > 0xFFFFFFFFFFFFFFFF:
+        raise MalformedFrame("a varint of more than 64 bits")
+    return number >> 1 ^ -(number & 1), position
+
+
+_INT16 = Struct(">h").unpack_from
+
+
+def read_nullable_string(data: Readable, position: int) -> tuple[str | None, int]:
+    """A string of the old encoding: an int16 length, -1 for null. Returns it and the position after it."""
+    (length,) = _INT16(data, position)
+    position += 2
+    if length < 0:
+        return (None, position) if length == -1 else refuse_length(length)
+    after = position + length
+    if after > len(data):
+        refuse_length(length)
+    return str(data[position:after], "utf-8"), after
+
+
+def skip_tags(data: Readable, position: int, count: int) -> int:
+    """Steps over `count` tagged fields, none of which is known here. Returns the position after them."""
+    end = len(data)
+    if count > 127:
+        count, position = rest_of_uvarint(data, position, count)
+    if count * 2 > end - position:
+        refuse_count(count)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+        if position > end:
+            refuse_length(size)
+    return position
+
+
+# Refusing. -----------------------------------------------------------------------------------------------------------
+
+
+def refuse_length(length: int) -> NoReturn:
+    """A length below -1, or one that runs past the end."""
+    raise MalformedFrame(f"a length of {length}")
+
+
+def refuse_count(count: int) -> NoReturn:
+    """More items than the rest of the frame can hold, or fewer than none."""
+    raise MalformedFrame(f"a count of {count} items")
+
+
+def refuse_null(what: str) -> NoReturn:
+    """Null where this version has no null."""
+    raise MalformedFrame(f"{what} is null")
+
+
+def refuse_tag(tag: int, size: int) -> NoReturn:
+    """A known tagged field that is shorter or longer than it says."""
+    raise MalformedFrame(f"tagged field {tag} is not of {size} bytes")

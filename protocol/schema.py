@@ -1,0 +1,302 @@
+"""How a message is written down: a class a message, an annotated line a field, its versions behind it.
+
+The rule: a class says what Kafka's message definitions say and nothing else, so one class stands for all versions of a
+message. A field that a version does not carry holds its default there; therefore every field of some versions only has
+one, and a field without a default must be given. Source: Kafka's message JSON (clients/src/main/resources).
+
+    @request(api=26, versions="0-5", flexible="3+")
+    class EndTxnRequest:
+        transactional_id: String
+        ...
+        producer_id: Int64 = field("5+", default=-1)
+        cursor: Cursor | None = field(nullable="0+")           # a struct that may be null: an int8 before it
+        leader: Leader | None = field("10+", tag=0, default=None)   # a tagged struct: None means it was not sent
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
+
+from .primitives import ZERO_UUID, Buffer
+
+T = TypeVar("T")
+
+
+class Missing:
+    """There is no default: the value must be given."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+# What a field can be. ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value that always takes the same number of bytes: one character of the struct module."""
+
+    format: str
+    size_bytes: int
+    zero: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """UTF-8 with its length before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes with their length before them. `of` says as what they are read: bytes, a view, or a list of buffers."""
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Another class, in place."""
+
+    cls: type
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A count, then that many items."""
+
+    item: "Kind"
+
+
+Kind: TypeAlias = Fixed | Text | Blob | Nested | Array
+
+Int8 = Annotated[int, Fixed("b", 1, 0)]
+Int16 = Annotated[int, Fixed("h", 2, 0)]
+Int32 = Annotated[int, Fixed("i", 4, 0)]
+Int64 = Annotated[int, Fixed("q", 8, 0)]
+Uint16 = Annotated[int, Fixed("H", 2, 0)]
+Uint32 = Annotated[int, Fixed("I", 4, 0)]
+Boolean = Annotated[bool, Fixed("?", 1, False)]
+Float64 = Annotated[float, Fixed("d", 8, 0.0)]
+Uuid = Annotated[bytes, Fixed("16s", 16, ZERO_UUID)]
+String = Annotated[str, Text()]
+Bytes = Annotated[bytes, Blob("bytes")]
+Records = Annotated[memoryview, Blob("view")]
+"""Record batches in one piece: decoded, a view of the frame, not a copy of it."""
+RecordSlices = Annotated[Sequence[Buffer], Blob("slices")]
+"""Record batches as they lie in memory: sent one after another and never joined; decoded, a list of one view."""
+
+
+# Versions. -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.low, self.high + 1))
+
+
+ALL = Versions(0, 32767)
+NONE = Versions(1, 0)
+
+
+def versions_of(text: str) -> Versions:
+    """What "3+", "0-12", "5" and "none" stand for."""
+    if text == "none":
+        return NONE
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), ALL.high)
+    low, _, high = text.partition("-")
+    return Versions(int(low), int(high or low))
+
+
+# Fields. -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of one class, in all its versions."""
+
+    name: str
+    kind: Kind
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: Any
+    factory: Callable[[], Any] | None
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING and self.factory is None
+
+    def initial(self) -> Any:
+        """The value of a field that is not there."""
+        return self.factory() if self.factory else self.default
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    versions: Versions
+    nullable: Versions | None
+    tag: int | None
+    default: Any
+    factory: Callable[[], Any] | None
+
+
+def field(
+    versions: str = "0+",
+    *,
+    default: Any = MISSING,
+    factory: Callable[[], Any] | None = None,
+    nullable: str | None = None,
+    tag: int | None = None,
+) -> Any:
+    """What stands behind an annotation when it needs more than a plain default.
+
+    An annotation with `| None` is nullable in all versions unless `nullable` names them.
+    """
+    return _Declared(versions_of(versions), versions_of(nullable) if nullable else None, tag, default, factory)
+
+
+def _kind(annotation: Any) -> Kind:
+    if get_origin(annotation) is list:
+        return Array(_kind(get_args(annotation)[0]))
+    if get_origin(annotation) is Annotated:
+        kind: Kind = annotation.__metadata__[0]
+        return kind
+    if isinstance(annotation, type) and hasattr(annotation, "__schema__"):
+        return Nested(annotation)
+    raise TypeError(f"{annotation!r} is no type of the protocol")
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation, False
+    rest = [member for member in get_args(annotation) if member is not NoneType]
+    if len(rest) != 1:
+        raise TypeError(f"{annotation!r}: only `| None` can be joined to a type")
+    return rest[0], True
+
+
+def _field(name: str, annotation: Any, value: Any) -> Field:
+    declared = value if isinstance(value, _Declared) else _Declared(ALL, None, None, value, None)
+    plain, optional = _without_none(annotation)
+    kind = _kind(plain)
+    absent = declared.tag is not None and isinstance(kind, Nested)  # None then stands for "not sent", never for null
+    nullable = declared.nullable or (ALL if optional and not absent else NONE)
+    made = Field(name, kind, declared.versions, nullable, declared.tag, declared.default, declared.factory)
+    if made.required and (made.tag is not None or made.versions != ALL):
+        raise TypeError(f"{name}: a field that some versions do not carry needs a default")
+    return made
+
+
+# Classes. ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """All there is to know of one class. `api` is None where the class is no request or response."""
+
+    fields: tuple[Field, ...]
+    versions: Versions = ALL
+    flexible: Versions = NONE
+    api: int | None = None
+    answers: type | None = None
+    serves: Versions = ALL
+    listed_from: int = 0
+
+
+def schema_of(cls: type) -> Schema:
+    """The schema of a class made by `request`, `response` or `struct`."""
+    schema: Schema = cls.__schema__  # type: ignore[attr-defined]
+    return schema
+
+
+def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]:
+    """The class again, with slots, a keyword constructor, equality and a repr."""
+    given: dict[str, Any] = dict(vars(cls))
+    annotations = given.get("__annotations__", {})
+    fields = tuple(_field(name, hint, given.pop(name, MISSING)) for name, hint in annotations.items())
+    for name in ("__dict__", "__weakref__"):
+        given.pop(name, None)
+    given["__qualname__"] = cls.__qualname__
+    given["__slots__"] = tuple(annotations)
+    given["__schema__"] = make(fields)
+    given["__init__"] = _constructor(cls.__qualname__, fields)
+    given["__eq__"] = _equal
+    given["__hash__"] = None
+    given["__repr__"] = _repr
+    given["__match_args__"] = ()
+    made: type[T] = type(cls.__name__, cls.__bases__, given)
+    return made
+
+
+def _constructor(name: str, fields: tuple[Field, ...]) -> Any:
+    """An `__init__` that takes exactly the fields, by keyword."""
+    scope: dict[str, Any] = {"MISSING": MISSING}
+    parameters, body = [], []
+    for f in fields:
+        scope[f"_{f.name}"] = f.factory or f.default
+        parameters.append(f.name if f.required else f"{f.name}=MISSING" if f.factory else f"{f.name}=_{f.name}")
+        value = f"_{f.name}() if {f.name} is MISSING else {f.name}" if f.factory else f.name
+        body.append(f"    self.{f.name} = {value}\n")
+    source = f"def __init__(self{', *, ' if fields else ''}{', '.join(parameters)}):\n{''.join(body) or '    pass'}"
+    exec(source, scope)
+    scope["__init__"].__qualname__ = f"{name}.__init__"
+    return scope["__init__"]
+
+
+def _equal(self: Any, other: object) -> Any:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, f.name) == getattr(other, f.name) for f in schema_of(type(self)).fields)
+
+
+def _repr(self: Any) -> str:
+    fields = schema_of(type(self)).fields
+    return f"{type(self).__qualname__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields)})"
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def request(
+    *, api: int, versions: str, flexible: str, serves: str | None = None, listed_from: int | None = None
+) -> Callable[[type[T]], type[T]]:
+    """A request: its key, the versions declared here and those in the flexible encoding.
+
+    `serves` are the versions that a broker answers, where they are fewer; `listed_from` the lowest that it claims to.
+    """
+    declared, answered = versions_of(versions), versions_of(serves or versions)
+    lowest = answered.low if listed_from is None else listed_from
+
+    def made(fields: tuple[Field, ...]) -> Schema:
+        return Schema(fields, declared, versions_of(flexible), api, serves=answered, listed_from=lowest)
+
+    return lambda cls: _build(cls, made)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def response(*, to: type) -> Callable[[type[T]], type[T]]:
+    """The response to a request, in the same versions."""
+    asked = schema_of(to)
+
+    def made(fields: tuple[Field, ...]) -> Schema:
+        return Schema(fields, asked.versions, asked.flexible, asked.api, answers=to)
+
+    return lambda cls: _build(cls, made)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[T]) -> type[T]:
+    """A part of a message; its versions are those of the whole."""
+    return _build(cls, Schema)
