@@ -1,0 +1,130 @@
+"""Replies that are not ready yet, and fetches that wait for records to be released.
+
+The rule: a parked fetch is looked at once when any of its logs moves, and once at its deadline; nothing else polls.
+Pure: time comes in as `now_ms` (monotonic), and what an answer does is a callback. Source: Kafka's DelayedFetch and
+its purgatory, whose job this is.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+_STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines up to this many, then it is rebuilt
+
+
+class Parked:
+    """A reply that comes later. The handler returns it at once and calls answer() when it knows.
+
+    `answer` takes the response, or the KafkaError to refuse the request with. `cancel` is called when the client
+    has gone; then nobody wants the answer any more.
+    """
+
+    __slots__ = ("_on_answer", "cancelled", "on_cancel", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: object | None = None
+        self.cancelled = False
+        self.on_cancel: Callable[[], None] | None = None
+        self._on_answer: Callable[[object], None] | None = None
+
+    def answer(self, outcome: object) -> None:
+        """Give the reply. The first answer stands; one that nobody waits for any more is dropped."""
+        if self.outcome is None and not self.cancelled:
+            self.outcome = outcome
+            if self._on_answer is not None:
+                self._on_answer(outcome)
+
+    def then(self, on_answer: Callable[[object], None]) -> None:
+        """Hand the answer to `on_answer`: at once if it is there already."""
+        self._on_answer = on_answer
+        if self.outcome is not None:
+            on_answer(self.outcome)
+
+    def cancel(self) -> None:
+        """The connection has gone."""
+        if self.outcome is None and not self.cancelled:
+            self.cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+
+class Waiter:
+    """Something that waits for any of some logs to move, or for a deadline.
+
+    look: called with True at the deadline, with False when a log moved; returns whether it is done waiting. At the
+        deadline it must be.
+    """
+
+    __slots__ = ("deadline_ms", "logs", "look", "waiting")
+
+    def __init__(self, logs: Sequence[Hashable], deadline_ms: int, look: Callable[[bool], bool]) -> None:
+        self.logs = logs
+        self.deadline_ms = deadline_ms
+        self.look = look
+        self.waiting = False
+
+
+class Waiting:
+    """All waiters, by log and by deadline."""
+
+    def __init__(self) -> None:
+        self._by_log: dict[Hashable, dict[Waiter, None]] = {}
+        self._deadlines: list[tuple[int, int, Waiter]] = []
+        self._order = count()
+        self._live = 0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def park(self, waiter: Waiter) -> None:
+        """Begin to wait."""
+        waiter.waiting = True
+        self._live += 1
+        for log in waiter.logs:
+            self._by_log.setdefault(log, {})[waiter] = None
+        heappush(self._deadlines, (waiter.deadline_ms, next(self._order), waiter))
+
+    def wake(self, logs: Collection[Hashable]) -> None:
+        """Some logs moved: look at everything that waits for one of them, each once, in the order of parking."""
+        by_log = self._by_log
+        if not by_log:
+            return
+        due: dict[Waiter, None] = {}
+        for log in logs:
+            if log in by_log:
+                due.update(by_log[log])
+        for waiter in due:
+            if waiter.waiting and waiter.look(False):
+                self.leave(waiter)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer whatever has reached its deadline."""
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].waiting):
+            waiter = heappop(deadlines)[2]
+            if waiter.waiting:
+                self.leave(waiter)
+                waiter.look(True)
+
+    def next_deadline_ms(self) -> int | None:
+        """When expire() has something to do next; None if nothing waits."""
+        deadlines = self._deadlines
+        while deadlines and not deadlines[0][2].waiting:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def leave(self, waiter: Waiter) -> None:
+        """Stop waiting, answered or not. Harmless if it already has."""
+        if not waiter.waiting:
+            return
+        waiter.waiting = False
+        self._live -= 1
+        for log in waiter.logs:
+            others = self._by_log.get(log)
+            if others is not None:
+                others.pop(waiter, None)
+                if not others:
+                    del self._by_log[log]
+        if len(self._deadlines) > 2 * self._live + _STALE_ENTRIES_KEPT:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapify(self._deadlines)
