@@ -216,8 +216,6 @@ def test_telling_twice_the_same_says_nothing_the_second_time():
 
 ERRORS = st.sampled_from([0, 0, 0, 3])
 STATES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(0, 3), ERRORS), min_size=1)
-    st.sampled_from("abcd"), st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 0, 3])), min_size=1
-)
 
 
 @given(st.lists(STATES, min_size=1, max_size=12))
