@@ -35,5 +35,8 @@ types: $(STAMP)     ## mypy --strict over the package
 	@for d in effects protocol storage broker cli; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
 
+requirements: $(STAMP) ## every required behaviour, with the tests that show it
+	@$(BIN)/python -m pytest -q --requirements --no-header --no-summary -p no:warnings | grep -v '^$$' | grep -v 'no tests'
+
 clean:              ## remove what make built
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,90 @@
+"""What a checkpoint of the whole store says: which bytes count, and from which unit the journal is needed.
+
+One file names every log at once, so a compaction swap, a retention step or a dropped log is one atomic change.
+Two are kept, and journal files and segments are released one checkpoint late, so that the older one alone is
+enough to recover without loss.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from ..effects.disk import Disk
+from . import checkpoints, layout
+
+KIND = "store"
+VERSION = 1
+
+
+@dataclass(slots=True)
+class LogEntry:
+    """One log in a checkpoint. `manifest` and `settings` are PartitionLog's and LogSettings' own."""
+
+    log_id: int
+    topic: str
+    topic_id: bytes
+    partition: int
+    settings: dict[str, Any]
+    manifest: Any
+
+
+@dataclass(slots=True)
+class StoreCheckpoint:
+    """A point from which recovery starts.
+
+    through_unit: every unit up to here is wholly in the segments named; replay skips them.
+    next_unit, next_round, next_log_id: no number below these is ever given again.
+    incarnation: the start counter as of this checkpoint.
+    age_ms: uptime of the data directory so far (durations count in it, never in wall time).
+    """
+
+    incarnation: int
+    through_unit: int
+    next_unit: int
+    next_round: int
+    next_log_id: int
+    age_ms: int
+    logs: list[LogEntry] = field(default_factory=list)
+
+
+def write(disk: Disk, directory: str, number: int, content: StoreCheckpoint) -> None:
+    """Put a checkpoint on disk, whole and synced, or not at all."""
+    checkpoints.write_file(disk, layout.checkpoint_path(directory, number), KIND, VERSION, pack(content))
+
+
+def read(disk: Disk, directory: str, number: int) -> StoreCheckpoint:
+    """Read one checkpoint. Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+    path = layout.checkpoint_path(directory, number)
+    payload = checkpoints.read_file(disk, path, KIND, VERSION)
+    try:
+        return unpack(payload)
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+        raise checkpoints.Damaged(path, f"its contents do not parse: {error}") from error
+
+
+def numbers(disk: Disk, directory: str) -> list[int]:
+    """The numbers of the checkpoints present, newest first."""
+    found = (layout.checkpoint_number(name) for name in disk.list(directory))
+    return sorted((number for number in found if number is not None), reverse=True)
+
+
+def pack(content: StoreCheckpoint) -> bytes:
+    """The payload of a checkpoint: msgpack, a head and one row a log (docs/formats.md)."""
+    head = [
+        content.incarnation,
+        content.through_unit,
+        content.next_unit,
+        content.next_round,
+        content.next_log_id,
+        content.age_ms,
+    ]
+    rows = [[e.log_id, e.topic, e.topic_id, e.partition, e.settings, e.manifest] for e in content.logs]
+    packed: bytes = msgpack.packb([head, rows], use_bin_type=True)
+    return packed
+
+
+def unpack(payload: bytes) -> StoreCheckpoint:
+    """The inverse of pack."""
+    head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
+    return StoreCheckpoint(*head, logs=[LogEntry(*row) for row in rows])

@@ -1,0 +1,23 @@
+"""What every test has: the support folder on the path, and the table of requirements."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--requirements", action="store_true", help="print which tests show which requirement, run none")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--requirements"):
+        from requirements_table import render
+
+        shown = [(m.args, item.nodeid) for item in session.items for m in item.iter_markers("requirement")]
+        pairs = [(identifier, nodeid) for identifiers, nodeid in shown for identifier in identifiers]
+        sys.stdout.write(render(ROOT / "docs" / "requirements.md", pairs))
+        session.items.clear()

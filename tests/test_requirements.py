@@ -1,0 +1,24 @@
+"""The table of requirements is complete and speaks only of what is stated."""
+
+from pathlib import Path
+
+import pytest
+import requirements_table
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "requirements.md"
+
+
+def test_all_138_requirements_are_stated_in_order():
+    assert list(requirements_table.stated(DOCUMENT)) == [f"S-{n:02}" for n in range(1, 139)]
+
+
+def test_the_table_counts_the_tests_of_each_and_names_those_with_none():
+    table = requirements_table.render(DOCUMENT, [("S-23", "tests/a.py::test_x[1]"), ("S-23", "tests/a.py::test_x[2]")])
+    assert "S-23     1  " in table
+    assert "            tests/a.py::test_x\n" in table
+    assert "1 of 138 have a test; none: S-01" in table
+
+
+def test_a_test_that_names_an_unknown_requirement_is_refused():
+    with pytest.raises(ValueError, match="S-139"):
+        requirements_table.render(DOCUMENT, [("S-139", "tests/a.py::test_x")])

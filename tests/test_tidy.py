@@ -1,0 +1,130 @@
+"""The laws of the code base that a machine can check: which way imports point, purity, sizes, names, words."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+AREAS = ["fencepost", "effects", "protocol", "storage", "broker", "client", "spark", "console", "cli", "testing"]
+MODULES = sorted(path for area in AREAS for path in (ROOT / area).rglob("*.py"))
+
+# Which areas an area may import (law 1). `cli` stands on top of everything.
+BELOW = {
+    "effects": set(),
+    "protocol": set(),
+    "storage": {"effects", "protocol"},
+    "broker": {"effects", "protocol", "storage"},
+    "client": {"effects", "protocol"},
+    "spark": {"effects", "protocol", "client"},
+    "console": {"effects", "protocol", "client"},
+    "testing": {"effects", "protocol", "storage", "broker", "client"},
+    "cli": set(AREAS),
+    "fencepost": set(AREAS),
+}
+
+# Modules that decide and never touch the outside (law 2): time is an argument, ids are given.
+PURE = [
+    "protocol/*.py",
+    "protocol/messages/*.py",
+    "storage/producers.py",
+    "storage/retention.py",
+    "storage/layout.py",
+    "broker/waiting.py",
+    "broker/fetch_sessions.py",
+    "broker/catalogue.py",
+]
+OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+VAGUE = re.compile(r"(manager|helper|util|common|base|info|data|process|handler)s?(_|$)")
+FORBIDDEN_WORDS = re.compile(r"/work/|\.library|farm-|claude|anthropic|issue #?\d", re.IGNORECASE)
+
+
+def area_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
+def imported(path: Path) -> set[str]:
+    """Areas that a module imports, and top-level names of the other modules it imports."""
+    found: set[str] = set()
+    package = path.relative_to(ROOT).parent.parts  # ("broker", "handlers")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            parts = node.module.split(".")
+            found.add(parts[1] if parts[0] == "fencepost" and len(parts) > 1 else parts[0])
+        elif isinstance(node, ast.ImportFrom):
+            above = node.level - 1
+            if above >= len(package):  # out of the area, to its siblings
+                names = node.module.split(".")[:1] if node.module else [alias.name for alias in node.names]
+                found.update(names)
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    area = area_of(path)
+    upward = (imported(path) & set(AREAS)) - BELOW[area] - {area}
+    assert not upward, f"{area} may not import {sorted(upward)}"
+
+
+@pytest.mark.parametrize("pattern", PURE)
+def test_pure_modules_do_not_touch_the_outside(pattern):
+    for path in ROOT.glob(pattern):
+        assert not imported(path) & OUTSIDE, f"{path.name} is to be pure"
+
+
+def test_storage_never_awaits():
+    for path in (ROOT / "storage").rglob("*.py"):
+        kinds = {type(node) for node in ast.walk(ast.parse(path.read_text()))}
+        assert not kinds & {ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith}, path.name
+
+
+def test_only_effects_opens_files_and_sockets():
+    doors = {"socket", "mmap", "fcntl", "shutil", "tempfile"}
+    for path in MODULES:
+        if area_of(path) in {"protocol", "storage", "broker", "client"}:
+            assert not imported(path) & doors, path
+            calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+            assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "open"], path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_stay_short(path):
+    source = path.read_text()
+    assert source.count("\n") <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= MAX_FUNCTION_LINES, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is_and_has_a_name_that_says_something(path):
+    assert ast.get_docstring(ast.parse(path.read_text())), "no docstring"
+    if path.parent.name != "handlers":
+        assert not VAGUE.search(path.stem), path.stem
+
+
+def test_every_package_is_named_in_pyproject():
+    import tomllib
+
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = set(setuptools["packages"])
+    found = set()
+    for path in MODULES:
+        parts = path.parent.relative_to(ROOT).parts
+        found.add(".".join(parts if parts[0] == "fencepost" else ("fencepost", *parts)))
+    assert packages == found
+    areas = {name.split(".")[1] for name in packages if "." in name}
+    assert setuptools["package-dir"] == {"fencepost": "fencepost"} | {f"fencepost.{a}": a for a in areas}
+
+
+def test_the_repository_speaks_of_the_project_alone():
+    for path in [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.py")]:
+        found = FORBIDDEN_WORDS.search(path.read_text())
+        assert not found, f"{path}: {found and found.group()}"
