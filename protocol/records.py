@@ -1,0 +1,375 @@
+"""The records inside a batch: read, written, checked.
+
+Needed only where a batch is not opaque: compacted topics, look-ups by timestamp, recompression, tools and the client.
+The rule: whatever the bytes, the outcome is records or a KafkaError: CORRUPT_MESSAGE where they do not decompress,
+MESSAGE_TOO_LARGE above the bound, INVALID_RECORD where a count, a length or an offset delta lies.
+Layout: KIP-98, Kafka's DefaultRecord. Lengths and deltas are zigzag varints, unlike those of the protocol around it.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from itertools import count as counting
+from struct import Struct
+from typing import NamedTuple, NoReturn
+
+from crc32c import crc32c
+
+from .batches import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    CRC_COVERS_FROM,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_ENDS_AT,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    SMALLEST_RECORD_BYTES,
+    TRANSACTIONAL_BIT,
+    Batch,
+)
+from .compression import Bytes, compress, decompress
+from .errors import ErrorCode, KafkaError
+
+DECOMPRESSED_LIMIT_BYTES = 16 * 1_048_588  # 16 times message.max.bytes
+
+Header = tuple[str, bytes | None]
+
+_CRC = Struct(">I")
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+
+class Record(NamedTuple):
+    """One record. A value of None is a tombstone. Bytes of a header key that are no UTF-8 become lone surrogates."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class Marker(IntEnum):
+    """The kinds of control record that end a transaction."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class RecordsRefused(KafkaError):
+    """A batch some of whose records are not acceptable: `record_errors` lists them as (index in the batch, reason)."""
+
+    def __init__(self, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"{len(record_errors)} records are refused: {record_errors[0][1]}")
+        self.record_errors = record_errors
+
+
+# Reading
+
+
+def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
+    """The records of the batch, in order. Decompressed, they may take at most `limit` bytes.
+
+    Raises: KafkaError, at the first record that is not sound.
+    """
+    payload = _payload(batch, limit)
+    appended_at = batch.max_timestamp if batch.is_log_append_time else None
+    base_timestamp, base_offset, last_offset = batch.base_timestamp, batch.base_offset, batch.last_offset
+    position, previous = 0, base_offset - 1
+    for _ in range(batch.record_count):
+        try:
+            delta, offset_delta, key, value, headers, position = _read_record(payload, position)
+        except IndexError:
+            _lies("a record is cut short")
+        offset = base_offset + offset_delta
+        if not previous < offset <= last_offset:
+            _lies(f"offset delta {offset_delta} is out of place")
+        previous = offset
+        yield Record(offset, base_timestamp + delta if appended_at is None else appended_at, key, value, headers)
+    if position != len(payload):
+        _lies(f"{len(payload) - position} bytes follow the last record")
+
+
+def _payload(batch: Batch, limit: int) -> bytes:
+    if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by cleaning
+        return b""
+    payload = decompress(batch.codec, batch.buffer[HEADER_BYTES:], limit=limit)
+    if batch.record_count * SMALLEST_RECORD_BYTES > len(payload):
+        _lies(f"{batch.record_count} records cannot fit into {len(payload)} bytes")
+    return payload
+
+
+def _lies(detail: str) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+
+
+_RecordParts = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]
+
+
+def _read_record(payload: bytes, position: int) -> _RecordParts:
+    """(timestamp delta, offset delta, key, value, headers, position after). Raises: IndexError at the end of bytes."""
+    length, position = _varint(payload, position)
+    end = position + length
+    if length < 0 or end > len(payload):
+        _lies(f"a record announces {length} bytes")
+    timestamp_delta, position = _varint(payload, position + 1, 64)  # one byte of attributes, unused
+    offset_delta, position = _varint(payload, position)
+    key, position = _nullable(payload, position, end)
+    value, position = _nullable(payload, position, end)
+    header_count, position = _varint(payload, position)
+    headers: tuple[Header, ...] = ()
+    if header_count:
+        headers, position = _read_headers(payload, position, end, header_count)
+    if position != end:
+        _lies(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
+    return timestamp_delta, offset_delta, key, value, headers, position
+
+
+def _varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """The zigzag varint at `position`, and the position after it."""
+    byte = payload[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = payload[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            _lies(f"a varint is longer than {bits} bits")
+    if value >> bits:
+        _lies(f"a varint is longer than {bits} bits")
+    return (value >> 1) ^ -(value & 1), position + 1
+
+
+def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _varint(payload, position)
+    if length < 0:
+        if length != -1:
+            _lies(f"a length of {length} bytes")
+        return None, position
+    after = position + length
+    if after > end:
+        _lies(f"{length} bytes announced, {end - position} left in the record")
+    return payload[position:after], after
+
+
+def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
+    if not 0 <= count <= (end - position) // 2:  # a header takes two bytes at least
+        _lies(f"{count} headers announced")
+    headers = []
+    for _ in range(count):
+        name, position = _nullable(payload, position, end)
+        if name is None:
+            _lies("the key of a header is null")
+        value, position = _nullable(payload, position, end)
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
+
+
+def offset_for_timestamp(
+    batch: Batch, timestamp: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after `timestamp`, if the batch has one."""
+    if batch.max_timestamp < timestamp:
+        return None
+    for record in records(batch, limit=limit):
+        if record.timestamp >= timestamp:
+            return record.offset, record.timestamp
+    return None
+
+
+def latest(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record that has the highest timestamp; None for a batch emptied by cleaning."""
+    first = max(records(batch, limit=limit), key=lambda record: record.timestamp, default=None)
+    return None if first is None else (first.offset, first.timestamp)
+
+
+# Checking what a client sent
+
+
+def check_records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+    """Walk all the records: each must be sound, and their offset deltas 0, 1, 2, ….
+
+    A batch passed by `batches.check_produced` has as many offsets as records, so increasing deltas are these.
+    Raises: KafkaError.
+    """
+    for _ in records(batch, limit=limit):
+        pass
+
+
+def check_keys(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+    """`check_records`, and every record must have a key, as compacted topics demand. Raises: KafkaError."""
+    keyless = [index for index, record in zip(counting(), records(batch, limit=limit)) if record.key is None]
+    if keyless:
+        raise RecordsRefused([(index, "a compacted topic takes no record without a key") for index in keyless])
+
+
+# Writing
+
+
+def build(
+    contents: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    last_offset_delta: int | None = None,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: int | None = None,
+    delete_horizon_ms: int | None = None,
+    leader_epoch: int = -1,
+) -> bytes:
+    """A whole batch. Offsets of the records are absolute: the first at `base_offset` or, once cleaned, above it.
+
+    last_offset_delta: where cleaning took the last records; otherwise that of the last record.
+    log_append_time, delete_horizon_ms: set the bit that goes with each, and the timestamp in the header.
+    """
+    base_timestamp = contents[0].timestamp if contents else -1
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    max_timestamp = max((record.timestamp for record in contents), default=-1)
+    attributes = codec & CODEC_BITS if contents else 0
+    attributes |= TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
+    attributes |= LOG_APPEND_TIME_BIT * (log_append_time is not None)
+    attributes |= DELETE_HORIZON_BIT * (delete_horizon_ms is not None)
+    if last_offset_delta is None:
+        last_offset_delta = contents[-1].offset - base_offset if contents else -1
+    payload = b"".join([_written(record, base_offset, base_timestamp) for record in contents])
+    if codec and contents:
+        payload = compress(codec, payload, level)
+    header = HEADER.pack(
+        base_offset,
+        HEADER_BYTES - LENGTH_ENDS_AT + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp if log_append_time is None else log_append_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(contents),
+    )
+    return _with_crc(header, payload)
+
+
+def _with_crc(header: bytes, payload: Bytes) -> bytes:
+    crc = crc32c(payload, crc32c(header[CRC_COVERS_FROM:]))
+    return b"".join((header[: CRC_COVERS_FROM - 4], _CRC.pack(crc), header[CRC_COVERS_FROM:], payload))
+
+
+def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
+    """What cleaning leaves of `batch`: the same header, so offsets and sequences stand, over the records kept.
+
+    None kept gives a batch of no records, which still tells the producer's last sequence and the last offset.
+    """
+    return build(
+        kept,
+        base_offset=batch.base_offset,
+        last_offset_delta=batch.last_offset_delta,
+        codec=batch.codec,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+        log_append_time=batch.max_timestamp if batch.is_log_append_time else None,
+        delete_horizon_ms=delete_horizon_ms,
+        leader_epoch=batch.leader_epoch,
+    )
+
+
+def recompressed(batch: Batch, codec: int, level: int | None = None, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
+    """The same batch under another codec: for topics whose `compression.type` is not the producer's."""
+    payload = compress(codec, _payload(batch, limit), level)
+    header = HEADER.pack(
+        batch.base_offset,
+        HEADER_BYTES - LENGTH_ENDS_AT + len(payload),
+        batch.leader_epoch,
+        MAGIC,
+        0,
+        batch.attributes & ~CODEC_BITS | codec,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.record_count,
+    )
+    return _with_crc(header, payload)
+
+
+def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    pieces = [
+        b"\x00",  # attributes, unused
+        _zigzag(record.timestamp - base_timestamp),
+        _zigzag(record.offset - base_offset),
+        *_sized(record.key),
+        *_sized(record.value),
+        _zigzag(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        pieces += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(value))
+    body = b"".join(pieces)
+    return _zigzag(len(body)) + body
+
+
+def _sized(value: bytes | None) -> tuple[bytes, bytes]:
+    return (b"\x01", b"") if value is None else (_zigzag(len(value)), value)
+
+
+_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+
+
+def _zigzag(number: int) -> bytes:
+    unsigned = number << 1 if number >= 0 else ~(number << 1)
+    if unsigned < 0x80:
+        return _ONE_BYTE[unsigned]
+    encoded = bytearray()
+    while unsigned >= 0x80:
+        encoded.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    encoded.append(unsigned)
+    return bytes(encoded)
+
+
+# Control batches
+
+
+def control_marker(
+    kind: Marker, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytes:
+    """The 78 bytes of the batch that ends a transaction in one partition; its offset is stamped in by the log."""
+    record = Record(0, timestamp, _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, coordinator_epoch))
+    return build([record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
+
+
+def read_marker(batch: Batch) -> tuple[Marker, int] | None:
+    """(kind, coordinator epoch) of a control batch; None if it is of another kind, or was emptied by cleaning.
+
+    Raises: KafkaError INVALID_RECORD.
+    """
+    record = next(records(batch), None)
+    if record is None:
+        return None
+    key, value = record.key or b"", record.value or b""
+    if len(key) < _MARKER_KEY.size:
+        _lies("the key of a control record is too short")
+    _, kind = _MARKER_KEY.unpack_from(key)
+    if kind not in (Marker.ABORT, Marker.COMMIT):
+        return None
+    if len(value) < _MARKER_VALUE.size:
+        _lies("the value of a transaction marker is too short")
+    return Marker(kind), _MARKER_VALUE.unpack_from(value)[1]
