@@ -1,0 +1,102 @@
+"""Names that Kafka knows and this broker does not obey, so that a server.properties can be brought along.
+
+HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning. Those that would
+promise protection the broker does not give (TLS, SASL, authorisation, policies) are refused: silence would be a lie.
+Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
+"""
+
+import re
+
+HARMLESS_PREFIXES = ("zookeeper.", "listener.name.controller.", "rsm.config.", "rlmm.config.", "metrics.")
+PROTECTION_PREFIXES = ("ssl.", "sasl.", "delegation.token.", "authorizer.", "listener.name.")
+_PROTECTION = """
+alter.config.policy.class.name client.quota.callback.class connections.max.reauth.ms create.topic.policy.class.name
+listener.security.protocol.map principal.builder.class security.inter.broker.protocol security.providers super.users
+"""
+PROTECTION = frozenset(_PROTECTION.split())
+
+_HARMLESS = """
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms allow.everyone.if.no.acl.found
+alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable broker.rack
+broker.session.timeout.ms config.providers control.plane.listener.name controlled.shutdown.enable
+controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
+default.replication.factor delete.records.purgatory.purge.interval.requests early.start.listeners
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
+group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols
+group.coordinator.threads group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
+group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
+group.share.record.lock.duration.ms group.share.session.timeout.ms group.streams.assignment.interval.ms
+group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+group.streams.max.standby.replicas group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
+group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms
+initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
+kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
+log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms log.flush.interval.messages
+log.flush.interval.ms log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+log.flush.start.offset.checkpoint.interval.ms log.index.size.max.bytes log.local.retention.bytes
+log.local.retention.ms log.message.downconversion.enable log.message.format.version log.preallocate
+log.roll.jitter.hours log.roll.jitter.ms log.segment.delete.delay.ms max.connection.creation.rate
+max.connections.per.ip.overrides metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level
+metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
+num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms
+offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
+offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.secret
+process.roles producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
+quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
+remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
+remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
+remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
+remote.log.storage.manager.class.name remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
+share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
+share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
+share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
+share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.receive.buffer.bytes
+socket.send.buffer.bytes telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
+transaction.max.timeout.ms transaction.partition.verification.enable
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+
+
+def is_harmless(name: str) -> bool:
+    """Whether nothing is lost when this name is not obeyed."""
+    return name in HARMLESS or name in PROTECTION or name.startswith((*HARMLESS_PREFIXES, *PROTECTION_PREFIXES))
+
+
+def promises_protection(name: str, text: str) -> bool:
+    """Whether a person who set this believes that the broker protects something."""
+    if name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES):
+        return False
+    return re.sub(r"[A-Z0-9_]+:", "", text.strip()).replace("PLAINTEXT", "").strip(",") not in ("", "none", "GSSAPI")

@@ -1,0 +1,172 @@
+"""What an option is: a typed field of a settings class that knows its name, bounds, default and one line of prose.
+
+The class is the table. Names are Kafka's with `_` for `.`; texts of refusals are Kafka's ConfigDef's, because tools
+show them to people. Values travel as strings (the wire and the catalogue carry those) and are parsed here, once.
+Source: Kafka's ConfigDef, probed on 4.3.1.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Any
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class ConfigType(IntEnum):
+    """The type ids of DescribeConfigs v3+."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class InvalidOption(ValueError):
+    """A name or value that cannot be set; the text says why, for a person."""
+
+    def __init__(self, text: str, name: str = "") -> None:
+        super().__init__(text)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table.
+
+    `aliases` are other spellings, each with the factor that its number is multiplied by (hours to ms). `broker` names
+    the option a topic's default comes from. `no_effect`: accepted, kept and shown, but nothing here has to obey it.
+    """
+
+    name: str
+    type: ConfigType
+    default: Value
+    doc: str
+    at_least: float | None = None
+    at_most: float | None = None
+    or_equal: int | None = None
+    one_of: tuple[str, ...] = ()
+    aliases: Mapping[str, int] = field(default_factory=dict)
+    broker: str | None = None
+    dynamic: bool = False
+    no_effect: bool = False
+    check: Callable[[Value], str | None] | None = None
+
+    @property
+    def field_name(self) -> str:
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str) -> Value:
+        """The value in `text`. Raises InvalidOption with Kafka's own words."""
+        value = self._typed(text.strip())
+        reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
+        if reason:
+            shown = self._wrong(value)
+            raise InvalidOption(f"Invalid value {shown} for configuration {self.name}: {reason}", self.name)
+        return value
+
+    def _typed(self, text: str) -> Value:
+        try:
+            return _PARSERS[self.type](text)
+        except ValueError:
+            wanted = (
+                "Expected value to be either true or false"
+                if self.type is ConfigType.BOOLEAN
+                else f"Not a number of type {self.type.name}"
+            )
+            raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
+
+    def _wrong(self, value: Value) -> str:
+        """The part of a value that an error shows: of a list, the entry that is not allowed, or all of it."""
+        if not isinstance(value, tuple):
+            return text_of(value)
+        wrong = [entry for entry in value if self.one_of and entry not in self.one_of]
+        return wrong[0] if wrong else f"[{', '.join(value)}]"
+
+    def _out_of_bounds(self, value: Value) -> str | None:
+        if self.one_of:
+            entries = value if isinstance(value, tuple) else (value,)
+            return None if set(entries) <= set(self.one_of) else f"String must be one of: {', '.join(self.one_of)}"
+        if isinstance(value, str | tuple | bool) or value == self.or_equal:
+            return None
+        below = self.at_least is not None and value < self.at_least
+        above = self.at_most is not None and value > self.at_most
+        if self.or_equal is not None and (below or above):
+            return f"Value must be between {self.at_least} and {self.at_most} or equal to {self.or_equal}"
+        if below:
+            return f"Value must be at least {self.at_least}"
+        return f"Value must be no more than {self.at_most}" if above else None
+
+
+def _whole_number(bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+            raise ValueError(text)
+        return int(text)
+
+    return parse
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse(text)
+
+
+def _refuse(text: str) -> bool:
+    raise ValueError(text)
+
+
+def _entries(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.strip() for entry in text.split(","))) if text else ()
+
+
+_PARSERS: dict[ConfigType, Callable[[str], Value]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _whole_number(32),
+    ConfigType.SHORT: _whole_number(16),
+    ConfigType.LONG: _whole_number(64),
+    ConfigType.DOUBLE: _number,
+    ConfigType.LIST: _entries,
+}
+
+
+def text_of(value: Value) -> str:
+    """How a value stands in an answer: Kafka's spelling."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def option(default: Any, doc: str, **row: Any) -> Any:
+    """A field of a settings class; `row` holds what else an Option has. The type follows from the default."""
+    kinds = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, str: ConfigType.STRING, tuple: ConfigType.LIST}
+    row.setdefault("type", kinds.get(default.__class__, ConfigType.LONG))
+    return field(default=default, metadata={"option": {"doc": doc, **row}})
+
+
+def options_of(settings: type) -> dict[str, Option]:
+    """The table of a settings class, by Kafka name, in the order of its fields."""
+    table: dict[str, Option] = {}
+    for each in fields(settings):
+        if "option" in each.metadata:
+            default: Any = each.default
+            name = each.name.replace("_", ".")
+            table[name] = Option(name=name, default=default, **each.metadata["option"])
+    return table
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """The known name a person most likely meant."""
+    found = get_close_matches(name, known, n=1, cutoff=0.6)
+    return found[0] if found else None
