@@ -1,0 +1,215 @@
+"""The 61-byte header: read, checked, stamped."""
+
+import struct
+
+import pytest
+from bad_batches import CASES
+from fencepost.protocol.batches import (
+    HEADER,
+    HEADER_BYTES,
+    CorruptBatch,
+    check_produced,
+    read,
+    stamped,
+    verify,
+    walk,
+    with_log_append_time,
+)
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
+from raw_batches import NOW_MS, batch, record
+
+
+def view(*parts: bytes) -> memoryview:
+    return memoryview(b"".join(parts))
+
+
+def test_a_header_takes_61_bytes():
+    assert HEADER_BYTES == HEADER.size == 61
+
+
+@pytest.mark.requirement("S-17", "S-18")
+def test_every_field_is_read_from_its_place():
+    sent = batch(
+        records=3,
+        base_offset=70,
+        leader_epoch=4,
+        attributes=0x34,
+        base_timestamp=11,
+        max_timestamp=12,
+        producer_id=2**40,
+        producer_epoch=3,
+        base_sequence=9,
+    )
+    found = read(view(sent))
+    assert (found.base_offset, found.last_offset, found.next_offset) == (70, 72, 73)
+    assert (found.size, found.leader_epoch, found.magic) == (len(sent), 4, 2)
+    assert (found.base_timestamp, found.max_timestamp) == (11, 12)
+    assert (found.producer_id, found.producer_epoch, found.base_sequence, found.last_sequence) == (2**40, 3, 9, 11)
+    assert (found.codec, found.is_transactional, found.is_control, found.is_log_append_time) == (4, True, True, False)
+    assert (found.record_count, found.last_offset_delta, found.has_producer) == (3, 2, True)
+    assert found.crc == struct.unpack_from(">I", sent, 17)[0]
+    assert bytes(found.buffer) == sent
+    assert "producer_id=1099511627776" in repr(found)
+
+
+@pytest.mark.requirement("S-29")
+@pytest.mark.parametrize(("base", "delta", "last"), [(2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 4, 2)])
+def test_sequences_wrap_to_zero_after_the_largest_int(base, delta, last):
+    found = read(view(batch(last_offset_delta=delta, producer_id=1, producer_epoch=0, base_sequence=base)))
+    assert found.last_sequence == last
+
+
+def test_a_batch_without_sequence_has_no_last_sequence_either():
+    assert read(view(batch(records=3))).last_sequence == -1
+
+
+def test_the_base_timestamp_of_a_cleaned_batch_is_its_delete_horizon():
+    assert read(view(batch(attributes=0x40, base_timestamp=77))).delete_horizon_ms == 77
+    assert read(view(batch(base_timestamp=77))).delete_horizon_ms is None
+
+
+def test_walking_yields_the_consecutive_batches_and_slices_of_their_own_bytes():
+    one, two, three = batch(), batch(records=5, base_offset=1), batch(base_offset=6)
+    found = list(walk(view(b"xyz", one, two, three), 3))
+    assert [bytes(each.buffer) for each in found] == [one, two, three]
+    assert [each.base_offset for each in found] == [0, 1, 6]
+
+
+def test_reading_does_not_copy():
+    buffer = view(batch())
+    assert read(buffer).buffer is buffer
+    inside = view(batch(), batch())
+    assert read(inside, len(inside) // 2).buffer.obj is inside.obj
+
+
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (b"", "0 bytes are too few"),
+        (bytes(60), "60 bytes are too few"),
+        (bytes(61), "magic is 0"),
+        (batch(length=48), "size of 60 bytes"),
+        (batch(length=-1), "size of 11 bytes"),
+        (batch(length=2**31 - 1), "announced"),
+        (batch()[:-1], "announced, 69 present"),
+        (batch(magic=1), "magic is 1"),
+        (batch(base_offset=-1), "offset -1"),
+        (batch(count=-1), "-1 records"),
+        (batch(count=2), "2 records"),
+    ],
+)
+def test_unsound_bytes_are_named_with_their_position(damaged, reason):
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        list(walk(view(batch(), damaged or b"x"), 70)) if damaged else read(view(batch()), 70)
+    assert caught.value.position == 70
+
+
+def test_a_torn_tail_of_nul_ends_the_walk_and_does_not_loop():
+    batches = walk(view(batch(), bytes(3192)))
+    assert next(batches).record_count == 1
+    with pytest.raises(CorruptBatch):
+        next(batches)
+
+
+def test_a_batch_cleaned_of_its_records_is_sound():
+    emptied = read(view(batch(b"", count=0, last_offset_delta=6)))
+    verify(emptied)
+    assert emptied.next_offset == 7
+
+
+def test_each_flipped_bit_is_found_except_in_what_the_broker_itself_rewrites():
+    sent = batch(records=2, producer_id=1, producer_epoch=0, base_sequence=0)
+    for bit in range(len(sent) * 8):
+        damaged = bytearray(sent)
+        damaged[bit // 8] ^= 1 << bit % 8
+        if bit // 8 in range(8) or bit // 8 in range(12, 16):  # base offset, leader epoch
+            continue
+        with pytest.raises(CorruptBatch):
+            verify(read(memoryview(damaged)))
+
+
+@given(st.binary(max_size=200), st.integers(0, 210))
+def test_any_bytes_are_a_batch_or_corrupt(content, position):
+    try:
+        found = read(memoryview(content), position)
+        verify(found)
+    except CorruptBatch:
+        return
+    assert found.size >= HEADER_BYTES
+
+
+def test_stamping_rewrites_sixteen_bytes_and_the_crc_stands():
+    found = check_produced(view(batch(records=3, leader_epoch=-1)))
+    placed = read(view(stamped(found, 1234, 5), bytes(found.buffer[16:])))
+    verify(placed)
+    assert (placed.base_offset, placed.leader_epoch, placed.last_offset) == (1234, 5, 1236)
+    assert len(stamped(found, 0)) == 16
+
+
+def test_log_append_time_sets_the_bit_the_time_and_the_crc():
+    found = check_produced(view(batch(records=3)))
+    found.base_offset = 50
+    changed = with_log_append_time(found, NOW_MS + 5)
+    verify(changed)
+    assert (changed.is_log_append_time, changed.max_timestamp, changed.base_offset) == (True, NOW_MS + 5, 50)
+    assert changed.buffer[61:] == found.buffer[61:]
+    assert not found.is_log_append_time
+
+
+def test_a_client_that_calls_its_timestamps_the_brokers_is_taken_as_create_time():
+    accepted = check_produced(view(batch(attributes=8 | 1)))
+    verify(accepted)
+    assert not accepted.is_log_append_time
+    assert accepted.codec == 1
+
+
+@pytest.mark.requirement("S-24")
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_to_each_batch_a_client_may_send_is_kafkas_or_differs_for_a_reason(name):
+    case = CASES[name]
+    expected = case.kafka if case.ours is None else case.ours
+    if expected == ErrorCode.NONE:
+        accepted = check_produced(memoryview(case.sent))
+        assert accepted.record_count == accepted.last_offset_delta + 1
+    else:
+        with pytest.raises(KafkaError) as caught:
+            check_produced(memoryview(case.sent))
+        assert caught.value.code == expected
+        assert caught.value.detail
+    assert (case.ours is None) or case.why
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_produced_are_accepted_or_refused_with_a_code(content):
+    with pytest.raises(KafkaError):
+        check_produced(memoryview(content))
+
+
+@given(st.data())
+def test_any_header_fields_with_a_right_crc_are_accepted_or_refused_with_a_code(data):
+    def integer(bits):
+        edge = 2 ** (bits - 1)
+        return data.draw(st.sampled_from([-edge, -2, -1, 0, 1, 2, edge - 1]))
+
+    sent = batch(
+        record() + record(1),
+        count=integer(32),
+        last_offset_delta=integer(32),
+        base_offset=integer(64),
+        magic=integer(8),
+        attributes=integer(16),
+        producer_id=integer(64),
+        producer_epoch=integer(16),
+        base_sequence=integer(32),
+        base_timestamp=integer(64),
+        max_timestamp=integer(64),
+    )
+    try:
+        accepted = check_produced(memoryview(sent))
+    except KafkaError:
+        return
+    assert accepted.record_count > 0
+    assert accepted.base_offset == 0
+    verify(accepted)
