@@ -1,0 +1,175 @@
+"""From a schema to the source of an encoder: one flat function for one class in one version.
+
+The rule: small pieces are joined once, records never: they stand in the returned list as the buffers they are. Fixed
+fields that follow each other are packed by one `Struct`, and a tagged section with nothing in it is a zero among them.
+What a version does not carry is left out.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from . import primitives
+from .schema import Array, Blob, Field, Fixed, Kind, Nested, Text, schema_of
+from .source import Source
+
+Encoder = Callable[[Any], list[primitives.Buffer]]
+
+_SCOPE: dict[str, Any] = {
+    "UVARINTS": primitives.UVARINTS,
+    "uvarint": primitives.uvarint,
+    "tagged_section": primitives.tagged_section,
+    "pack_many": struct.pack,
+}
+
+
+def encoder_source(cls: type, version: int, flexible: bool) -> Source:
+    """The source of `encode(it)`, which returns the buffers that follow each other on the wire."""
+    source = Source(_SCOPE)
+    with source.block("def encode(it):"):
+        source.line("buffers = []")
+        source.line("parts = []")
+        writer = _Writer(source, version, flexible)
+        writer.message(cls, "it")
+        writer.flush()
+        source.line("buffers.append(b''.join(parts))")
+        source.line("return buffers")
+    return source
+
+
+class _Writer:
+    """Writes the lines that write one message."""
+
+    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+        self._source = source
+        self._version = version
+        self._flexible = flexible
+        self._run: list[tuple[str, str]] = []  # format, expression; "x" is a zero byte and has none
+
+    def flush(self) -> None:
+        """Writes the fixed fields that wait."""
+        run, self._run = self._run, []
+        if not run:
+            return
+        letters = "".join(letter for letter, _ in run)
+        if set(letters) == {"x"}:
+            self._source.line(f"parts.append({bytes(len(letters))!r})")
+        else:
+            pack = self._source.struct(letters, "pack")
+            self._source.line(f"parts.append({pack}({', '.join(text for _, text in run if text)}))")
+
+    def _length(self, letter: str, n: str) -> None:
+        """Writes a length or a count."""
+        if not self._flexible:
+            self._run.append((letter, n))
+            self.flush()
+            return
+        self.flush()
+        self._source.line(f"parts.append(UVARINTS[{n} + 1] if {n} < 16383 else uvarint({n} + 1))")
+
+    def _null(self, letter: str) -> None:
+        self._run.append(("x", "") if self._flexible else (letter, "-1"))
+
+    # Classes.
+
+    def message(self, cls: type, name: str) -> None:
+        """Writes the fields of the instance that the variable `name` holds."""
+        present = [f for f in schema_of(cls).fields if self._version in f.versions]
+        for f in present:
+            if f.tag is None:
+                self.value(f.kind, f"{name}.{f.name}", self._version in f.nullable)
+        if self._flexible:
+            self._tags(sorted((f for f in present if f.tag is not None), key=lambda f: f.tag or 0), name)
+
+    def _tags(self, known: list[Field], name: str) -> None:
+        if not known:
+            self._run.append(("x", ""))
+            return
+        self.flush()
+        tests = [self._differs(f, f"{name}.{f.name}") for f in known]
+        tags, outer = self._source.fresh("tags"), self._source.fresh("outer")
+        with self._source.block(f"if {' or '.join(tests)}:"):
+            self._source.line(f"{tags} = []")
+            self._source.line(f"{outer} = parts")
+            for f, test in zip(known, tests, strict=True):
+                with self._source.block(f"if {test}:"):
+                    self._source.line("parts = []")
+                    self.value(f.kind, f"{name}.{f.name}", self._version in f.nullable)
+                    self.flush()
+                    self._source.line(f"{tags}.append(({f.tag}, b''.join(parts)))")
+            self._source.line(f"parts = {outer}")
+            self._source.line(f"parts.append(tagged_section({tags}))")
+        with self._source.block("else:"):
+            self._source.line("parts.append(b'\\x00')")
+
+    def _differs(self, f: Field, value: str) -> str:
+        """The test that a tagged field is not at its default, and so has to be sent."""
+        if f.factory is list:
+            return value
+        default = f.initial()
+        if default is None:
+            return f"{value} is not None"
+        return f"{value} != {self._source.constant(default, 'default')}"
+
+    # Values.
+
+    def value(self, kind: Kind, target: str, nullable: bool) -> None:
+        """Writes the value of the expression `target`."""
+        if isinstance(kind, Fixed):
+            self._run.append((kind.format, target))
+            return
+        self.flush()
+        value = self._source.fresh("v")
+        self._source.line(f"{value} = {target}")
+        if not nullable:
+            self._content(kind, value)
+            return
+        with self._source.block(f"if {value} is None:"):
+            self._null("b" if isinstance(kind, Nested) else "h" if isinstance(kind, Text) else "i")
+            if self._flexible and isinstance(kind, Nested):
+                self._run[-1] = ("b", "-1")
+            self.flush()
+        with self._source.block("else:"):
+            if isinstance(kind, Nested):
+                self._run.append(("b", "1"))
+            self._content(kind, value)
+            self.flush()
+
+    def _content(self, kind: Kind, value: str) -> None:
+        match kind:
+            case Text():
+                self._source.line(f"{value} = {value}.encode()")
+                self._length("h", f"len({value})")
+                self._source.line(f"parts.append({value})")
+            case Blob():
+                self._blob(kind, value)
+            case Array():
+                self._array(kind.item, value)
+            case Nested():
+                self.message(kind.cls, value)
+
+    def _blob(self, kind: Blob, value: str) -> None:
+        source = self._source
+        size = source.fresh("size")
+        source.line(f"{size} = {f'sum(map(len, {value}))' if kind.of == 'slices' else f'len({value})'}")
+        self._length("i", size)
+        if kind.of == "bytes":
+            source.line(f"parts.append({value})")
+            return
+        with source.block(f"if {size}:"):
+            source.line("buffers.append(b''.join(parts))")
+            source.line("parts.clear()")
+            source.line(f"buffers += {value}" if kind.of == "slices" else f"buffers.append({value})")
+
+    def _array(self, item: Kind, value: str) -> None:
+        self._length("i", f"len({value})")
+        if isinstance(item, Fixed):
+            self._source.line(f"parts.append(pack_many(f'>{{len({value})}}{item.format}', *{value}))")
+            return
+        one = self._source.fresh("it")
+        with self._source.block(f"for {one} in {value}:"):
+            if isinstance(item, Nested):
+                self.message(item.cls, one)
+            else:
+                self._content(item, one)
+            self.flush()

@@ -1,0 +1,48 @@
+"""What stands before the body of a request: which API in which version, the correlation id, and who asks.
+
+The rule: the client id is in the old encoding even where tagged fields follow it, and none is the same as an empty one.
+The correlation id is echoed and means nothing. Source: Kafka's RequestHeader.json.
+"""
+
+import struct
+
+from .apis import APIS
+from .errors import MalformedFrame
+from .primitives import Readable, read_nullable_string, skip_tags
+
+_FIXED = struct.Struct(">hhi").unpack_from
+_FIXED_BYTES = 8
+_NEVER = 1 << 15
+
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in APIS.items()}
+
+
+class RequestHeader:
+    """A request's header. `position` is where its body begins in the frame."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "position")
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str, position: int) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.position = position
+
+    def __repr__(self) -> str:
+        return f"RequestHeader(api {self.api_key} v{self.api_version}, #{self.correlation_id}, {self.client_id!r})"
+
+
+def read_request_header(frame: Readable) -> RequestHeader:
+    """The header of a frame, whatever API and version it names. Raises MalformedFrame."""
+    try:
+        api_key, api_version, correlation_id = _FIXED(frame)
+        client_id, position = read_nullable_string(frame, _FIXED_BYTES)
+        if api_version >= _FLEXIBLE_FROM.get(api_key, _NEVER):
+            tags = frame[position]
+            position += 1
+            if tags:
+                position = skip_tags(frame, position, tags)
+    except (IndexError, UnicodeDecodeError, struct.error) as error:
+        raise MalformedFrame(f"request header: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id or "", position)

@@ -1,0 +1,64 @@
+"""Generated functions: lines of source with an indentation, names for their constants, and a place in tracebacks.
+
+The rule: what is generated can be read. The source is registered with `linecache`, so that a traceback, a debugger and
+a profiler show it like any other.
+"""
+
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from struct import Struct
+from typing import Any
+
+
+class Source:
+    """Lines of one function in the making, and the constants that it refers to."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        self.scope = dict(scope)
+        self._lines: list[str] = []
+        self._depth = 0
+        self._numbers = count(1)
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """The lines of a block under `head`."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, prefix: str) -> str:
+        """A name that no other line uses."""
+        return f"{prefix}{next(self._numbers)}"
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """The name of a constant: the value itself where its literal does, else a new name in the scope."""
+        if value is None or type(value) in (bool, int, str, bytes):
+            return repr(value)
+        for name, known in self.scope.items():
+            if known is value:
+                return name
+        name = self.fresh(prefix)
+        self.scope[name] = value
+        return name
+
+    def struct(self, format_: str, method: str) -> str:
+        """The name of a method of the struct of this format, one for each format."""
+        name = f"{method}_{format_.replace('?', 'bool')}"
+        if name not in self.scope:
+            self.scope[name] = getattr(Struct(f">{format_}"), method)
+        return name
+
+    def compiled(self, function: str, title: str) -> Callable[..., Any]:
+        """The function of that name, out of these lines."""
+        source = "\n".join(self._lines) + "\n"
+        filename = f"<fencepost {title}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec"), self.scope)
+        made: Callable[..., Any] = self.scope[function]
+        return made
