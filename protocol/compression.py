@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import Literal
 
 import cramjam
 
@@ -47,14 +46,18 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
-    """`payload` as Kafka's own clients would send it; `level` None means the codec's default there."""
+    """`payload` as Kafka's own clients would send it.
+
+    level: for gzip and zstd; None means the default of Kafka's clients. snappy has none, and cramjam's lz4 blocks
+        know only one.
+    """
     match codec:
         case Codec.GZIP:
             return zlib.compress(payload, -1 if level is None else level, wbits=31)
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(payload))
         case Codec.LZ4:
-            return _compress_lz4(memoryview(payload), level)
+            return _compress_lz4(memoryview(payload))
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(payload, level=3 if level is None else level))
         case _:
@@ -104,12 +107,11 @@ def _decompress_stream(decompress_into: Callable[[Bytes, Bytes], int], payload: 
         size = min(limit, size * 4)
 
 
-def _compress_lz4(payload: memoryview, level: int | None) -> bytes:
+def _compress_lz4(payload: memoryview) -> bytes:
     pieces = [_LZ4_HEADER]
-    mode: Literal["default", "high_compression"] = "default" if level is None else "high_compression"
     for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
         block = payload[start : start + _LZ4_BLOCK_BYTES]
-        packed = cramjam.lz4.compress_block(block, mode=mode, compression=level, store_size=False)
+        packed = cramjam.lz4.compress_block(block, store_size=False)
         if len(packed) < len(block):
             pieces += (_LITTLE_LENGTH.pack(len(packed)), bytes(packed))
         else:
