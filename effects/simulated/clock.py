@@ -1,0 +1,25 @@
+"""A clock that a test owns: it stands still until told, and its wall side may jump."""
+
+from ..clock import Clock
+
+
+class SimulatedClock(Clock):
+    def __init__(self, now_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
+        self._wall_ahead_ms = now_ms - monotonic_ms
+        self._monotonic_ms = monotonic_ms
+
+    def now_ms(self) -> int:
+        return self.monotonic_ms() + self._wall_ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, ms: int) -> None:
+        """Time passes, on both clocks."""
+        if ms < 0:
+            raise ValueError("a monotonic clock does not go back; jump_wall does")
+        self._monotonic_ms += ms
+
+    def jump_wall(self, ms: int) -> None:
+        """Somebody sets the wall clock, forward or back."""
+        self._wall_ahead_ms += ms

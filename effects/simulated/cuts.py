@@ -1,0 +1,107 @@
+"""A cut: what a power failure at this moment may leave.
+
+`base` holds what is surely durable; the queues hold, in order, what is not. The rule: any subset of the unsynced
+operations may be found, in any order, torn or whole. After a failed sync the operations it should have covered stay
+readable but no later sync covers them: the kernel has marked their pages clean (PostgreSQL's "fsyncgate").
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from .operations import Link, Operation, Rename, Sync, SyncDirectory, Truncate, Unlink, Write
+from .torn import Tear
+from .volume import Volume
+
+_NAMES = -1  # the queue of all name operations; each inode has one for its data operations
+_by_index = attrgetter("index")
+
+
+class Cut:
+    def __init__(self, base: Volume) -> None:
+        self.base = base
+        self._queues: dict[int, list[Operation]] = {}
+        self._covered: set[int] = set()
+        self._lost: set[int] = set()
+
+    def copy(self) -> "Cut":
+        twin = Cut(self.base.copy())
+        twin._queues = {key: queue.copy() for key, queue in self._queues.items()}
+        twin._covered = self._covered.copy()
+        twin._lost = self._lost.copy()
+        return twin
+
+    def record(self, operation: Operation) -> None:
+        match operation:
+            case Write(inode=inode) | Truncate(inode=inode):
+                self._queues.setdefault(inode, []).append(operation)
+            case Link() | Rename() | Unlink():
+                self._queues.setdefault(_NAMES, []).append(operation)
+            case Sync(inode=inode, failed=failed):
+                self._settle(inode, self._queues.get(inode, ()), failed)
+            case SyncDirectory(directory=directory, failed=failed):
+                inside = [name for name in self._queues.get(_NAMES, ()) if directory_of(name) == directory]
+                self._settle(_NAMES, inside, failed)
+
+    def unsynced(self) -> list[Operation]:
+        """What may be missing, in the order it was done."""
+        waiting = [operation for queue in self._queues.values() for operation in queue]
+        return sorted((one for one in waiting if one.index not in self._covered), key=_by_index)
+
+    def found(
+        self,
+        *,
+        kept: Collection[int] | None = None,
+        dropped: Collection[int] = (),
+        torn: Mapping[int, Tear] | None = None,
+        order: Sequence[int] = (),
+    ) -> Volume:
+        """The volume with these unsynced operations (by index; `kept` None: all), less the dropped, some of them torn.
+
+        `order` lists operations that change places among themselves, as they reach the device.
+        """
+        volume = self.base.copy()
+        for operation in self._in_order(order):
+            if operation.index not in self._covered:
+                if operation.index in dropped or (kept is not None and operation.index not in kept):
+                    continue
+                if torn and operation.index in torn and isinstance(operation, Write):
+                    for piece in torn[operation.index].pieces(operation):
+                        volume.apply(piece)
+                    continue
+            volume.apply(operation)
+        return volume.pruned()
+
+    def _in_order(self, order: Sequence[int]) -> list[Operation]:
+        waiting = sorted((one for queue in self._queues.values() for one in queue), key=_by_index)
+        if order:
+            places = {operation.index: place for place, operation in enumerate(waiting)}
+            moved = [waiting[places[index]] for index in order]
+            for place, operation in zip(sorted(places[index] for index in order), moved, strict=True):
+                waiting[place] = operation
+        return waiting
+
+    def _settle(self, key: int, operations: Iterable[Operation], failed: bool) -> None:
+        indexes = {operation.index for operation in operations} - self._lost - self._covered
+        if failed:
+            self._lost |= indexes
+            return
+        self._covered |= indexes
+        self._fold(key)
+
+    def _fold(self, key: int) -> None:
+        """Move what is covered, up to the first that is not, into the base."""
+        queue = self._queues.pop(key, [])
+        for done, operation in enumerate(queue):
+            if operation.index not in self._covered:
+                self._queues[key] = queue[done:]
+                return
+            self._covered.discard(operation.index)
+            self.base.apply(operation)
+
+
+def directory_of(operation: Operation) -> int | None:
+    """The directory whose sync makes a name operation durable."""
+    match operation:
+        case Rename(new_directory=directory) | Link(directory=directory) | Unlink(directory=directory):
+            return directory
+    return None

@@ -1,0 +1,428 @@
+"""A disk in memory with both traps, that records all that is done to it and can be found again as of any moment.
+
+The traps: bytes and names not synced are readable after a process crash and gone after a power cut; after a failed sync
+they are readable but lost, whatever later syncs say. A path is absolute or taken from the root; a fresh disk holds the
+root only. Everything is deterministic; the disk is for one thread.
+"""
+
+import errno
+import posixpath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..disk import AlreadyLocked, Buffer, Disk, File, Lock
+from ..lanes import Lane
+from .cuts import Cut
+from .faults import Fault, Matches, os_error
+from .history import History
+from .lanes import Latency, SimulatedLane
+from .operations import Link, Note, Operation, Read, Rename, Sync, SyncDirectory, Truncate, Unlink, Write
+from .torn import Tear
+from .volume import Volume
+
+_ENDLESS_BYTES = 1 << 40  # what a disk without a capacity says is free
+
+
+class SimulatedDisk(Disk):
+    """`capacity_bytes`, `is_cold`, `latency` and `inline` may be set at any time.
+
+    `is_cold` says for which paths `read_cached` finds nothing in memory; `latency` when the jobs of lanes made after it
+    was set take effect; `inline` makes those lanes ignore a running loop. With `history` off operations are not kept:
+    for long simulations, which need `after_power_cut` but not `at`.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int | None = None,
+        latency: Latency | None = None,
+        inline: bool = False,
+        history: bool = True,
+        pid: int = 1,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.is_cold: Callable[[str], bool] = lambda path: False
+        self.latency = latency
+        self.inline = inline
+        self.pid = pid
+        self._history = History(Volume(), keep=history)
+        self._opened: dict[int, int] = {}
+        self._nameless: set[int] = set()
+        self._locked: set[str] = set()
+        self._faults: list[Fault] = []
+        self._lanes: list[SimulatedLane] = []
+
+    # What every disk does
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        inode = self._seen.lookup(_parts(path))
+        if inode is None:
+            if not create:
+                self._existing(path)
+            inode = self._link(path, is_directory=False)
+        elif inode in self._seen.directories:
+            raise os_error(errno.EISDIR, path)
+        self._opened[inode] = self._opened.get(inode, 0) + 1
+        return SimulatedFile(self, path, inode, read_only)
+
+    def exists(self, path: str) -> bool:
+        return self._seen.lookup(_parts(path)) is not None
+
+    def is_directory(self, path: str) -> bool:
+        return self._seen.lookup(_parts(path)) in self._seen.directories
+
+    def list(self, path: str) -> list[str]:
+        return sorted(self._seen.directories[self._directory(path)])
+
+    def make_directory(self, path: str) -> None:
+        parts = _parts(path)
+        for depth in range(1, len(parts) + 1):
+            inode = self._seen.lookup(parts[:depth])
+            if inode is None:
+                self._link("/".join(parts[:depth]), is_directory=True)
+            elif inode not in self._seen.directories:
+                raise os_error(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
+
+    def make_temporary_directory(self, prefix: str) -> str:
+        path = f"/tmp/{prefix}{self._history.next_inode}"
+        self.make_directory(path)
+        return path
+
+    def rename(self, old: str, new: str) -> None:
+        directory, name, inode = self._entry(old)
+        new_directory, new_name = self._place(new)
+        replaced = self._seen.directories[new_directory].get(new_name)
+        if replaced == inode:
+            return
+        if replaced is not None:
+            self._check_replaceable(inode, replaced, new)
+        self._perform(Rename(self._next, _clean(new), directory, name, inode, new_directory, new_name))
+        self._lost_its_name(replaced)
+
+    def unlink(self, path: str) -> None:
+        directory, name, inode = self._entry(path)
+        if inode in self._seen.directories:
+            raise os_error(errno.EISDIR, path)
+        self._perform(Unlink(self._next, _clean(path), directory, name, inode))
+        self._lost_its_name(inode)
+
+    def remove_tree(self, path: str) -> None:
+        self._directory(path)
+        for name in self.list(path):
+            inner = f"{path}/{name}"
+            if self.is_directory(inner):
+                self.remove_tree(inner)
+            else:
+                self.unlink(inner)
+        directory, name, inode = self._entry(path)
+        self._perform(Unlink(self._next, _clean(path), directory, name, inode))
+        self._lost_its_name(inode)
+
+    def size(self, path: str) -> int:
+        _, _, inode = self._entry(path)
+        return 0 if inode in self._seen.directories else self._seen.content(inode).size
+
+    def sync_directory(self, path: str) -> None:
+        self._perform(SyncDirectory(self._next, _clean(path), self._directory(path)))
+
+    def free_bytes(self, path: str) -> int:
+        self._existing(path)
+        if self.capacity_bytes is None:
+            return _ENDLESS_BYTES
+        return max(0, self.capacity_bytes - self._seen.used_bytes())
+
+    def lock(self, path: str) -> Lock:
+        if _clean(path) in self._locked:
+            raise AlreadyLocked(path, self.pid)
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.write([b"%d\n" % self.pid], 0)
+        self._locked.add(_clean(path))
+        return SimulatedLock(file, self._locked)
+
+    def lane(self, name: str, threads: int = 1) -> Lane:
+        lane = SimulatedLane(threads, latency=self.latency, inline=self.inline)
+        self._lanes.append(lane)
+        return lane
+
+    # Faults
+
+    def fail(self, matches: Matches, *, error: int = errno.EIO, times: int | None = 1, after_bytes: int = 0) -> Fault:
+        """Make matching operations raise OSError; reads too, shown as Read. The Fault returned counts its hits."""
+        fault = Fault(matches, error, times, after_bytes)
+        self._faults.append(fault)
+        return fault
+
+    def fail_sync(self, matches: Callable[[str], bool], times: int | None = 1) -> Fault:
+        """Make syncs of files and directories with a matching path fail. What they should have covered is lost."""
+        return self.fail(lambda one: isinstance(one, Sync | SyncDirectory) and matches(one.path), times=times)
+
+    def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
+        """Make the operation fail that would have this number in the history."""
+        matches: Matches = lambda one: one.index == index and not isinstance(one, Read)  # noqa: E731
+        return self.fail(matches, error=error, after_bytes=after_bytes)
+
+    # Crashes
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """All that was done to it, since it was new or found; its index is its place."""
+        return self._history.operations
+
+    @property
+    def notes(self) -> Sequence[Any]:
+        return self._history.notes
+
+    def note(self, value: Any) -> None:
+        """Remember `value` at this moment. A disk found after a later cut has it in `notes`, one before has not."""
+        self._history.record(Note(self._next, "", value))
+
+    def halt(self) -> None:
+        """The process that used it is gone: its lanes run nothing more."""
+        for lane in self._lanes:
+            lane.halt()
+
+    def after_process_crash(self) -> "SimulatedDisk":
+        """As a new process finds it: all bytes are there, what was not synced still is not, locks are free."""
+        return self._twin(self._history.after_process_crash())
+
+    def after_power_cut(self) -> "SimulatedDisk":
+        """As found with only what was synced."""
+        return self.found(self._history.cut.found(kept=()), self.notes)
+
+    def at(
+        self,
+        n: int,
+        *,
+        kept: Collection[int] | None = None,
+        dropped: Collection[int] = (),
+        torn: Mapping[int, Tear] | None = None,
+        order: Sequence[int] = (),
+    ) -> "SimulatedDisk":
+        """As found after a power cut right after the first `n` operations.
+
+        Of what was not synced then, all reached the device (or only the `kept`, by index), less the `dropped`, some of
+        them `torn`; those in `order` in that order among themselves.
+        """
+        for _, cut in self.cuts(n):
+            volume = cut.found(kept=kept, dropped=dropped, torn=torn, order=order)
+            return self.found(volume, self._history.notes_at(n))
+        raise IndexError(f"there are only {len(self.operations)} operations")
+
+    def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
+        """(n, the cut after n operations), from n = `first` on. Use a cut before you take the next: it changes."""
+        return self._history.cuts(first)
+
+    def notes_at(self, n: int) -> Sequence[Any]:
+        """The notes that a disk found after the first `n` operations has."""
+        return self._history.notes_at(n)
+
+    def found(self, volume: Volume, notes: Sequence[Any] = ()) -> "SimulatedDisk":
+        """A disk that holds this volume, all of it durable, and begins a history of its own."""
+        return self._twin(History(volume, keep=self._history.keep, notes=tuple(notes)))
+
+    def fingerprint(self) -> int:
+        """Equal if all paths and bytes are equal (within this process)."""
+        return self._seen.fingerprint()
+
+    # What its files call
+
+    def read(self, file: "SimulatedFile", size: int, position: int) -> bytes:
+        operation = Read(self._next, _clean(file.path), position, size)
+        if fault := self._struck(operation):
+            raise fault.exception(file.path)
+        return self._seen.content(file.inode).read(size, position)
+
+    def write(self, file: "SimulatedFile", data: bytes, position: int) -> None:
+        room = self._room(file.inode, position, len(data))
+        operation = Write(self._next, _clean(file.path), file.inode, position, data)
+        if data and room == len(data):
+            self._perform(operation)
+        elif data:
+            self._write_part(operation, room)
+            raise os_error(errno.ENOSPC, file.path)
+
+    def truncate(self, file: "SimulatedFile", size: int) -> None:
+        self._perform(Truncate(self._next, _clean(file.path), file.inode, size))
+
+    def sync(self, file: "SimulatedFile") -> None:
+        self._perform(Sync(self._next, _clean(file.path), file.inode))
+
+    def size_of(self, file: "SimulatedFile") -> int:
+        return self._seen.content(file.inode).size
+
+    def closed(self, file: "SimulatedFile") -> None:
+        self._opened[file.inode] -= 1
+        if file.inode in self._nameless and not self._opened[file.inode]:
+            self._nameless.discard(file.inode)
+            self._seen.drop_inode(file.inode)
+
+    # Inside
+
+    @property
+    def _seen(self) -> Volume:
+        return self._history.seen
+
+    @property
+    def _next(self) -> int:
+        return self._history.next_index
+
+    def _twin(self, history: History) -> "SimulatedDisk":
+        twin = SimulatedDisk(
+            capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
+        )
+        twin.is_cold = self.is_cold
+        twin._history = history
+        return twin
+
+    def _perform(self, operation: Operation) -> None:
+        """Do it, unless a fault strikes."""
+        fault = self._struck(operation)
+        if fault is None:
+            self._history.record(operation)
+            return
+        if isinstance(operation, Sync | SyncDirectory):
+            self._history.record(replace(operation, failed=True))
+        elif isinstance(operation, Write):
+            self._write_part(operation, fault.after_bytes)
+        raise fault.exception(operation.path)
+
+    def _struck(self, operation: Operation) -> Fault | None:
+        return next((fault for fault in self._faults if fault.strikes(operation)), None)
+
+    def _write_part(self, operation: Write, length: int) -> None:
+        part = replace(operation, data=operation.data[:length])
+        if part.data:
+            self._history.record(part)
+
+    def _room(self, inode: int, position: int, size: int) -> int:
+        """How many bytes of a write fit. Bytes inside the file need no new space; a hole counts as full."""
+        if self.capacity_bytes is None:
+            return size
+        growth = position + size - self._seen.content(inode).size
+        return (
+            min(size, max(0, size - (growth - (self.capacity_bytes - self._seen.used_bytes())))) if growth > 0 else size
+        )
+
+    def _link(self, path: str, *, is_directory: bool) -> int:
+        directory, name = self._place(path)
+        inode = self._history.next_inode
+        self._perform(Link(self._next, _clean(path), directory, name, inode, is_directory))
+        self._history.next_inode += 1
+        return inode
+
+    def _lost_its_name(self, inode: int | None) -> None:
+        if inode is None:
+            return
+        if self._opened.get(inode):
+            self._nameless.add(inode)
+        else:
+            self._seen.drop_inode(inode)
+
+    def _existing(self, path: str) -> int:
+        parts = _parts(path)
+        inode = self._seen.lookup(parts)
+        if inode is None:
+            self._check_directories(parts, path)
+            raise os_error(errno.ENOENT, path)
+        return inode
+
+    def _check_directories(self, parts: Sequence[str], path: str) -> None:
+        """On the way to a name that is not there: is a file in the way?"""
+        for depth in range(1, len(parts)):
+            inode = self._seen.lookup(parts[:depth])
+            if inode is not None and inode not in self._seen.directories:
+                raise os_error(errno.ENOTDIR, path)
+
+    def _directory(self, path: str) -> int:
+        inode = self._existing(path)
+        if inode not in self._seen.directories:
+            raise os_error(errno.ENOTDIR, path)
+        return inode
+
+    def _place(self, path: str) -> tuple[int, str]:
+        """Where a name stands or would stand: its directory, which must exist, and the name."""
+        parent, name = posixpath.split(_clean(path))
+        self._check_directories(_parts(path), path)
+        return self._directory(parent), name
+
+    def _entry(self, path: str) -> tuple[int, str, int]:
+        directory, name = self._place(path)
+        return directory, name, self._existing(path)
+
+    def _check_replaceable(self, inode: int, replaced: int, path: str) -> None:
+        directories = self._seen.directories
+        if replaced in directories and inode not in directories:
+            raise os_error(errno.EISDIR, path)
+        if inode in directories and replaced not in directories:
+            raise os_error(errno.ENOTDIR, path)
+        if directories.get(replaced):
+            raise os_error(errno.ENOTEMPTY, path)
+
+
+class SimulatedFile(File):
+    def __init__(self, disk: SimulatedDisk, path: str, inode: int, read_only: bool) -> None:
+        self._disk: SimulatedDisk | None = disk
+        self._path = path
+        self._read_only = read_only
+        self.inode = inode
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._writable().write(self, b"".join(buffers), position)
+
+    def read(self, size: int, position: int) -> bytes:
+        return self._open().read(self, size, position)
+
+    def read_cached(self, size: int, position: int) -> Buffer | None:
+        disk = self._open()
+        return None if disk.is_cold(self._path) else memoryview(disk.read(self, size, position))
+
+    def size(self) -> int:
+        return self._open().size_of(self)
+
+    def truncate(self, size: int) -> None:
+        self._writable().truncate(self, size)
+
+    def sync(self) -> None:
+        self._open().sync(self)
+
+    def close(self) -> None:
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            disk.closed(self)
+
+    def _open(self) -> SimulatedDisk:
+        if self._disk is None:
+            raise os_error(errno.EBADF, self._path)
+        return self._disk
+
+    def _writable(self) -> SimulatedDisk:
+        if self._read_only:
+            raise os_error(errno.EBADF, self._path)
+        return self._open()
+
+
+class SimulatedLock(Lock):
+    def __init__(self, file: File, locked: set[str]) -> None:
+        self._file = file
+        self._locked = locked
+
+    def release(self) -> None:
+        path = _clean(self._file.path)
+        if path in self._locked:
+            self._locked.discard(path)
+            self._file.truncate(0)
+            self._file.close()
+
+
+def _clean(path: str) -> str:
+    return posixpath.normpath(f"/{path}").replace("//", "/")
+
+
+def _parts(path: str) -> Sequence[str]:
+    return [name for name in _clean(path).split("/") if name]

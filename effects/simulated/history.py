@@ -1,0 +1,58 @@
+"""The history of a simulated disk: what was done to it, how it looks, and what a power cut would leave when."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .cuts import Cut
+from .operations import Note, Operation
+from .volume import Volume
+
+
+class History:
+    """`seen` is what the system shows. `keep` off: operations are not kept, so only the present moment can be cut."""
+
+    def __init__(self, start: Volume, *, keep: bool = True, notes: tuple[Any, ...] = ()) -> None:
+        self.keep = keep
+        self.operations: list[Operation] = []
+        self.notes = list(notes)
+        self.seen = start.copy()
+        self.cut = Cut(start.copy())
+        self.next_index = 0
+        self.next_inode = start.highest_inode() + 1
+        self._start = start
+
+    def record(self, operation: Operation) -> None:
+        self.next_index += 1
+        if self.keep:
+            self.operations.append(operation)
+        if isinstance(operation, Note):
+            self.notes.append(operation.value)
+        self.seen.apply(operation)
+        self.cut.record(operation)
+
+    def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
+        """(n, the cut after n operations), from n = `first` on. Use a cut before you take the next: it changes."""
+        if not self.keep:
+            raise ValueError("this disk keeps no history")
+        cut = Cut(self._start.copy())
+        for n in range(len(self.operations) + 1):
+            if n >= first:
+                yield n, cut
+            if n < len(self.operations):
+                cut.record(self.operations[n])
+
+    def notes_at(self, n: int) -> tuple[Any, ...]:
+        """The notes taken before a cut after `n` operations; those this history began with come first."""
+        later = sum(isinstance(operation, Note) for operation in self.operations[n:])
+        return tuple(self.notes[: len(self.notes) - later])
+
+    def after_process_crash(self) -> "History":
+        """The same history in a new process: files that were open and had no name are gone."""
+        twin = History(self._start, keep=self.keep)
+        twin.operations = self.operations.copy()
+        twin.notes = self.notes.copy()
+        twin.seen = self.seen.pruned()
+        twin.cut = self.cut.copy()
+        twin.next_index = self.next_index
+        twin.next_inode = self.next_inode
+        return twin

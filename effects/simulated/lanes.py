@@ -1,0 +1,118 @@
+"""A lane without threads: jobs run in the order given, in the caller's thread, at a time the disk's latency decides.
+
+With a running asyncio loop a job takes effect in a later callback, and `done` follows in another, as with real threads.
+Without one, or with `inline`, both happen inside `submit`. Either way a run repeats exactly.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..lanes import Lane
+
+T = TypeVar("T")
+Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect, and from then until done is called
+
+
+class _Entry:
+    """One job on its way: waiting, started, then with its effect on the disk, then reported."""
+
+    __slots__ = ("done", "has_run", "job", "result")
+
+    def __init__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.job = job
+        self.done = done
+        self.has_run = False
+        self.result: Any = None
+
+    def run(self) -> None:
+        if not self.has_run:
+            self.has_run = True
+            try:
+                self.result = self.job()
+            except BaseException as error:  # as a real lane does: whoever submitted it decides what it means
+                self.result = error
+
+
+class SimulatedLane(Lane):
+    def __init__(self, threads: int = 1, *, latency: Latency | None = None, inline: bool = False) -> None:
+        self._threads = threads
+        self._latency = latency
+        self._inline = inline
+        self._waiting: deque[_Entry] = deque()
+        self._started: list[_Entry] = []
+        self._in_turn = False
+        self._closed = False
+        self._halted = False
+
+    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        if self._closed:
+            raise RuntimeError("the lane is closed")
+        self._waiting.append(_Entry(job, done))
+        loop = None if self._inline else _running_loop()
+        if loop is None:
+            self._run_in_turn()
+        else:
+            self._start(loop)
+
+    def close(self) -> None:
+        """What was taken has its effect now; each `done` comes when it would have come, or without a loop at once."""
+        self._closed = True
+        for entry in self._started:
+            entry.run()
+        loop = _running_loop()
+        if loop is None:
+            self._run_in_turn()
+        for entry in self._waiting:
+            entry.run()
+
+    def halt(self) -> None:
+        """The process is gone: nothing runs any more, nobody is told."""
+        self._halted = True
+        self._waiting.clear()
+
+    def _run_in_turn(self) -> None:
+        """A `done` may submit again: that job takes its turn here instead of nesting."""
+        if self._in_turn:
+            return
+        self._in_turn = True
+        try:
+            while self._waiting:
+                entry = self._waiting.popleft()
+                entry.run()
+                entry.done(entry.result)
+        finally:
+            self._in_turn = False
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting and len(self._started) < self._threads:
+            entry = self._waiting.popleft()
+            self._started.append(entry)
+            before, after = self._latency() if self._latency else (0.0, 0.0)
+            _later(loop, before, self._take_effect, loop, entry, after)
+
+    def _take_effect(self, loop: asyncio.AbstractEventLoop, entry: _Entry, after: float) -> None:
+        if not self._halted:
+            entry.run()
+            _later(loop, after, self._report, loop, entry)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, entry: _Entry) -> None:
+        if not self._halted:
+            self._started.remove(entry)
+            self._start(loop)
+            entry.done(entry.result)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _later(loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+    if seconds > 0:
+        loop.call_later(seconds, call, *arguments)
+    else:
+        loop.call_soon(call, *arguments)

@@ -1,0 +1,99 @@
+"""What is done to a simulated disk, one record an operation.
+
+The rule: an operation names inodes, not only paths, and says its effect completely, so that it can be applied when an
+earlier one was lost. That is what a device that reorders does. Data operations become durable by Sync of their inode,
+name operations by SyncDirectory of their directory (a rename between two directories: of the new one).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    index: int  # its number in the disk's history
+    path: str
+
+    def __str__(self) -> str:
+        return f"#{self.index} {type(self).__name__.lower()} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Operation):
+    inode: int
+    position: int
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"#{self.index} write {self.path} {self.position}+{len(self.data)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(Operation):
+    inode: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Operation):
+    """Nobody asks for it: a crash may leave a file longer than its bytes (ext4), with NULs at the end."""
+
+    inode: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Operation):
+    """A file or directory gets its first name."""
+
+    directory: int
+    name: str
+    inode: int
+    is_directory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rename(Operation):
+    directory: int
+    name: str
+    inode: int
+    new_directory: int
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink(Operation):
+    directory: int
+    name: str
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(Operation):
+    inode: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDirectory(Operation):
+    directory: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Operation):
+    """Only shown to faults; a history does not hold reads."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Operation):
+    """Something the test wants to know about the moment of a cut: what was acknowledged by then, for example."""
+
+    value: Any
+
+
+DataOperation = Write | Truncate
+NameOperation = Link | Rename | Unlink

@@ -1,0 +1,94 @@
+"""How an unsynced write may be found after a power cut, when it is neither whole nor absent.
+
+Each tear turns one write into the operations that really reached the device. A negative length counts from the end.
+Source: sectors of 512 bytes are written whole, in any order; ext4 was seen to leave NULs up to the next 4,096 bytes.
+"""
+
+import itertools
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from .operations import Extend, Operation, Write
+
+SECTOR_BYTES = 512
+
+
+class Tear(Protocol):
+    def pieces(self, write: Write) -> Iterable[Operation]: ...
+
+
+def _kept(write: Write, length: int) -> bytes:
+    return write.data[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix(Tear):
+    """Only the first bytes."""
+
+    length: int
+
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        return [replace(write, data=_kept(write, self.length))]
+
+
+@dataclass(frozen=True, slots=True)
+class NulTail(Tear):
+    """The first bytes, then NULs to the full length."""
+
+    length: int
+
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        return [replace(write, data=_kept(write, self.length).ljust(len(write.data), b"\0"))]
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageTail(Tear):
+    """The first bytes, then what was on the device from something else."""
+
+    length: int
+    seed: int = 0
+
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        kept = _kept(write, self.length)
+        garbage = random.Random(f"{self.seed} {write.index}").randbytes(len(write.data) - len(kept))
+        return [replace(write, data=kept + garbage)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors(Tear):
+    """Some sectors: bit i of `mask` keeps the i-th. `extended`: the file is as long as if all had arrived."""
+
+    mask: int
+    extended: bool = False
+
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        chosen: list[Operation] = [
+            replace(write, position=position, data=data)
+            for number, (position, data) in enumerate(sectors(write))
+            if self.mask >> number & 1
+        ]
+        if self.extended:
+            chosen.append(Extend(write.index, write.path, write.inode, write.position + len(write.data)))
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyLength(Tear):
+    """No byte arrived, but the file is longer: to the next multiple of `multiple`, at most to the end of the write."""
+
+    multiple: int = 1  # 1: to the end of the write
+
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        end = write.position + len(write.data)
+        length = end if self.multiple == 1 else min(end, (write.position // self.multiple + 1) * self.multiple)
+        return [Extend(write.index, write.path, write.inode, length)]
+
+
+def sectors(write: Write) -> list[tuple[int, bytes]]:
+    """The write cut at the device's sector boundaries: (position, bytes)."""
+    end = write.position + len(write.data)
+    first = write.position - write.position % SECTOR_BYTES
+    cuts = [write.position, *range(first + SECTOR_BYTES, end, SECTOR_BYTES), end]
+    return [(low, write.data[low - write.position : high - write.position]) for low, high in itertools.pairwise(cuts)]

@@ -1,0 +1,172 @@
+"""A volume in memory: directories by inode, file contents in blocks that copies share.
+
+The rule: a copy costs no bytes. Contents are copied when first written after a copy, a block at a time, so that a
+crash-point enumerator can hold thousands of disks that differ by a few bytes. A block of NULs is not stored.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from .operations import Extend, Link, Operation, Rename, Truncate, Unlink, Write
+
+BLOCK_BYTES = 4096
+ROOT = 0
+_NULS = bytes(BLOCK_BYTES)
+
+
+class Content:
+    """The bytes of one file."""
+
+    __slots__ = ("blocks", "owner", "size")
+
+    def __init__(self, owner: object, blocks: dict[int, bytes] | None = None, size: int = 0) -> None:
+        self.owner = owner
+        self.blocks = {} if blocks is None else blocks
+        self.size = size
+
+    def copy(self, owner: object) -> "Content":
+        return Content(owner, self.blocks.copy(), self.size)
+
+    def read(self, size: int, position: int) -> bytes:
+        end = min(position + size, self.size)
+        if position >= end:
+            return b""
+        first, last = position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        found = b"".join([self.blocks.get(number, _NULS) for number in range(first, last + 1)])
+        return found[position - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
+
+    def write(self, position: int, data: bytes) -> None:
+        end = position + len(data)
+        for number in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
+            start = number * BLOCK_BYTES
+            low, high = max(position, start), min(end, start + BLOCK_BYTES)
+            block = data[low - position : high - position]
+            if high - low < BLOCK_BYTES:
+                old = self.blocks.get(number, _NULS)
+                block = old[: low - start] + block + old[high - start :]
+            self._put(number, block)
+        if data:
+            self.size = max(self.size, end)
+
+    def truncate(self, size: int) -> None:
+        if size < self.size:
+            last, inside = divmod(size, BLOCK_BYTES)
+            for number in [number for number in self.blocks if number >= last]:
+                block = self.blocks.pop(number)
+                if number == last and inside:
+                    self._put(last, block[:inside] + _NULS[inside:])
+        self.size = size
+
+    def fingerprint(self) -> int:
+        """Equal contents have equal fingerprints, in this process (bytes remember their hash, so it is cheap)."""
+        return hash((self.size, frozenset(self.blocks.items())))
+
+    def _put(self, number: int, block: bytes) -> None:
+        if block == _NULS:
+            self.blocks.pop(number, None)
+        else:
+            self.blocks[number] = block
+
+
+class Volume:
+    """Inodes and the names that lead to them. A name may be missing while its bytes are there, or lead to none."""
+
+    def __init__(self) -> None:
+        self.directories: dict[int, dict[str, int]] = {ROOT: {}}
+        self._contents: dict[int, Content] = {}
+        self._owner = object()  # contents of another owner are shared with a copy: not to be written
+
+    def copy(self) -> "Volume":
+        twin = Volume()
+        twin.directories = {inode: names.copy() for inode, names in self.directories.items()}
+        twin._contents = self._contents.copy()
+        self._owner = object()
+        return twin
+
+    def pruned(self) -> "Volume":
+        """A copy of what a path leads to."""
+        twin = self.copy()
+        reached = {inode for _, inode in twin.walk()} | {ROOT}
+        twin.directories = {inode: names for inode, names in twin.directories.items() if inode in reached}
+        twin._contents = {inode: content for inode, content in twin._contents.items() if inode in reached}
+        return twin
+
+    def apply(self, operation: Operation) -> None:
+        """Change what the operation says, whatever was or was not applied before it. Syncs and notes change nothing."""
+        match operation:
+            case Write(inode=inode, position=position, data=data):
+                self._writable(inode).write(position, data)
+            case Truncate(inode=inode, size=size):
+                self._writable(inode).truncate(size)
+            case Extend(inode=inode, size=size):
+                content = self._writable(inode)
+                content.truncate(max(size, content.size))
+            case Link(directory=directory, name=name, inode=inode, is_directory=is_directory):
+                self._names(directory)[name] = inode
+                if is_directory:
+                    self._names(inode)
+                else:
+                    self._writable(inode)
+            case Unlink(directory=directory, name=name, inode=inode):
+                self._forget_name(directory, name, inode)
+            case Rename(directory=directory, name=name, inode=inode):
+                self._forget_name(directory, name, inode)
+                self._names(operation.new_directory)[operation.new_name] = inode
+
+    def drop_inode(self, inode: int) -> None:
+        """No name leads to it and nobody has it open."""
+        self._contents.pop(inode, None)
+        self.directories.pop(inode, None)
+
+    def content(self, inode: int) -> Content:
+        """To read from."""
+        return self._contents[inode]
+
+    def lookup(self, parts: Sequence[str]) -> int | None:
+        """The inode at the end of a path."""
+        inode = ROOT
+        for name in parts:
+            names = self.directories.get(inode)
+            if names is None or (found := names.get(name)) is None:
+                return None
+            inode = found
+        return inode
+
+    def walk(self) -> Iterator[tuple[str, int]]:
+        """Every path and its inode; parents first."""
+        waiting = [("", ROOT)]
+        while waiting:
+            path, directory = waiting.pop()
+            for name, inode in sorted(self.directories[directory].items()):
+                yield f"{path}/{name}", inode
+                if inode in self.directories:
+                    waiting.append((f"{path}/{name}", inode))
+
+    def used_bytes(self) -> int:
+        return sum(content.size for content in self._contents.values())
+
+    def fingerprint(self) -> int:
+        """Equal trees have equal fingerprints, in this process; inode numbers do not count."""
+        tree = [
+            (path, None if inode in self.directories else self._contents[inode].fingerprint())
+            for path, inode in self.walk()
+        ]
+        return hash(frozenset(tree))
+
+    def highest_inode(self) -> int:
+        return max((*self.directories, *self._contents))
+
+    def _names(self, directory: int) -> dict[str, int]:
+        return self.directories.setdefault(directory, {})
+
+    def _forget_name(self, directory: int, name: str, inode: int) -> None:
+        names = self._names(directory)
+        if names.get(name) == inode:
+            del names[name]
+
+    def _writable(self, inode: int) -> Content:
+        content = self._contents.get(inode)
+        if content is None:
+            content = self._contents[inode] = Content(self._owner)
+        elif content.owner is not self._owner:
+            content = self._contents[inode] = content.copy(self._owner)
+        return content

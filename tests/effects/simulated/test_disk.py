@@ -1,0 +1,512 @@
+"""The simulated disk against the real one, its two traps, its faults."""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+
+import pytest
+from fencepost.effects.disk import AlreadyLocked, DiskFull, SystemDisk
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Read, Write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture
+def disk():
+    disk = SimulatedDisk()
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    return disk
+
+
+def write(disk, path, data, position=0, *, sync=False):
+    file = disk.open(path, create=True)
+    file.write([data], position)
+    if sync:
+        file.sync()
+    file.close()
+
+
+def read(disk, path):
+    file = disk.open(path)
+    try:
+        return file.read(1 << 30, 0)
+    finally:
+        file.close()
+
+
+# The same operations, the same readable result
+
+NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d", "e", "e/x/y"])
+SIZES = st.sampled_from([0, 1, 2, 511, 512, 4095, 4096, 4097, 9000])
+STEPS = st.one_of(
+    st.tuples(st.just("create"), NAMES),
+    st.tuples(st.just("open"), NAMES),
+    st.tuples(st.just("write"), NAMES, SIZES, st.lists(st.binary(max_size=3) | st.just(b"\0" * 5000), max_size=3)),
+    st.tuples(st.just("truncate"), NAMES, SIZES),
+    st.tuples(st.just("read"), NAMES, SIZES, SIZES),
+    st.tuples(st.just("read_cached"), NAMES, SIZES, SIZES),
+    st.tuples(st.just("sync"), NAMES),
+    st.tuples(st.just("make_directory"), NAMES),
+    st.tuples(st.just("sync_directory"), NAMES),
+    st.tuples(st.just("rename"), NAMES, NAMES),
+    st.tuples(st.just("unlink"), NAMES),
+    st.tuples(st.just("remove_tree"), NAMES),
+    st.tuples(st.just("list"), NAMES),
+    st.tuples(st.just("size"), NAMES),
+    st.tuples(st.just("is_directory"), NAMES),
+)
+
+
+class Driver:
+    """Does steps on a disk under a root; files stay open across steps, by the name they were opened by."""
+
+    def __init__(self, disk, root):
+        self.disk = disk
+        self.root = root
+        self.files = {}
+
+    def do(self, step):
+        kind, *arguments = step
+        try:
+            return getattr(self, kind, self._plain)(*arguments) if hasattr(self, kind) else self._plain(*step)
+        except OSError as error:
+            return type(error), error.errno
+
+    def create(self, name):
+        self._keep(name, create=True)
+
+    def open(self, name):
+        self._keep(name)
+
+    def write(self, name, position, buffers):
+        self._file(name).write(buffers, position)
+
+    def truncate(self, name, size):
+        self._file(name).truncate(size)
+
+    def read(self, name, size, position):
+        return self._file(name).read(size, position)
+
+    def read_cached(self, name, size, position):
+        return bytes(self._file(name).read_cached(size, position))
+
+    def sync(self, name):
+        self._file(name).sync()
+
+    def size(self, name):
+        return None if self.disk.is_directory(f"{self.root}/{name}") else self.disk.size(f"{self.root}/{name}")
+
+    def rename(self, old, new):
+        if new.startswith(f"{old}/"):
+            return  # a directory into itself: nobody does
+        self.disk.rename(f"{self.root}/{old}", f"{self.root}/{new}")
+
+    def tree(self, under=""):
+        for name in self.disk.list(f"{self.root}{under}"):
+            path = f"{under}/{name}"
+            if self.disk.is_directory(f"{self.root}{path}"):
+                yield path, None
+                yield from self.tree(path)
+            else:
+                yield path, read(self.disk, f"{self.root}{path}")
+
+    def close(self):
+        for file in self.files.values():
+            file.close()
+
+    def _plain(self, kind, name):
+        return getattr(self.disk, kind)(f"{self.root}/{name}")
+
+    def _keep(self, name, create=False):
+        file = self.disk.open(f"{self.root}/{name}", create=create)
+        if name in self.files:
+            self.files[name].close()
+        self.files[name] = file
+
+    def _file(self, name):
+        if name not in self.files:
+            raise OSError(errno.EBADF, "not opened by these steps")
+        return self.files[name]
+
+
+@given(st.lists(STEPS, max_size=25))
+@settings(max_examples=150, deadline=None)
+def test_the_same_operations_read_the_same_on_both_disks(steps):
+    root = tempfile.mkdtemp()
+    real, simulated = Driver(SystemDisk(), root), Driver(SimulatedDisk(), "/root")
+    simulated.disk.make_directory("/root")
+    try:
+        for step in steps:
+            assert real.do(step) == simulated.do(step), step
+        assert list(real.tree()) == list(simulated.tree())
+        assert list(real.tree()) == list(Driver(simulated.disk.after_process_crash(), "/root").tree())
+    finally:
+        real.close()
+        shutil.rmtree(root)
+
+
+# The first trap: what is not synced
+
+
+def test_unsynced_bytes_outlive_the_process_and_not_the_power(disk):
+    write(disk, "/d/f", b"good", sync=True)
+    disk.sync_directory("/d")
+    write(disk, "/d/f", b"later", 4)
+    assert read(disk.after_process_crash(), "/d/f") == b"goodlater"
+    assert read(disk.after_process_crash().after_power_cut(), "/d/f") == b"good"
+    assert read(disk.after_power_cut(), "/d/f") == b"good"
+
+
+def test_a_sync_after_a_restart_makes_old_bytes_durable(disk):
+    write(disk, "/d/f", b"bytes")
+    again = disk.after_process_crash()
+    again.open("/d/f").sync()
+    again.sync_directory("/d")
+    assert read(again.after_power_cut(), "/d/f") == b"bytes"
+
+
+def test_a_synced_file_is_gone_when_its_directory_was_not_synced(disk):
+    write(disk, "/d/f", b"bytes", sync=True)
+    assert disk.after_power_cut().list("/d") == []
+    disk.sync_directory("/d")
+    assert read(disk.after_power_cut(), "/d/f") == b"bytes"
+
+
+def test_a_file_whose_name_is_synced_and_bytes_are_not_comes_back_empty(disk):
+    write(disk, "/d/f", b"bytes")
+    disk.sync_directory("/d")
+    assert read(disk.after_power_cut(), "/d/f") == b""
+
+
+def test_a_new_directory_is_gone_with_all_in_it_when_its_parent_was_not_synced():
+    disk = SimulatedDisk()
+    disk.make_directory("/a/b")
+    write(disk, "/a/b/f", b"bytes", sync=True)
+    disk.sync_directory("/a/b")
+    disk.sync_directory("/a")
+    assert not disk.after_power_cut().exists("/a")
+    disk.sync_directory("/")
+    assert read(disk.after_power_cut(), "/a/b/f") == b"bytes"
+
+
+def test_a_rename_is_undone_until_the_directory_is_synced(disk):
+    write(disk, "/d/f", b"old", sync=True)
+    disk.sync_directory("/d")
+    write(disk, "/d/t", b"new", sync=True)
+    disk.rename("/d/t", "/d/f")
+    assert read(disk, "/d/f") == b"new"
+    assert read(disk.after_power_cut(), "/d/f") == b"old"
+    disk.sync_directory("/d")
+    assert disk.after_power_cut().list("/d") == ["f"]
+    assert read(disk.after_power_cut(), "/d/f") == b"new"
+
+
+def test_an_unlink_is_undone_until_the_directory_is_synced(disk):
+    write(disk, "/d/f", b"bytes", sync=True)
+    disk.sync_directory("/d")
+    disk.unlink("/d/f")
+    assert not disk.exists("/d/f")
+    assert read(disk.after_power_cut(), "/d/f") == b"bytes"
+    disk.sync_directory("/d")
+    assert not disk.after_power_cut().exists("/d/f")
+
+
+def test_a_cut_file_has_its_length_again_until_synced(disk):
+    write(disk, "/d/f", b"0123456789", sync=True)
+    disk.sync_directory("/d")
+    file = disk.open("/d/f")
+    file.truncate(3)
+    file.write([b"x"], 5)
+    assert read(disk, "/d/f") == b"012\0\0x"
+    assert read(disk.after_power_cut(), "/d/f") == b"0123456789"
+    file.sync()
+    assert read(disk.after_power_cut(), "/d/f") == b"012\0\0x"
+
+
+def test_a_name_used_again_is_a_new_file(disk):
+    write(disk, "/d/f", b"first", sync=True)
+    disk.sync_directory("/d")
+    disk.unlink("/d/f")
+    write(disk, "/d/f", b"second", sync=True)
+    assert read(disk.after_power_cut(), "/d/f") == b"first"
+    disk.sync_directory("/d")
+    assert read(disk.after_power_cut(), "/d/f") == b"second"
+
+
+# The second trap: a failed sync
+
+
+def test_after_a_failed_sync_bytes_are_readable_but_lost_whatever_later_syncs_say(disk):
+    write(disk, "/d/f", b"good", sync=True)
+    disk.sync_directory("/d")
+    file = disk.open("/d/f")
+    file.write([b"lost"], 4)
+    disk.fail_sync(lambda path: path == "/d/f")
+    with pytest.raises(OSError) as raised:
+        file.sync()
+    assert raised.value.errno == errno.EIO
+    file.sync()
+    assert read(disk, "/d/f") == b"goodlost"
+    assert read(disk.after_process_crash(), "/d/f") == b"goodlost"
+    assert read(disk.after_power_cut(), "/d/f") == b"good"
+    file.write([b"anew"], 4)
+    file.sync()
+    assert read(disk.after_power_cut(), "/d/f") == b"goodanew"
+    assert read(disk.after_process_crash().after_power_cut(), "/d/f") == b"goodanew"
+
+
+def test_after_a_failed_directory_sync_names_are_lost(disk):
+    write(disk, "/d/f", b"bytes", sync=True)
+    disk.fail_sync(lambda path: path == "/d", times=2)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            disk.sync_directory("/d")
+    disk.sync_directory("/d")
+    assert disk.exists("/d/f")
+    assert not disk.after_power_cut().exists("/d/f")
+
+
+# Faults and space
+
+
+def test_a_full_disk_takes_a_part_and_then_says_so(disk):
+    disk.capacity_bytes = 10
+    file = disk.open("/d/f", create=True)
+    file.write([b"12345678"], 0)
+    assert disk.free_bytes("/d") == 2
+    with pytest.raises(DiskFull):
+        file.write([b"abcd"], 8)
+    assert file.read(100, 0) == b"12345678ab"
+    file.write([b"XY"], 0)  # bytes that are there already need no space
+    with pytest.raises(DiskFull):
+        file.write([b"x"], 10)
+    disk.unlink("/d/f")
+    assert disk.free_bytes("/d") == 0  # still open
+    file.close()
+    assert disk.free_bytes("/d") == 10
+
+
+def test_any_chosen_operation_can_fail(disk):
+    first = len(disk.operations)
+    disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
+    file = disk.open("/d/f", create=True)
+    file.write([b"one"], 0)
+    with pytest.raises(DiskFull):
+        file.write([b"two"], 3)
+    file.write([b"x"], 5)
+    assert file.read(10, 0) == b"onetwx"
+
+
+@pytest.mark.parametrize("call", ["create", "truncate", "rename", "unlink", "read"])
+def test_a_failed_operation_changes_nothing(disk, call):
+    write(disk, "/d/f", b"bytes", sync=True)
+    before = disk.fingerprint()
+    fault = disk.fail(lambda one: True, error=errno.EIO)
+    file = disk.open("/d/f")
+    calls = {
+        "create": lambda: disk.open("/d/g", create=True),
+        "truncate": lambda: file.truncate(1),
+        "rename": lambda: disk.rename("/d/f", "/d/g"),
+        "unlink": lambda: disk.unlink("/d/f"),
+        "read": lambda: file.read(1, 0),
+    }
+    with pytest.raises(OSError):
+        calls[call]()
+    assert disk.fingerprint() == before
+    assert fault.hits == 1
+
+
+def test_reads_fail_only_where_asked(disk):
+    write(disk, "/d/f", b"bytes")
+    disk.fail(lambda one: isinstance(one, Read) and one.position == 2, times=None)
+    file = disk.open("/d/f")
+    assert file.read(2, 0) == b"by"
+    for _ in range(2):
+        with pytest.raises(OSError):
+            file.read(2, 2)
+
+
+def test_cold_bytes_are_not_in_memory(disk):
+    write(disk, "/d/f", b"bytes")
+    file = disk.open("/d/f")
+    assert bytes(file.read_cached(3, 1)) == b"yte"
+    disk.is_cold = lambda path: path == "/d/f"
+    assert file.read_cached(3, 1) is None
+
+
+def test_a_closed_or_read_only_file_refuses(disk):
+    write(disk, "/d/f", b"bytes")
+    reader = disk.open("/d/f", read_only=True)
+    with contextlib.suppress(OSError):
+        reader.write([b"x"], 0)
+    assert reader.read(9, 0) == b"bytes"
+    reader.close()
+    with pytest.raises(OSError):
+        reader.read(1, 0)
+
+
+def test_a_lock_holds_within_a_life_and_not_beyond(disk):
+    lock = disk.lock("/d/lock")
+    with pytest.raises(AlreadyLocked) as raised:
+        disk.lock("d/lock")
+    assert raised.value.pid == disk.pid
+    disk.after_process_crash().lock("/d/lock").release()
+    lock.release()
+    lock.release()
+    disk.lock("/d/lock")
+
+
+def test_temporary_directories_are_new_each_time(disk):
+    one, two = disk.make_temporary_directory("fencepost-"), disk.make_temporary_directory("fencepost-")
+    assert one != two
+    assert disk.is_directory(one)
+
+
+# Any cut
+
+
+@pytest.fixture
+def five_writes(disk):
+    """Two synced writes, then three that are not; and the indexes of all five."""
+    file = disk.open("/d/f", create=True)
+    disk.sync_directory("/d")
+    for number in range(5):
+        file.write([bytes([65 + number]) * 4], number * 4)
+        if number == 1:
+            file.sync()
+    return disk, [one.index for one in disk.operations if isinstance(one, Write)]
+
+
+def test_a_cut_right_after_an_operation_has_it_and_none_later(five_writes):
+    disk, writes = five_writes
+    assert read(disk.at(writes[3] + 1), "/d/f") == b"AAAABBBBCCCCDDDD"
+    assert read(disk.at(writes[3]), "/d/f") == b"AAAABBBBCCCC"
+    assert read(disk.at(writes[0] + 1, kept=()), "/d/f") == b""
+    assert read(disk.at(len(disk.operations), kept=()), "/d/f") == b"AAAABBBB"
+    assert disk.at(0).list("/") == []
+    with pytest.raises(IndexError):
+        disk.at(1000)
+
+
+def test_unsynced_operations_may_be_missing_one_by_one(five_writes):
+    disk, writes = five_writes
+    end = len(disk.operations)
+    assert read(disk.at(end, dropped=[writes[2]]), "/d/f") == b"AAAABBBB\0\0\0\0DDDDEEEE"
+    assert read(disk.at(end, kept=[writes[3]]), "/d/f") == b"AAAABBBB\0\0\0\0DDDD"
+    assert read(disk.at(end, dropped=[writes[0], writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD"  # A is durable
+
+
+def test_operations_may_reach_the_device_in_another_order(disk):
+    file = disk.open("/d/f", create=True)
+    file.write([b"first"], 0)
+    file.write([b"second"], 0)
+    first, second = (one.index for one in disk.operations if isinstance(one, Write))
+    assert read(disk.at(len(disk.operations), order=[second, first]), "/d/f") == b"firstd"
+
+
+def test_a_found_disk_has_a_history_of_its_own(five_writes):
+    disk, _ = five_writes
+    found = disk.after_power_cut()
+    assert list(found.operations) == []
+    write(found, "/d/f", b"zz")
+    assert read(found, "/d/f") == b"zzAABBBB"
+    assert read(found.after_power_cut(), "/d/f") == b"AAAABBBB"
+    assert read(disk, "/d/f") == b"AAAABBBBCCCCDDDDEEEE"
+
+
+def test_a_killed_process_leaves_its_history_to_the_next(five_writes):
+    disk, writes = five_writes
+    again = disk.after_process_crash()
+    write(again, "/d/f", b"FFFF", 20)
+    assert len(again.operations) == len(disk.operations) + 1
+    assert read(again.at(writes[2]), "/d/f") == b"AAAABBBB"
+    assert read(again.at(len(again.operations), dropped=[writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD\0\0\0\0FFFF"
+
+
+def test_notes_tell_what_was_known_at_the_cut(disk):
+    disk.note("sent")
+    write(disk, "/d/f", b"x", sync=True)
+    disk.note("acknowledged")
+    found = disk.at(len(disk.operations) - 1)
+    assert list(found.notes) == ["sent"]
+    found.note("recovered")
+    assert list(found.at(1).notes) == ["sent", "recovered"]
+    assert list(found.after_power_cut().notes) == ["sent", "recovered"]
+    assert list(disk.after_process_crash().notes) == ["sent", "acknowledged"]
+
+
+def test_without_a_history_only_the_present_can_be_cut():
+    disk = SimulatedDisk(history=False)
+    write(disk, "/f", b"bytes", sync=True)
+    disk.sync_directory("/")
+    write(disk, "/f", b"B")
+    assert len(disk.operations) == 0
+    assert read(disk.after_power_cut(), "/f") == b"bytes"
+    with pytest.raises(ValueError):
+        disk.at(0)
+
+
+# A model of what may be found: durable bytes, byte by byte
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.integers(0, 600), st.integers(1, 700)),
+            st.tuples(st.just("truncate"), st.integers(0, 900)),
+            st.just(("sync",)),
+        ),
+        max_size=12,
+    ),
+    st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_what_is_found_is_the_synced_state_with_the_kept_operations_on_top(steps, data):
+    disk = SimulatedDisk()
+    file = disk.open("/f", create=True)
+    disk.sync_directory("/")
+    durable, pending = b"", []
+
+    for number, step in enumerate(steps):
+        index = len(disk.operations)
+        match step:
+            case ("write", position, size):
+                fill = bytes([number + 1]) * size
+                file.write([fill], position)
+                pending.append((index, position, fill))
+            case ("truncate", size):
+                file.truncate(size)
+                pending.append((index, size, None))
+            case _:
+                file.sync()
+                durable, pending = model(durable, pending), []
+
+    kept = data.draw(st.sets(st.sampled_from([index for index, _, _ in pending]))) if pending else set()
+    found = disk.at(len(disk.operations), kept=kept)
+    assert read(found, "/f") == model(durable, [one for one in pending if one[0] in kept])
+    assert read(disk.after_power_cut(), "/f") == durable
+
+
+def model(content, operations):
+    for _, position, fill in operations:
+        if fill is None:
+            content = content[:position].ljust(position, b"\0")
+        else:
+            content = content.ljust(position, b"\0")
+            content = content[:position] + fill + content[position + len(fill) :]
+    return content
+
+
+def test_a_copy_of_a_disk_shares_its_blocks_and_not_its_future(disk):
+    write(disk, "/d/f", os.urandom(100_000), sync=True)
+    disk.sync_directory("/d")
+    one, two = disk.after_power_cut(), disk.after_power_cut()
+    assert one.fingerprint() == two.fingerprint() == disk.fingerprint()
+    write(one, "/d/f", b"x", 50_000)
+    assert one.fingerprint() != two.fingerprint() == disk.fingerprint()
+    write(two, "/d/f", b"x", 50_000)
+    assert one.fingerprint() == two.fingerprint()
