@@ -1,0 +1,321 @@
+"""Records: read and written as two other implementations do, and nothing but a KafkaError for bytes that lie."""
+
+import warnings
+from typing import NamedTuple
+
+import pytest
+from bad_batches import CASES
+from fencepost.protocol.batches import check_produced, read, verify, with_log_append_time
+from fencepost.protocol.compression import Codec, decompress
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import (
+    Marker,
+    Record,
+    RecordsRefused,
+    build,
+    check_keys,
+    check_records,
+    control_marker,
+    latest,
+    offset_for_timestamp,
+    read_marker,
+    rebuilt,
+    recompressed,
+    records,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raw_batches import NOW_MS, batch, record
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import kafka.record.default_records as kafka_python
+    from aiokafka.record._crecords import default_records as aiokafka
+    from aiokafka.record.control_record import ControlRecord
+
+
+def opened(*parts: bytes):
+    found = read(memoryview(b"".join(parts)))
+    verify(found)
+    return found
+
+
+def refused(sent: bytes, **limit) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        list(records(opened(sent), **limit))
+    return caught.value.code
+
+
+class Shape(NamedTuple):
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[list[tuple[str, bytes | None]]]
+
+    def as_records(self) -> list[Record]:
+        rows = zip(self.timestamps, self.keys, self.values, self.headers, strict=True)
+        return [Record(n, t, k, v, tuple(h)) for n, (t, k, v, h) in enumerate(rows)]
+
+
+optional_bytes = st.none() | st.binary(max_size=200)
+header = st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), optional_bytes)
+
+
+@st.composite
+def shapes(draw, max_size=12):
+    def some(each):
+        return draw(st.lists(each, min_size=size, max_size=size))
+
+    size = draw(st.integers(1, max_size))
+    edge = st.integers(0, 2**40) | st.just(2**62)  # aiokafka takes -1 for none
+    return Shape(
+        some(edge), some(optional_bytes), some(optional_bytes), some(st.lists(header, max_size=3))
+    ).as_records()
+
+
+def as_seen_by(other) -> list[Record]:
+    return [Record(r.offset, r.timestamp, r.key, r.value, tuple(map(tuple, r.headers))) for r in other]
+
+
+@given(shapes(), st.sampled_from(Codec))
+def test_what_is_built_is_read_back_and_acceptable_to_the_broker(contents, codec):
+    found = check_produced(memoryview(build(contents, codec=codec)))
+    check_records(found)
+    assert list(records(found)) == contents
+    assert found.codec == codec
+    assert (found.base_timestamp, found.max_timestamp) == (contents[0].timestamp, max(r.timestamp for r in contents))
+
+
+@given(shapes(), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
+def test_aiokafka_reads_what_we_build(contents, codec, sequence):
+    sent = build(contents, codec=codec, producer_id=7, producer_epoch=3, base_sequence=sequence, transactional=True)
+    theirs = aiokafka.DefaultRecordBatch(sent)
+    assert theirs.validate_crc()
+    assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (7, 3, sequence)
+    assert (theirs.is_transactional, theirs.is_control_batch) == (True, False)
+    assert theirs.max_timestamp == max(r.timestamp for r in contents)
+    assert as_seen_by(theirs) == contents
+
+
+@given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
+def test_kafka_python_reads_what_we_build(contents, codec):
+    theirs = kafka_python.DefaultRecordBatch(build(contents, codec=codec))
+    assert theirs.validate_crc()
+    assert as_seen_by(theirs) == contents
+
+
+@given(shapes(), st.sampled_from(Codec))
+def test_we_read_what_aiokafka_builds(contents, codec):
+    builder = aiokafka.DefaultRecordBatchBuilder(2, codec, 1, 7, 3, 5, 1 << 20)
+    for each in contents:
+        builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))
+    found = check_produced(memoryview(bytes(builder.build())))
+    assert (found.producer_id, found.producer_epoch, found.base_sequence, found.is_transactional) == (7, 3, 5, True)
+    assert list(records(found)) == contents
+
+
+@given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
+def test_we_read_what_kafka_python_builds(contents, codec):
+    builder = kafka_python.DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
+    for each in contents:
+        builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))
+    found = check_produced(memoryview(bytes(builder.build())))
+    assert list(records(found)) == contents
+
+
+@given(shapes())
+def test_uncompressed_batches_are_the_same_byte_for_byte(contents):
+    builder = aiokafka.DefaultRecordBatchBuilder(2, 0, 0, 7, 3, 5, 1 << 20)
+    for each in contents:
+        builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))
+    ours = build(contents, producer_id=7, producer_epoch=3, base_sequence=5, leader_epoch=0)
+    theirs = bytearray(builder.build())
+    theirs[12:16] = ours[12:16]  # the leader epoch: the broker's to set, and outside the CRC
+    assert ours == theirs
+
+
+def test_a_header_key_that_is_no_utf8_survives_a_round_trip():
+    sent = batch(record(headers=[(b"\xff\xfe", b"x")]))
+    (found,) = records(opened(sent))
+    assert build([found], leader_epoch=-1)[61:] == sent[61:]
+
+
+def test_timestamps_before_1970_and_far_apart_survive():
+    contents = [Record(n, t, None, None) for n, t in enumerate([-1, 2**62, -(2**61), 0])]
+    assert list(records(opened(build(contents)))) == contents
+
+
+# Bytes that lie
+
+INSIDE = [name for name, case in CASES.items() if case.ours == ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_each_batch_whose_records_kafka_refuses_is_refused_when_they_are_read(name):
+    found = check_produced(memoryview(CASES[name].sent))
+    if "dependent" in name:
+        return check_records(found)
+    with pytest.raises(KafkaError) as caught:
+        check_records(found)
+    expected = ErrorCode.CORRUPT_MESSAGE if CASES[name].kafka == -1 and found.codec else ErrorCode.INVALID_RECORD
+    assert caught.value.code == (ErrorCode.INVALID_RECORD if "deltas" in name else expected)
+    return None
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (0, 5), (-1, 0), (0, 2)])
+def test_offset_deltas_must_grow_and_stay_inside_the_batch(deltas):
+    content = b"".join(map(record, deltas))
+    assert refused(batch(content, count=2, last_offset_delta=1)) is ErrorCode.INVALID_RECORD
+
+
+def test_deltas_with_gaps_are_right_where_cleaning_made_them():
+    found = opened(batch(record(1) + record(5), count=2, last_offset_delta=9, base_offset=100))
+    assert [each.offset for each in records(found)] == [101, 105]
+
+
+def test_a_count_too_large_for_the_bytes_is_refused_before_the_first_record():
+    lying = opened(batch(record(), count=2**31 - 1, last_offset_delta=2**31 - 2))
+    with pytest.raises(KafkaError, match="cannot fit"):
+        next(records(lying))
+
+
+def test_records_are_decompressed_up_to_the_limit_and_no_further():
+    sent = build([Record(0, NOW_MS, None, bytes(100_000))], codec=Codec.ZSTD)
+    assert len(list(records(opened(sent), limit=100_100))) == 1
+    assert refused(sent, limit=100_000) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
+def test_any_bytes_as_records_are_records_or_a_code(content, count, codec):
+    found = opened(batch(content, count=count, last_offset_delta=count, attributes=codec))
+    try:
+        assert len(list(records(found))) == count
+    except KafkaError as error:
+        code = error.code
+    else:
+        return
+    assert code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+@settings(max_examples=200)
+@given(shapes(max_size=4), st.data())
+def test_a_changed_byte_anywhere_in_the_records_gives_records_or_a_code(contents, data):
+    payload = bytearray(build(contents)[61:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    found = opened(batch(bytes(payload), records=len(contents)))
+    try:
+        offsets = [each.offset for each in records(found)]
+    except KafkaError as error:
+        code = error.code
+    else:
+        assert offsets == list(range(len(contents)))
+        return
+    assert code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("length", range(1, 28))
+def test_a_payload_cut_anywhere_is_refused(length):
+    payload = record(headers=[(b"h", b"x")]) + record(1, key=None, value=b"long" * 2)
+    assert refused(batch(payload[:length], records=2)) is ErrorCode.INVALID_RECORD
+
+
+# What the broker asks of records
+
+
+def times(*timestamps: int, **settings) -> bytes:
+    return build([Record(n, t, None, b"") for n, t in enumerate(timestamps)], **settings)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_first_record_at_or_after_a_timestamp_is_found(codec):
+    found = opened(times(10, 30, 20, 40, codec=codec))
+    asked = [offset_for_timestamp(found, timestamp) for timestamp in (0, 10, 11, 31, 40, 41)]
+    assert asked == [(0, 10), (0, 10), (1, 30), (3, 40), (3, 40), None]
+
+
+def test_under_log_append_time_every_record_has_the_brokers_time():
+    found = with_log_append_time(opened(times(10, 30, 20)), 99)
+    assert offset_for_timestamp(found, 99) == (0, 99)
+    assert offset_for_timestamp(found, 100) is None
+    assert latest(found) == (0, 99)
+    assert [each.timestamp for each in records(found)] == [99, 99, 99]
+
+
+def test_the_first_of_the_highest_timestamps_is_the_latest():
+    assert latest(opened(times(10, 30, 20, 30))) == (1, 30)
+    assert latest(opened(rebuilt(opened(times(10, 30)), []))) is None
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_compacted_topics_name_each_record_that_has_no_key(codec):
+    with_keys = [Record(n, NOW_MS, key, b"") for n, key in enumerate([b"a", None, b"", None])]
+    with pytest.raises(RecordsRefused) as caught:
+        check_keys(opened(build(with_keys, codec=codec)))
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in caught.value.record_errors] == [1, 3]
+    check_keys(opened(build(with_keys[:1], codec=codec)))
+
+
+@given(shapes(), st.sampled_from(Codec), st.data())
+def test_cleaning_keeps_the_header_the_offsets_and_the_sequences(contents, codec, data):
+    keep = data.draw(st.lists(st.booleans(), min_size=len(contents), max_size=len(contents)))
+    before = opened(build(contents, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2))
+    kept = [each for each, chosen in zip(contents, keep, strict=True) if chosen]
+    after = opened(rebuilt(before, kept))
+    assert list(records(after)) == kept
+    assert (after.base_offset, after.last_offset, after.last_sequence) == (0, before.last_offset, before.last_sequence)
+    assert (after.producer_id, after.producer_epoch, after.record_count) == (9, 1, len(kept))
+    assert after.codec == (codec if kept else 0)
+    dated = opened(rebuilt(before, kept, delete_horizon_ms=5_000))
+    assert dated.delete_horizon_ms == 5_000
+    assert list(records(dated)) == kept
+
+
+@pytest.mark.parametrize("before", Codec)
+@pytest.mark.parametrize("after", Codec)
+def test_recompressing_changes_the_codec_and_nothing_else(before, after):
+    contents = [Record(n, NOW_MS + n, b"k", b"v" * 50) for n in range(20)]
+    found = opened(build(contents, codec=before, producer_id=1, producer_epoch=2, base_sequence=3, transactional=True))
+    changed = opened(recompressed(found, after))
+    assert changed.codec == after
+    assert list(records(changed)) == contents
+    assert (changed.producer_id, changed.producer_epoch, changed.base_sequence) == (1, 2, 3)
+    assert changed.is_transactional
+    assert decompress(after, changed.buffer[61:], limit=1 << 20) == decompress(before, found.buffer[61:], limit=1 << 20)
+
+
+# Markers
+
+
+@pytest.mark.requirement("S-94", "S-95")
+@pytest.mark.parametrize("kind", Marker)
+def test_a_marker_is_one_control_record_of_78_bytes(kind):
+    sent = control_marker(kind, 5, 3, 11, NOW_MS)
+    found = opened(sent)
+    assert len(sent) == 78
+    assert (found.is_control, found.is_transactional, found.record_count, found.base_sequence) == (True, True, 1, -1)
+    assert (found.producer_id, found.producer_epoch, found.max_timestamp) == (5, 3, NOW_MS)
+    assert read_marker(found) == (kind, 11)
+
+
+def test_aiokafka_reads_our_markers():
+    theirs = aiokafka.DefaultRecordBatch(control_marker(Marker.COMMIT, 5, 3, 11, NOW_MS))
+    assert theirs.validate_crc()
+    assert theirs.is_control_batch
+    (only,) = list(theirs)
+    assert ControlRecord.parse(only.key).type_ == Marker.COMMIT
+
+
+def test_control_records_of_other_kinds_and_emptied_ones_are_no_markers():
+    assert read_marker(opened(build([Record(0, 0, b"\0\0\0\2", b"")], control=True))) is None
+    assert read_marker(opened(rebuilt(opened(control_marker(Marker.ABORT, 5, 3, 11, 0)), []))) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(None, b""), (b"\0\0\0", b""), (b"\0\0\0\1", b"\0\0\0"), (b"\0\0\0\1", None)]
+)
+def test_a_control_record_too_short_is_refused(key, value):
+    with pytest.raises(KafkaError):
+        read_marker(opened(build([Record(0, 0, key, value)], control=True)))
