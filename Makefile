@@ -32,7 +32,7 @@ types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
-	@for d in effects protocol storage broker cli; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
+	@for d in effects protocol storage broker cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
 
 requirements: $(STAMP) ## every required behaviour, with the tests that show it

@@ -1,0 +1,19 @@
+# fencepost serve, as a plain user, with its data in a volume.
+FROM python:3.13-slim AS build
+COPY . /src
+RUN pip wheel --no-cache-dir --wheel-dir /wheels /src
+
+FROM python:3.13-slim
+LABEL org.opencontainers.image.title="fencepost" \
+      org.opencontainers.image.description="A message broker with the Apache Kafka protocol and exactly-once that holds" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links=/wheels fencepost \
+ && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin fencepost \
+ && install -d -o fencepost -m 0700 /var/lib/fencepost
+USER fencepost
+VOLUME /var/lib/fencepost
+EXPOSE 9092
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["fencepost"]
+CMD ["serve", "--data-dir", "/var/lib/fencepost", "--listen", "0.0.0.0:9092"]

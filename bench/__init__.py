@@ -1,0 +1,1 @@
+"""Load against any Kafka broker, and the comparison with peers that `make bench` prints."""

@@ -1,0 +1,55 @@
+"""The figures of one run, and how they are shown: a table for people, JSON for programs."""
+
+from array import array
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run measured. Latencies in ms; CPU and memory of the broker are None where it cannot be seen."""
+
+    work: str
+    requests: int
+    records: int
+    bytes: int
+    seconds: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    broker_cpu_us_per_request: float | None = None
+    broker_cpu_ms_per_mb: float | None = None
+    broker_rss_mb: float | None = None
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds
+
+    @property
+    def mb_per_second(self) -> float:
+        return self.bytes / self.seconds / 1e6
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields, and the rates."""
+        rates = {"records_per_second": self.records_per_second, "mb_per_second": self.mb_per_second}
+        return {k: round(v, 4) if isinstance(v, float) else v for k, v in (asdict(self) | rates).items()}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Label and value, for a person; figures that were not measured are left out."""
+        rows: list[tuple[str, float | None, str]] = [
+            ("records/s", self.records_per_second, ",.0f"),
+            ("MB/s", self.mb_per_second, ",.1f"),
+            ("requests/s", self.requests / self.seconds if self.requests else None, ",.0f"),
+            ("p50 ms", self.p50_ms, ".3f"),
+            ("p99 ms", self.p99_ms, ".3f"),
+            ("p99.9 ms", self.p999_ms, ".3f"),
+            ("broker CPU us per request", self.broker_cpu_us_per_request, ".2f"),
+            ("broker CPU ms per MB", self.broker_cpu_ms_per_mb, ".3f"),
+            ("broker memory MB", self.broker_rss_mb, ".1f"),
+        ]
+        return [(label, format(value, spec)) for label, value, spec in rows if value is not None]
+
+
+def percentile(sorted_values: "array[float]", share: float) -> float:
+    """The value below which `share` (0 to 1) of the values lie; nearest rank."""
+    return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]

@@ -1,0 +1,117 @@
+"""Loads through confluent-kafka (librdkafka): what an application sees, client included."""
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+PRODUCER = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 1 << 20,
+}
+LATENCY_EVERY = 1000  # one delivery report in so many is timed: a callback each would measure Python
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLoad:
+    """How many records of what size, and the client's batch size (bytes)."""
+
+    topic: str
+    records: int
+    record_bytes: int = 100
+    batch_bytes: int = 1 << 17
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Result:
+    records: int
+    bytes: int
+    seconds: float
+    latencies: "array[float]"
+
+
+def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) -> Result:
+    """Produce as fast as the client can, idempotently, and wait for every acknowledgement."""
+    from confluent_kafka import Producer
+
+    failures: list[str] = []
+    latencies: array[float] = array("d")
+    producer = Producer(
+        {
+            **PRODUCER,
+            "bootstrap.servers": bootstrap,
+            "batch.size": load.batch_bytes,
+            "error_cb": lambda error: failures.append(str(error)) if error.fatal() else None,
+            **dict(load.extra),
+        }
+    )
+    value = bytes(i * 131 % 251 for i in range(load.record_bytes))
+    began = time.perf_counter()
+    for sent in range(load.records):
+        while True:
+            try:
+                if sent % LATENCY_EVERY:
+                    producer.produce(load.topic, value)
+                else:
+                    producer.produce(load.topic, value, on_delivery=_timer(latencies, failures))
+                    producer.poll(0)
+                    progress(sent)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    left = producer.flush(120)
+    seconds = time.perf_counter() - began
+    if left or failures:
+        raise RuntimeError(f"{left} records were not acknowledged; {failures[:1]}")
+    return Result(load.records, load.records * load.record_bytes, seconds, latencies)
+
+
+def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any], None]:
+    began = time.perf_counter()
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+        latencies.append(time.perf_counter() - began)
+
+    return delivered
+
+
+def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], None]) -> Result:
+    """Read a topic's partitions from the beginning, by assignment, until `records` came."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "fencepost-bench",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 1 << 20,
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    seen = size = 0
+    began = time.perf_counter()
+    last = began
+    while seen < records:
+        messages = consumer.consume(10_000, timeout=1.0)
+        now = time.perf_counter()
+        if messages:
+            last = now
+        elif now - last > 30:
+            raise RuntimeError(f"no record for 30 s, {seen} of {records} read")
+        for message in messages:
+            if message.error() is None:
+                seen += 1
+                size += len(message)
+        progress(seen)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return Result(seen, size, seconds, array("d"))

@@ -1,0 +1,156 @@
+"""The small-request load: one record a Produce, a fixed number of requests outstanding on each connection.
+
+A closed loop without a client library, so that the broker is the bottleneck: frames are encoded once and sent again
+and again. Every answer's error code is read; an error ends the run.
+"""
+
+import asyncio
+import struct
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from ..protocol import apis, records
+from ..protocol.messages.produce import ProduceRequest
+
+PRODUCE = 0
+VERSION = 7  # fixed-size answers: the error code stands at a known place
+
+
+@dataclass(frozen=True, slots=True)
+class SmallLoad:
+    """What to send: `depth` requests outstanding on each of `connections`, over `partitions` of one topic."""
+
+    topic: str
+    partitions: int = 1
+    connections: int = 64
+    depth: int = 1
+    record_bytes: int = 100
+    batch_records: int = 1
+    seconds: float = 5.0
+    warmup_seconds: float = 1.0
+
+
+@dataclass(slots=True)
+class SmallResult:
+    """requests and latencies (s) within the measured time, which took `seconds`."""
+
+    requests: int
+    seconds: float
+    latencies: "array[float]"
+
+
+class RequestFailed(Exception):
+    """The broker answered a Produce with an error code."""
+
+
+class _Loop(asyncio.Protocol):
+    """One connection: sends as many requests as answers come."""
+
+    def __init__(self, frame: bytes, depth: int, error_at: int, failed: Callable[[Exception], None]) -> None:
+        self._frame = frame
+        self._depth = depth
+        self._error_at = error_at
+        self._failed = failed
+        self._sent: deque[float] = deque()
+        self._rest = b""
+        self._transport: asyncio.Transport | None = None
+        self.latencies: array[float] = array("d")
+        self.running = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
+        self._send(self._depth)
+
+    def _send(self, count: int) -> None:
+        assert self._transport is not None
+        self._sent.extend([time.perf_counter()] * count)
+        self._transport.write(self._frame * count)
+
+    def data_received(self, chunk: bytes) -> None:
+        if self._rest:
+            chunk = self._rest + chunk
+        position, answers, now = 0, 0, time.perf_counter()
+        while len(chunk) - position >= 4:
+            (size,) = struct.unpack_from(">i", chunk, position)
+            if len(chunk) - position < 4 + size:
+                break
+            (error,) = struct.unpack_from(">h", chunk, position + 4 + self._error_at)
+            if error:
+                self._failed(RequestFailed(f"Produce was answered with error {error}"))
+                return
+            self.latencies.append(now - self._sent.popleft())
+            position += 4 + size
+            answers += 1
+        self._rest = chunk[position:]
+        if answers and self.running:
+            self._send(answers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.running:
+            self._failed(ConnectionError(f"a connection was lost: {exc}"))
+
+    def close(self) -> None:
+        self.running = False
+        if self._transport is not None:
+            self._transport.close()
+
+
+def frame_for(load: SmallLoad, partition: int) -> bytes:
+    """One Produce request, encoded once: plain records of random-looking bytes, acks=all."""
+    value = bytes(i * 131 % 251 for i in range(load.record_bytes))
+    batch = records.build([records.Record(i, 0, None, value, ()) for i in range(load.batch_records)])
+    part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
+    topic = ProduceRequest.Topic(name=load.topic, partition_data=[part])
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    return b"".join(apis.encode_request(apis.APIS[PRODUCE], VERSION, 1, "bench", request))
+
+
+async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None]) -> SmallResult:
+    """Warm up, call `measured` (to read the broker's books), then measure. Call it again to read them after."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    # Answer, v7: correlation id, topic count, name, partition count, index, then the error code.
+    error_at = 4 + 4 + 2 + len(load.topic.encode()) + 4 + 4
+
+    def failed(error: Exception) -> None:
+        if not over.done():
+            over.set_exception(error)
+
+    loops = []
+    for i in range(load.connections):
+        frame = frame_for(load, i % load.partitions)
+        one = _Loop(frame, load.depth, error_at, failed)
+        await loop.create_connection(partial(_itself, one), host, port)
+        loops.append(one)
+    try:
+        await _hold(load.warmup_seconds, over)
+        for one in loops:
+            one.latencies = array("d")
+        measured()
+        began = time.perf_counter()
+        await _hold(load.seconds, over)
+        seconds = time.perf_counter() - began
+        measured()
+    finally:
+        for one in loops:
+            one.close()
+    latencies: array[float] = array("d")
+    for one in loops:
+        latencies.extend(one.latencies)
+    return SmallResult(len(latencies), seconds, latencies)
+
+
+def _itself(protocol: _Loop) -> _Loop:
+    return protocol
+
+
+async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:
+    """Let the load run, or raise what ended it."""
+    await asyncio.wait([over], timeout=seconds)
+    if over.done():
+        over.result()

@@ -1,0 +1,66 @@
+"""A topic for the time of a benchmark."""
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.cluster import MetadataRequest
+from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from .wire import Wire
+
+
+def address(bootstrap: str) -> tuple[str, int]:
+    """HOST:PORT or [V6]:PORT. Raises: ValueError."""
+    host, separator, port = bootstrap.rpartition(":")
+    if not separator or not port.isdigit():
+        raise ValueError(f"{bootstrap!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+@contextlib.contextmanager
+def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[str]:
+    """The given topic, or a new one of a name of its own that is deleted at the end."""
+    if name is not None:
+        yield name
+        return
+    name = f"fencepost-bench-{uuid.uuid4().hex[:8]}"
+    create(host, port, name, partitions)
+    try:
+        yield name
+    finally:
+        delete(host, port, name)
+
+
+def create(host: str, port: int, name: str, partitions: int) -> None:
+    """Make a topic and wait until the broker says that it leads it. Brokers without CreateTopics make it when asked."""
+    wire = Wire(host, port)
+    item = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+    try:
+        answer = wire.call(CreateTopicsRequest(topics=[item], timeout_ms=30_000), 5)
+    except ConnectionError:
+        wire = Wire(host, port)  # a mock: auto-creation by Metadata has to do
+    else:
+        if answer.topics[0].error_code:
+            raise KafkaError(
+                ErrorCode._value2member_map_[answer.topics[0].error_code], answer.topics[0].error_message or ""
+            )
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]
+        if described.error_code == 0 and described.partitions:
+            wire.close()
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"topic {name} did not appear in 30 s")
+
+
+def delete(host: str, port: int, name: str) -> None:
+    """Remove a topic; brokers that cannot keep it."""
+    wire = Wire(host, port)
+    try:
+        wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4)
+    except ConnectionError:
+        pass
+    wire.close()

@@ -1,0 +1,40 @@
+"""One request, one answer, on a blocking socket: what a benchmark needs to prepare its topics."""
+
+import socket
+import struct
+from typing import Any
+
+from ..protocol import apis
+
+_BY_REQUEST = {api.request: api for api in apis.APIS.values()}
+CLIENT_ID = "fencepost-bench"
+
+
+class Wire:
+    """A connection to one broker."""
+
+    def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._correlation_id = 0
+
+    def call(self, request: Any, version: int) -> Any:
+        """Send a request of our protocol classes and return the decoded response."""
+        api = _BY_REQUEST[type(request)]
+        self._correlation_id += 1
+        self._socket.sendall(b"".join(apis.encode_request(api, version, self._correlation_id, CLIENT_ID, request)))
+        (size,) = struct.unpack(">i", self._receive(4))
+        _, response = apis.decode_response(api, version, self._receive(size))
+        return response
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, size: int) -> bytes:
+        pieces = []
+        while size:
+            piece = self._socket.recv(min(size, 1 << 20))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)

@@ -1,0 +1,166 @@
+"""`fencepost bench`: load against any Kafka broker, with the broker's own cost beside the rates."""
+
+import asyncio
+import contextlib
+import json
+from array import array
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TypeVar
+
+import click
+
+from ..bench import accounting, librdkafka, small, topics
+from ..bench.figures import Figures, percentile
+
+T = TypeVar("T")
+
+
+@click.group()
+def bench() -> None:
+    """Measure a broker: any Kafka address will do.
+
+    The broker's CPU and memory are shown when it runs on this machine.
+    """
+
+
+_bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
+_topic = click.option("--topic", default=None, help="An existing topic; without it one is made, and deleted after.")
+_partitions = click.option("--partitions", default=1, show_default=True, help="Of the topic that is made.")
+_output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+@bench.command("small")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--connections", default=64, show_default=True)
+@click.option("--depth", default=1, show_default=True, help="Requests outstanding on each connection.")
+@click.option("--size", default=100, show_default=True, help="Bytes of a record.")
+@click.option("--records", default=1, show_default=True, help="Records in a request.")
+@click.option("--seconds", default=5.0, show_default=True)
+def small_requests(
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    connections: int,
+    depth: int,
+    size: int,
+    records: int,
+    seconds: float,
+) -> None:
+    """Small Produce requests in a closed loop."""
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = small.SmallLoad(name, partitions, connections, depth, size, records, seconds)
+        with progress_bar(f"{connections} connections x {depth}", None):
+            result = run_loop(small.run(host, port, load, books.read))
+    sent = result.requests * records
+    show(books.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
+
+
+@bench.command("produce")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--records", default=1_000_000, show_default=True)
+@click.option("--size", default=100, show_default=True, help="Bytes of a record.")
+@click.option("--batch", default=1 << 17, show_default=True, help="The client's batch.size, bytes.")
+@click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
+def produce(
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    records: int,
+    size: int,
+    batch: int,
+    properties: tuple[str, ...],
+) -> None:
+    """Idempotent produce through librdkafka."""
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
+    with topics.topic(host, port, topic, partitions) as name:
+        load = librdkafka.ProduceLoad(name, records, size, batch, extra)
+        with progress_bar("records", records) as progress:
+            books.read()
+            result = librdkafka.produce(bootstrap, load, progress)
+            books.read()
+    show(books.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+
+
+@bench.command("consume")
+@_bootstrap
+@click.option("--topic", required=True)
+@_output
+@click.option("--records", default=1_000_000, show_default=True)
+def consume(bootstrap: str, topic: str, output: str, records: int) -> None:
+    """Read a topic from its beginning through librdkafka."""
+    _, port = topics.address(bootstrap)
+    books = Books(port)
+    with progress_bar("records", records) as progress:
+        books.read()
+        result = librdkafka.consume(bootstrap, topic, records, progress)
+        books.read()
+    show(books.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+
+
+class Books:
+    """Readings of the broker's process: the first and the last count. Empty where it cannot be seen."""
+
+    def __init__(self, port: int) -> None:
+        self._pid = accounting.listener_pid(port)
+        self._readings: list[accounting.Usage] = []
+
+    def read(self) -> None:
+        if self._pid is not None:
+            self._readings.append(accounting.usage(self._pid))
+
+    def figures(
+        self, work: str, requests: int, records: int, size: int, seconds: float, latencies: "array[float]"
+    ) -> Figures:
+        """Put the load's result and the broker's cost together."""
+        ordered = array("d", sorted(latencies))
+        p50, p99, p999 = (percentile(ordered, s) * 1e3 if ordered else None for s in (0.5, 0.99, 0.999))
+        if len(self._readings) < 2:
+            return Figures(work, requests, records, size, seconds, p50, p99, p999)
+        cost = self._readings[-1].since(self._readings[0])
+        per_request = cost.cpu_ns / 1e3 / requests if requests else None
+        per_mb = cost.cpu_ns / 1e6 / (size / 1e6)
+        return Figures(
+            work, requests, records, size, seconds, p50, p99, p999, per_request, per_mb, cost.rss_bytes / 1e6
+        )
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal's error stream; silent where there is none."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def run_loop(work: Coroutine[object, object, T]) -> T:
+    """Run on uvloop, so that the load generator costs as little as it can."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def show(figures: Figures, output: str) -> None:
+    """One run's figures on standard output."""
+    if output == "json":
+        click.echo(json.dumps(figures.as_json()))
+        return
+    width = max(len(label) for label, _ in figures.lines())
+    for label, value in figures.lines():
+        click.echo(f"{label:{width}}  {value:>14}")
