@@ -90,8 +90,9 @@ class SimulatedDisk(Disk):
         return path
 
     def rename(self, old: str, new: str) -> None:
-        directory, name, inode = self._entry(old)
+        self._place(old)
         new_directory, new_name = self._place(new)
+        directory, name, inode = self._entry(old)
         replaced = self._seen.directories[new_directory].get(new_name)
         if replaced == inode:
             return

@@ -1,0 +1,152 @@
+"""Net: TCP, listened on and connected to through one door; what runs on a connection is an `asyncio.Protocol`.
+
+The rule: a host that means several addresses listens on all of them, at one port. `localhost` always means both families,
+whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does unless told otherwise. TCP_NODELAY is set by asyncio
+and uvloop themselves.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+ProtocolFactory = Callable[[], asyncio.Protocol]
+BACKLOG = 1024
+_PORT_TRIES = 20
+_ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+class Listener(Protocol):
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """(host, port) of each socket, numeric, the port as given out."""
+        ...
+
+    def close(self) -> None:
+        """Take no more connections; those taken go on. Idempotent."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Return when the ports are free again."""
+        ...
+
+
+class Net(Protocol):
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+        """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError."""
+        ...
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Raises OSError when nobody listens there."""
+        ...
+
+
+class SystemListener(Listener):
+    def __init__(self, sockets: Sequence[socket.socket], servers: Sequence[asyncio.AbstractServer]) -> None:
+        self._sockets = sockets
+        self._servers = servers
+        self._addresses = [one.getsockname()[:2] for one in sockets]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return list(self._addresses)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def wait_closed(self) -> None:
+        # Server.wait_closed waits for the connections too, on some versions. uvloop lets go a turn later.
+        while any(one.fileno() >= 0 for one in self._sockets):  # noqa: ASYNC110 (nothing would set an event)
+            await asyncio.sleep(0.001)
+
+
+class SystemNet(Net):
+    """The machine's network, on the loop that is running."""
+
+    __slots__ = ()
+
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+        loop = asyncio.get_running_loop()
+        sockets = bind(await _places(loop, host, port), dual_stack=host == "::")
+        servers: list[asyncio.AbstractServer] = []
+        try:
+            for one in sockets:
+                servers.append(await loop.create_server(factory, sock=one, backlog=BACKLOG))
+        except BaseException:
+            for server in servers:
+                server.close()
+            close(sockets)
+            raise
+        return SystemListener(sockets, servers)
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        return await asyncio.get_running_loop().create_connection(factory, host, port)
+
+
+async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:
+    """(family, address) of all that a host name means."""
+    if host == "localhost":
+        return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+
+
+def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:
+    """A socket for each (family, address), all at one port. A family this machine does not have is left out."""
+    for tries_left in reversed(range(_PORT_TRIES)):
+        try:
+            return _bind_once(places, dual_stack)
+        except OSError as error:
+            # Port 0: the one the first family was given may be taken in the second. Then another is asked for.
+            any_port = all(address[1] == 0 for _, address in places)
+            if error.errno != errno.EADDRINUSE or not any_port or len(places) == 1 or not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[socket.socket]:
+    bound: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, (host, port, *rest) in places:
+            try:
+                bound.append(_bound(family, (host, port or _port_of(bound), *rest), dual_stack))
+            except OSError as error:
+                if error.errno not in _ADDRESS_MISSING:
+                    raise
+                missing = error
+        if not bound:
+            raise missing or OSError(errno.EADDRNOTAVAIL, "no address to listen on")
+    except BaseException:
+        close(bound)
+        raise
+    return bound
+
+
+def _bound(family: int, address: tuple[Any, ...], dual_stack: bool) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual_stack)
+        one.setblocking(False)
+        one.bind(address)
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+def _port_of(bound: Sequence[socket.socket]) -> int:
+    return int(bound[0].getsockname()[1]) if bound else 0
+
+
+def close(sockets: Sequence[socket.socket]) -> None:
+    for one in sockets:
+        one.close()

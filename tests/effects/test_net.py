@@ -1,0 +1,135 @@
+import asyncio
+import errno
+import socket
+
+import pytest
+import uvloop
+from fencepost.effects import net as net_module
+from fencepost.effects.net import SystemNet
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    def run(main):
+        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(asyncio.wait_for(main(), 10))
+
+    return run
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+
+class Once(asyncio.Protocol):
+    def __init__(self):
+        self.answer = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data):
+        self.answer.set_result(data)
+
+
+async def ask(net, host, port):
+    transport, protocol = await net.connect(Once, host, port)
+    transport.write(b"hello")
+    answer = await protocol.answer
+    transport.close()
+    return answer
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_listener_names_its_port_and_serves_there(run):
+    async def main():
+        net = SystemNet()
+        listener = await net.listen(Echo, "127.0.0.1", 0)
+        [(host, port)] = listener.addresses
+        assert host == "127.0.0.1"
+        assert port > 0
+        assert await ask(net, host, port) == b"hello"
+        listener.close()
+
+    run(main)
+
+
+def test_a_closed_listener_frees_its_port_and_keeps_its_connections(run):
+    async def main():
+        net = SystemNet()
+        listener = await net.listen(Echo, "127.0.0.1", 0)
+        [(host, port)] = listener.addresses
+        transport, protocol = await net.connect(Once, host, port)
+        await asyncio.sleep(0.01)
+        listener.close()
+        listener.close()
+        await listener.wait_closed()
+        with pytest.raises(OSError):
+            await net.connect(Once, host, port)
+        transport.write(b"still here")
+        assert await protocol.answer == b"still here"
+        again = await net.listen(Echo, host, port)
+        assert again.addresses == [(host, port)]
+        again.close()
+        transport.close()
+
+    run(main)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+@pytest.mark.parametrize("name", ["localhost", "::"])
+def test_both_families_are_served_at_one_port(run, name):
+    async def main():
+        net = SystemNet()
+        listener = await net.listen(Echo, name, 0)
+        [port] = {port for _, port in listener.addresses}
+        for host in ("127.0.0.1", "::1"):
+            assert await ask(net, host, port) == b"hello"
+        listener.close()
+
+    run(main)
+
+
+def test_a_family_the_machine_does_not_have_is_left_out():
+    places = [(socket.AF_INET6, ("2001:db8::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.1", 0))]
+    [bound] = net_module.bind(places, dual_stack=False)
+    assert bound.family == socket.AF_INET
+    bound.close()
+    with pytest.raises(OSError):
+        net_module.bind(places[:1], dual_stack=False)
+
+
+def test_a_port_taken_in_the_second_family_is_not_insisted_on(monkeypatch):
+    real, failures = net_module._bound, iter([False, True, False, False])
+
+    def taken_once(family, address, dual_stack):
+        if next(failures):
+            raise OSError(errno.EADDRINUSE, "taken")
+        return real(socket.AF_INET, ("127.0.0.1", 0), dual_stack)
+
+    monkeypatch.setattr(net_module, "_bound", taken_once)
+    bound = net_module.bind([(2, ("127.0.0.1", 0)), (10, ("::1", 0, 0, 0))], dual_stack=False)
+    assert len(bound) == 2
+    net_module.close(bound)
+
+
+def test_a_taken_port_is_an_error(run):
+    async def main():
+        net = SystemNet()
+        listener = await net.listen(Echo, "127.0.0.1", 0)
+        with pytest.raises(OSError) as raised:
+            await net.listen(Echo, *listener.addresses[0])
+        assert raised.value.errno == errno.EADDRINUSE
+        listener.close()
+
+    run(main)
