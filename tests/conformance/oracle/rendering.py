@@ -1,0 +1,221 @@
+"""A response as lines of text: every field that its version carries, in Kafka's words.
+
+What is left out has its usual value (USUAL below; `whole` on the command shows it), and a field without a value (null,
+false) is never shown. A topic with its partitions becomes one line a partition, `$t/0 NONE base_offset=0`. Lists whose
+order means nothing are sorted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.schema import Array, Blob, Field, Nested, schema_of
+
+from .batches import CODEC_NAMES, FLAGS, Batch, Record, batches, records
+from .names import Names, base64url
+
+USUAL: dict[str, Any] = {
+    "throttle_time_ms": 0,
+    "session_id": 0,
+    "topic_config_error_code": 0,
+    "log_append_time_ms": -1,
+    "record_errors": [],
+    "preferred_read_replica": -1,
+    "node_endpoints": [],
+    "offline_replicas": [],
+    "cluster_authorized_operations": -2147483648,
+    "topic_authorized_operations": -2147483648,
+}
+USUAL_TEXTS = {  # the one broker there is, as every client sees it
+    "cluster_id=$cluster",
+    "controller_id=$node",
+    "brokers: node_id=$node host=$host port=$port",
+    "brokers: broker_id=$node host=$host port=$port",
+}
+TIMES = {"timestamp", "log_append_time_ms", "last_timestamp"}
+FILLED = {"error_message", "batch_index_error_message", "documentation", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch"}
+NODES = {"node_id", "broker_id", "leader_id", "controller_id", "leader"}
+NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
+NAMED = {"producer_id": ("producer", "p"), "session_id": ("session", "s"), "topic_id": ("topic_id", "id")}
+TOPIC = ("name", "topic", "topic_name", "topic_id")
+PARTITION = ("partition_index", "partition", "index", "partition_id")
+IDENTITY = (*TOPIC, *PARTITION, "resource_type", "resource_name", "config_name", "api_key", "key", "node_id", "broker_id")
+IN_ORDER = {"FetchResponse"}
+
+
+class Renderer:
+    """Renders the responses of one scenario."""
+
+    def __init__(self, names: Names, *, show_records: bool = False, whole: bool = False) -> None:
+        self._names = names
+        self._show_records = show_records
+        self._whole = whole
+        self._ordered = False
+
+    def lines(self, response: Any, version: int) -> list[str]:
+        """The whole response."""
+        self._ordered = type(response).__name__ in IN_ORDER
+        return list(self._block("", response, version)) or ["(empty)"]
+
+    def _block(self, start: str, message: Any, version: int, *, said: tuple[str, ...] = ()) -> Iterator[str]:
+        """One struct: a line of its plain fields, and below it those that hold structs."""
+        self._note_topic_id(message)
+        plain, nested = [start] if start else [], []
+        for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
+            if version not in field.versions or field.name in said:
+                continue
+            value = getattr(message, field.name)
+            if isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and value:
+                nested.append((field, value))
+            elif isinstance(field.kind, Blob) and field.kind.of != "bytes":
+                nested.append((field, value))
+            else:
+                plain.extend(self._plain(field, value, version))
+        if plain:
+            yield " ".join(plain)
+        for field, value in nested:
+            inner = self._items(field, value, version) if isinstance(field.kind, Array) else self._batches(value)
+            yield from (("  " if plain else "") + line for line in inner)
+
+    def _items(self, field: Field, items: list[Any], version: int) -> Iterator[str]:
+        if not self._ordered and field.name != "record_errors":
+            items = sorted(items, key=_identity)
+        for item in items:
+            partitions = _partitions(item, version)
+            if partitions is None:
+                lines = list(self._block(f"{field.name}:", item, version))
+                yield from lines if self._whole or lines[0] not in USUAL_TEXTS else []
+            else:
+                yield from self._topic(item, partitions, version)
+
+    def _topic(self, topic: Any, partitions: Field, version: int) -> Iterator[str]:
+        """A topic that carries nothing but its partitions: its name goes before each of them."""
+        self._note_topic_id(topic)
+        name = next(
+            self._scalar(f, getattr(topic, f.name))
+            for f in schema_of(type(topic)).fields
+            if f.name in TOPIC and version in f.versions
+        )
+        items = getattr(topic, partitions.name)
+        if not items:
+            yield f"{name} without partitions"
+        for item in items if self._ordered else sorted(items, key=_identity):
+            index = next(getattr(item, field) for field in PARTITION if hasattr(item, field))
+            yield from self._block(f"{name}/{index}", item, version, said=PARTITION)
+
+    def _note_topic_id(self, message: Any) -> None:
+        """Ids are named after their topic if the message has both."""
+        name = next((getattr(message, f, None) for f in TOPIC[:3] if getattr(message, f, None)), None)
+        topic_id = getattr(message, "topic_id", None)
+        if isinstance(name, str) and topic_id and any(topic_id):
+            self._names.topic_id(name, topic_id)
+
+    # Plain fields.
+
+    def _plain(self, field: Field, value: Any, version: int) -> Iterator[str]:
+        if value is None or value is False:
+            return
+        if field.name in USUAL and value == USUAL[field.name] and not self._whole:
+            return
+        if field.name == "error_code":
+            yield ErrorCode(value).name
+        elif isinstance(value, list):
+            yield f"{field.name}=[{' '.join(self._scalar(field, item) for item in value)}]"
+        elif isinstance(field.kind, Nested):
+            inner = [
+                text
+                for f in schema_of(type(value)).fields
+                if version in f.versions
+                for text in self._plain(f, getattr(value, f.name), version)
+            ]
+            yield f"{field.name}={{{' '.join(inner)}}}"
+        else:
+            text = f"{field.name}={self._scalar(field, value)}"
+            yield from [] if text in USUAL_TEXTS and not self._whole else [text]
+
+    def _scalar(self, field: Field, value: Any) -> str:
+        name = field.name
+        if name in FILLED and value not in ("", -1):
+            return "…"
+        if name in ("host", "port", "cluster_id") and value not in ("", -1):
+            return self._names.show(name, value, name)
+        if name in NODES | NODE_LISTS:
+            return str(value) if value == -1 else self._names.show("node", value, "node")
+        if name in NAMED and value not in (-1, 0, bytes(16)):
+            return self._names.show(NAMED[name][0], value, NAMED[name][1])
+        if name in TIMES:
+            return self._names.show_time(value)
+        return self._text(value)
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, (bytes, memoryview)):
+            return base64url(bytes(value)) if any(value) else "0"
+        text = self._names.show_text(str(value))
+        plain = text.isprintable() and re.fullmatch(r"[^\s\[\]{}\"=]+", text)
+        return text if plain else json.dumps(text, ensure_ascii=False)
+
+    # Record batches.
+
+    def _batches(self, slices: Iterable[Any] | None) -> Iterator[str]:
+        if slices is None:
+            yield "records=null"
+            return
+        for batch in batches(b"".join(bytes(piece) for piece in slices)):
+            yield " ".join(self._batch(batch))
+            if self._show_records:
+                yield from ("  " + " ".join(self._record(record)) for record in records(batch))
+
+    def _batch(self, batch: Batch) -> Iterator[str]:
+        yield f"batch {batch.base_offset}..{batch.base_offset + batch.last_offset_delta}"
+        if batch.count != batch.last_offset_delta + 1:
+            yield f"records={batch.count}"
+        if batch.attributes & 7:
+            yield f"codec={CODEC_NAMES[batch.attributes & 7]}"
+        yield from (flag for flag, bit in FLAGS.items() if batch.attributes & bit)
+        if batch.attributes >> 8:
+            yield f"attributes={batch.attributes}"
+        if (batch.producer_id, batch.producer_epoch, batch.base_sequence) != (-1, -1, -1):
+            pid = self._names.show("producer", batch.producer_id, "p") if batch.producer_id >= 0 else batch.producer_id
+            yield f"pid={pid} epoch={batch.producer_epoch} seq={batch.base_sequence}"
+        first, last = self._names.show_time(batch.base_timestamp), self._names.show_time(batch.max_timestamp)
+        yield f"ts={first}" if first == last else f"ts={first}..{last}"
+        if batch.leader_epoch:
+            yield f"leader_epoch={batch.leader_epoch}"
+        if not batch.crc_is_right:
+            yield "crc=WRONG"
+
+    def _record(self, record: Record) -> Iterator[str]:
+        yield f"{record.offset}:"
+        yield f"key={_bytes(record.key)}"
+        yield f"value={_bytes(record.value)}"
+        yield f"ts={self._names.show_time(record.timestamp)}"
+        if record.headers:
+            yield f"headers={{{' '.join(f'{name}={_bytes(value)}' for name, value in record.headers)}}}"
+
+
+def _identity(item: Any) -> tuple[Any, ...]:
+    return tuple(str(value) if isinstance(value, str) else value for f in IDENTITY if (value := getattr(item, f, None)) is not None)
+
+
+def _partitions(item: Any, version: int) -> Field | None:
+    """The field that holds a topic's partitions, if beside it there is only the topic's name or id."""
+    fields = [f for f in schema_of(type(item)).fields if version in f.versions and f.name not in TOPIC]
+    if len(fields) != 1 or not hasattr(item, "__schema__") or not isinstance(fields[0].kind, Array):
+        return None
+    inner = fields[0].kind.item
+    if not isinstance(inner, Nested) or not any(f.name in PARTITION for f in schema_of(inner.cls).fields):
+        return None
+    return fields[0]
+
+
+def _bytes(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    text = value.decode(errors="backslashreplace")
+    return text if re.fullmatch(r"[!-~]{1,40}", text) else f"({len(value)} bytes)"

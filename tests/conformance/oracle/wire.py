@@ -1,0 +1,66 @@
+"""A blocking connection to a broker: frames out, frames in, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+PATIENCE_SECONDS = 10.0
+
+
+class Connection:
+    """One TCP connection. `receive` returns None when the broker has closed it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self.is_closed = False
+
+    def send(self, data: bytes) -> None:
+        """Send everything; a broker that has closed already is noticed when its answer is read."""
+        try:
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self.is_closed = True
+
+    def receive(self) -> bytes | None:
+        """The next frame, without its length."""
+        length = self._exactly(4)
+        return None if length is None else self._exactly(struct.unpack(">i", length)[0])
+
+    def _exactly(self, size: int) -> bytes | None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(self._received) < size:
+            try:
+                chunk = self._socket.recv(1 << 20)
+            except ConnectionResetError:
+                chunk = b""
+            except TimeoutError:
+                raise NoAnswer(f"no answer within {PATIENCE_SECONDS:.0f} s") from None
+            if not chunk or time.monotonic() > deadline:
+                self.is_closed = True
+                return None
+            self._received += chunk
+        frame, self._received = self._received[:size], self._received[size:]
+        return frame
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._socket.close()
+
+
+class NoAnswer(Exception):
+    """The broker keeps the connection open and says nothing."""
+
+
+def frame(key: int, version: int, correlation_id: int, body: bytes, *, header: int, client_id: str | None) -> bytes:
+    """A request made by hand, with a length that is right."""
+    head = struct.pack(">hhi", key, version, correlation_id)
+    if header >= 1:
+        name = None if client_id is None else client_id.encode()
+        head += struct.pack(">h", -1 if name is None else len(name)) + (name or b"")
+    if header >= 2:
+        head += b"\x00"
+    return struct.pack(">i", len(head) + len(body)) + head + body

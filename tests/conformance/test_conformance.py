@@ -1,0 +1,52 @@
+"""Every scenario of scenarios/**: fencepost gives the answers that Apache Kafka gave, or those it says it gives instead."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from oracle.commands import perform  # noqa: E402
+from oracle.notation import Scenario, read  # noqa: E402
+from oracle.runner import run  # noqa: E402
+
+SCENARIOS = [scenario for path in sorted((HERE / "scenarios").rglob("*.txt")) for scenario in read(path)]
+
+
+def as_parameter(scenario: Scenario) -> object:
+    area = scenario.path.parent.name
+    return pytest.param(
+        scenario, id=f"{area}: {scenario.name}", marks=[pytest.mark.requirement(*scenario.shows)] if scenario.shows else []
+    )
+
+
+@pytest.mark.parametrize("scenario", [as_parameter(scenario) for scenario in SCENARIOS])
+def test_scenario(scenario: Scenario, broker_for: Callable[[str], tuple[str, int]]) -> None:
+    expected: list[str] = []
+    actual: list[str] = []
+    for step, answer in run(scenario, *broker_for(scenario.broker), perform):
+        expected += [step.text, *("  " + line for line in (step.ours if step.reason is not None else step.answer))]
+        actual += [step.text, *("  " + line for line in answer or [])]
+    if expected != actual:
+        where = f"{scenario.path.relative_to(HERE)}:{scenario.line + 1}"
+        difference = difflib.unified_diff(expected, actual, "Kafka (or as stated)", "fencepost", lineterm="", n=1)
+        pytest.fail(f"{where}: {scenario.name}\n" + "\n".join(difference), pytrace=False)
+
+
+def test_every_scenario_has_a_name_of_its_own() -> None:
+    names = [(scenario.path.parent.name, scenario.name) for scenario in SCENARIOS]
+    assert len(names) == len(set(names))
+
+
+def test_every_step_that_differs_says_why_and_how() -> None:
+    for scenario in SCENARIOS:
+        for step in scenario.steps:
+            where = f"{scenario.path.name}:{step.line + 1}"
+            assert step.reason != "", where
+            assert step.reason is None or (step.ours and step.ours != step.answer), where
