@@ -1,0 +1,101 @@
+"""Small files that are replaced whole: checkpoints and snapshots.
+
+The rule: a reader finds the old file or the new one, complete. Written under another name, synced, renamed, and the
+directory synced; a checksum over everything behind it; kind and version by name. The caller numbers the files and keeps
+two. Byte by byte in docs/formats.md. Source: a rename without these syncs was seen undone on ext4 and xfs.
+"""
+
+import os.path
+import struct
+
+from crc32c import crc32c
+
+from ..effects.disk import Disk, File
+
+FORMAT = 1
+LARGEST_BYTES = 1 << 30  # no file of ours comes near; a lying length is refused before it is read
+
+_HEADER = struct.Struct(">8sII16sIQ")  # magic, crc, format, kind, version, payload length
+_MAGIC = b"FENCECHK"
+_CHECKED = 12  # the checksum covers everything from here on
+_WRITING = ".writing"
+
+
+class Damaged(Exception):
+    """A file of ours that does not read back as it was written. It stays as it is."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class NewerFormat(Exception):
+    """A whole file, written by a later version of fencepost than this one."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(f"{path} has format {version}, which only a newer fencepost can read")
+        self.path = path
+        self.version = version
+
+
+def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -> None:
+    """Put a file in place, whole and durable, or not at all. Raises DiskFull (nothing is left behind) or OSError."""
+    rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
+    head = _MAGIC + crc32c(payload, crc32c(rest)).to_bytes(4, "big") + rest
+    temporary = path + _WRITING
+    file = disk.open(temporary, create=True)
+    try:
+        _fill(file, head, payload)
+    except OSError:
+        disk.unlink(temporary)
+        raise
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(os.path.dirname(path))
+
+
+def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
+    """The payload. Raises: Damaged; NewerFormat, only for a file whose checksum holds; FileNotFoundError."""
+    file = disk.open(path, read_only=True)
+    try:
+        size = file.size()
+        if not _HEADER.size <= size <= LARGEST_BYTES:
+            raise Damaged(path, f"{size} bytes is no size for it")
+        content = file.read(size, 0)
+    finally:
+        file.close()
+    magic, crc, container, found, version, length = _HEADER.unpack_from(content)
+    if magic != _MAGIC:
+        raise Damaged(path, "it does not begin as a checkpoint")
+    if crc32c(memoryview(content)[_CHECKED:]) != crc:
+        raise Damaged(path, "it fails its checksum")
+    if container != FORMAT:
+        raise NewerFormat(path, container)
+    if found != _kind(kind):
+        raise Damaged(path, f"it is a {found.rstrip(bytes(1)).decode('ascii', 'replace')!r}, not a {kind!r}")
+    if length != size - _HEADER.size:
+        raise Damaged(path, f"it has {size - _HEADER.size} bytes of content and says {length}")
+    if version > newest_version:
+        raise NewerFormat(path, version)
+    return content[_HEADER.size :]
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of this name is what a crash left of a write_file. It may be removed."""
+    return name.endswith(_WRITING)
+
+
+def _fill(file: File, head: bytes, payload: bytes) -> None:
+    if file.size():
+        file.truncate(0)  # a crash left it
+    file.write([head, payload], 0)
+    file.sync()
+
+
+def _kind(kind: str) -> bytes:
+    packed = kind.encode("ascii")
+    if len(packed) > 16:
+        raise ValueError(f"{kind!r} is longer than 16 bytes")
+    return packed.ljust(16, b"\0")

@@ -1,0 +1,382 @@
+"""The write-ahead journal: every change of every log is a unit in it, and one sync makes a whole round durable.
+
+Rules (design part 4): unit and round numbers only grow; a round begins on a block, says which one was synced before it,
+and is released when written (and synced, if it was to be); one is in flight at a time; a sync covers every file with
+unsynced rounds, so nothing released can stand behind a hole. Making a Journal says that all units of earlier ones are
+in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
+"""
+
+import os.path
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from ..effects.disk import Buffer, Disk, File
+from .journal_files import JournalFiles
+from .journal_format import APPEND as APPEND
+from .journal_format import (
+    BATCH_HEAD_BYTES,
+    BATCH_UNIT_BYTES,
+    BATCH_UNIT_CHECKED_BYTES,
+    BLOCK_BYTES,
+    ROUND_HEADER_BYTES,
+    RoundHeader,
+    blocks,
+    frame_unit,
+    pack_batch_unit,
+    pack_prefix,
+    pack_round_header,
+    unit_bytes,
+)
+from .journal_format import CREATE as CREATE
+from .journal_format import DROP as DROP
+from .journal_format import LOG_START as LOG_START
+from .journal_format import Part as Part
+from .journal_format import Unit as Unit
+from .journal_format import UnitRefused as UnitRefused
+from .journal_preparing import KEPT_BACK_BYTES, PREPARING, Life, file_sequence
+from .journal_preparing import Job as Job
+
+SLICE_BYTES = 64 << 10
+SLICED_FROM_BYTES = 8 << 10  # on average, of a round's buffers
+
+_REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
+
+_Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
+
+
+class RoundWrite:
+    """Rounds on their way to disk. run() is for a worker and touches nothing of the journal's."""
+
+    __slots__ = ("_syncs", "_writes", "done", "says_through", "size_bytes", "sync", "through_round", "through_unit")
+
+    def __init__(
+        self,
+        writes: list[_Write],
+        syncs: list[File],
+        *,
+        sync: bool,
+        size_bytes: int,
+        through_unit: int,
+        through_round: int,
+        says_through: int,
+    ) -> None:
+        self._writes = writes
+        self._syncs = syncs
+        self.sync = sync
+        self.size_bytes = size_bytes
+        self.through_unit = through_unit
+        self.through_round = through_round
+        self.says_through = says_through
+        self.done = False
+
+    def run(self) -> None:
+        """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
+        for file, position, buffers, size_bytes in self._writes:
+            _write(file, position, buffers, size_bytes)
+        for file in self._syncs:
+            file.sync()
+        self.done = True
+
+
+class Journal:
+    """A running journal. Not thread-safe: all but RoundWrite.run and Job.run belongs to one thread."""
+
+    __slots__ = (
+        "_buffers",
+        "_closed",
+        "_file",
+        "_files",
+        "_first_unit",
+        "_in_flight",
+        "_last_unit_round",
+        "_next_round",
+        "_position",
+        "_room",
+        "_said_through",
+        "_says_through",
+        "_synced_round",
+        "_unsynced",
+        "incarnation",
+        "next_unit",
+        "released_unit",
+        "synced_unit",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        incarnation: int,
+        next_unit: int,
+        next_round: int,
+        max_bytes: int = 256 << 20,
+        first_file_bytes: int = 1 << 20,
+        largest_file_bytes: int = 32 << 20,
+        salt: bytes = bytes(8),
+    ) -> None:
+        """Begin a fresh file, durable before this returns; then remove what earlier incarnations left.
+
+        Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
+        next_unit and next_round are above all that any journal here had (Scan says what those are). salt: 8 random
+        bytes, which keep clients from writing records that look like rounds.
+        """
+        names = disk.list(directory)
+        newest = max((file_sequence(name) or 0 for name in names), default=0)
+        life = Life(incarnation, salt, newest + 1, next_round, next_unit)
+        self._files = JournalFiles(
+            disk,
+            directory,
+            life,
+            max_bytes=max_bytes,
+            first_file_bytes=first_file_bytes,
+            largest_file_bytes=largest_file_bytes,
+        )
+        _remove_leftovers(disk, directory, names)
+        self.incarnation = incarnation
+        self.next_unit = self._first_unit = next_unit
+        self.released_unit = self.synced_unit = next_unit - 1
+        self._next_round = next_round
+        self._synced_round = self._last_unit_round = next_round - 1
+        self._says_through = self._said_through = next_round - 1  # the newest header, and the newest synced one
+        self._closed: list[_Write] = []
+        self._unsynced: list[File] = []
+        self._in_flight: RoundWrite | None = None
+        self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
+        self._begin_file()
+
+    @property
+    def last_unit(self) -> int:
+        """The newest unit framed."""
+        return self.next_unit - 1
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    def admits(self, size_bytes: int) -> bool:
+        """Whether zero-filled space is ready for a unit of this size.
+
+        size_bytes: what unit_bytes says of its parts, or the size of the one batch. False asks the next fill_job for a
+        file in which it fits, unless it is above largest_unit_bytes, which no file is made for.
+        """
+        size_bytes += BATCH_UNIT_BYTES
+        return size_bytes <= self._room or self._files.admits(size_bytes)
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        """Larger units are never admitted."""
+        return self._files.largest_unit_bytes - BATCH_UNIT_BYTES
+
+    @property
+    def ready_bytes(self) -> int:
+        """Zero-filled space that is ready, in the current file and the next."""
+        return max(0, self._room) + sum(file.capacity for file in self._files.ready)
+
+    @property
+    def used_bytes(self) -> int:
+        """Journal space that holds units, or may hold units, that are still needed."""
+        return self._files.full_bytes + self._position
+
+    @property
+    def half_used(self) -> bool:
+        """Time to flush and checkpoint, so that files can be used again before they are needed."""
+        return 2 * self.used_bytes > self._files.max_bytes
+
+    @property
+    def nearly_full(self) -> bool:
+        """Less than a quarter of the limit is left, or no file is ready and one is being made.
+
+        Waiting helps then. It would not while the disk has no room for a file: that is for admits() to say.
+        """
+        files = self._files
+        return 4 * (files.max_bytes - self.used_bytes) < files.max_bytes or not (files.ready or files.starved)
+
+    # ---- the open round --------------------------------------------------------------------------------------
+
+    def append_batch(self, log_id: int, offset: int, head: bytes, rest: memoryview) -> int:
+        """Put one batch into the open round, as a unit of its own. Returns the unit's number.
+
+        head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
+        it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
+        """
+        size = len(rest)
+        if size + _REST_BYTES > self._room:
+            self._move_on(size + _REST_BYTES)
+        number = self.next_unit
+        checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
+        crc = crc32c(rest, crc32c(checked))
+        self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
+        self._room -= size + _REST_BYTES
+        self.next_unit = number + 1
+        return number
+
+    def append(self, parts: Sequence[Part]) -> int:
+        """Put several changes into the open round, as one unit. Returns the unit's number.
+
+        Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
+        """
+        size = unit_bytes(parts)
+        if size > self._room:
+            self._move_on(size)
+        number = self.next_unit
+        self._buffers += frame_unit(self.incarnation, number, parts)
+        self._room -= size
+        self.next_unit = number + 1
+        return number
+
+    @property
+    def pending(self) -> bool:
+        """Whether units wait for take_round."""
+        return self.next_unit != self._first_unit or bool(self._closed)
+
+    def take_round(self, *, sync: bool) -> RoundWrite | None:
+        """Close the open round; run() what is returned, then tell finished(). One at a time.
+
+        None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
+        already and nothing waits, it is the empty round that says so on disk (see seal).
+        """
+        if self._in_flight is not None:
+            raise RuntimeError("a round is in flight, or failed")
+        if self.next_unit != self._first_unit:
+            self._close_round()
+        elif not sync and not self._closed:
+            return None
+        elif sync and not self._closed and not self._unsynced and self._said_through < self._last_unit_round:
+            self._close_round()
+        writes, self._closed = self._closed, []
+        for file, _, _, _ in writes:
+            if file not in self._unsynced:
+                self._unsynced.append(file)
+        self._in_flight = RoundWrite(
+            writes,
+            self._unsynced if sync else [],
+            sync=sync,
+            size_bytes=sum(size for _, _, _, size in writes),
+            through_unit=self.last_unit,
+            through_round=self._next_round - 1,
+            says_through=self._says_through,
+        )
+        return self._in_flight
+
+    def seal(self) -> RoundWrite | None:
+        """An empty round that says on disk that all before it was synced; None if that is said, or not so yet.
+
+        Without it, recovery cannot tell whether the last round was torn before or spoilt after its sync.
+        """
+        if self.pending or self._unsynced or self._said_through >= self._last_unit_round:
+            return None
+        return self.take_round(sync=True)
+
+    def finished(self, write: RoundWrite) -> None:
+        """The round's run() has returned: release its units."""
+        if write is not self._in_flight or not write.done:
+            raise RuntimeError("this round was not written")
+        self._in_flight = None
+        self.released_unit = write.through_unit
+        if write.sync:
+            self.synced_unit = write.through_unit
+            self._synced_round = write.through_round
+            self._said_through = write.says_through
+            self._unsynced = []
+
+    # ---- files -----------------------------------------------------------------------------------------------
+
+    def fill_job(self) -> Job | None:
+        """What makes the next files ready, if that should be done now. One at a time; hand it to filled()."""
+        return self._files.preparation()
+
+    def filled(self, job: Job) -> None:
+        """A fill_job has ended, well or with DiskFull (any other error halts the broker)."""
+        self._files.settle()
+
+    def recycle(self, through_unit: int) -> list[Job]:
+        """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files."""
+        self._files.retire(min(through_unit, self.synced_unit), self._synced_round)
+        return []
+
+    def close(self) -> None:
+        """Let go of the files; writes nothing."""
+        self._files.close()
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _move_on(self, size_bytes: int) -> None:
+        """End the current file, and those after it that are too small."""
+        if not self._files.admits(size_bytes):
+            raise UnitRefused(f"no journal space is ready for a unit of {size_bytes} bytes")
+        if self.next_unit != self._first_unit:
+            self._close_round()
+        while self._room < size_bytes:
+            self._close_round(ends_file=True)
+            self._files.advance()
+            self._begin_file()
+
+    def _begin_file(self) -> None:
+        self._file = self._files.current
+        self._begin_round(BLOCK_BYTES)
+
+    def _begin_round(self, position: int) -> None:
+        self._position = position
+        self._room = self._file.size_bytes - KEPT_BACK_BYTES - position - ROUND_HEADER_BYTES
+        self._buffers = [b""]
+        self._first_unit = self.next_unit
+
+    def _close_round(self, *, ends_file: bool = False) -> None:
+        """Put the header before the open round, and zeros behind it up to the next block."""
+        file = self._file
+        units = self.next_unit - self._first_unit
+        room = file.size_bytes - KEPT_BACK_BYTES - self._position - ROUND_HEADER_BYTES
+        length = room - self._room
+        header = RoundHeader(
+            self.incarnation, self._next_round, self._first_unit, self._synced_round, units, length, ends_file
+        )
+        size = blocks(ROUND_HEADER_BYTES + length)
+        buffers = self._buffers
+        buffers[0] = pack_round_header(header, file.seed, self._position)
+        if padding := size - ROUND_HEADER_BYTES - length:
+            buffers.append(_ZEROS[:padding])
+        self._says_through = self._synced_round
+        self._closed.append((file.file, self._position, buffers, size))
+        if units:
+            self._last_unit_round = self._next_round
+        file.first_round = file.first_round or self._next_round
+        file.last_unit = self.last_unit
+        self._next_round += 1
+        self._begin_round(self._position + size)
+
+
+def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) -> None:
+    """Write buffers one behind the other: large ones in slices that end where SLICE_BYTES divides the position.
+
+    Measured on reused files: 8 MB of 100 KB batches take 0.6 ms so (1.9 with the sync), 0.85 (2.5) in one call, and
+    slices that cut blocks are no better than one call. Small buffers cost more to sort into slices than that saves.
+    """
+    if size_bytes <= SLICE_BYTES or size_bytes < SLICED_FROM_BYTES * len(buffers):
+        file.write(buffers, position)
+        return
+    part: list[Buffer] = []
+    room = SLICE_BYTES - position % SLICE_BYTES
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while len(view) >= room:
+            part.append(view[:room])
+            file.write(part, position)
+            position += sum(map(len, part))
+            view = view[room:]
+            room = SLICE_BYTES
+            part = []
+        if view:
+            part.append(view)
+            room -= len(view)
+    if part:
+        file.write(part, position)
+
+
+def _remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
+    left = [name for name in names if file_sequence(name) is not None or name.endswith(PREPARING)]
+    for name in left:
+        disk.unlink(os.path.join(directory, name))
+    if left:
+        disk.sync_directory(directory)
