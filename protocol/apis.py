@@ -5,38 +5,43 @@ fill its frame exactly is malformed. The header of an ApiVersions response is al
 read it before the two have agreed on anything (KIP-511).
 """
 
+import struct
 from collections.abc import Callable
-from struct import Struct
 from typing import Any
 
 from .compile import decoder, encoder
 from .decoding import Decoder
 from .encoding import Encoder
-from .errors import MalformedFrame
+from .errors import ErrorCode, KafkaError, MalformedFrame
 from .messages import cluster, configs, fetch, groups, offsets, produce, topics, transactions
 from .primitives import Buffer, Readable, skip_tags
 from .schema import Versions, schema_of
 
 API_VERSIONS = 18
+NEVER = 1 << 15
+"""A version that is above all versions."""
 
 _MODULES = (produce, fetch, offsets, cluster, topics, configs, groups, transactions)
 
-_INT32 = Struct(">i").unpack_from
-_RESPONSE_HEAD = Struct(">ii").pack  # length, correlation id
-_FLEXIBLE_RESPONSE_HEAD = Struct(">iix").pack  # and no tagged fields
-_REQUEST_HEAD = Struct(">hhih").pack  # api key, version, correlation id, length of the client id
+_INT32 = struct.Struct(">i").unpack_from
+_RESPONSE_HEAD = struct.Struct(">ii").pack  # length, correlation id
+_FLEXIBLE_RESPONSE_HEAD = struct.Struct(">iix").pack  # and no tagged fields
+_REQUEST_HEAD = struct.Struct(">hhih").pack  # api key, version, correlation id, length of the client id
 
 
-class _ByVersion(dict[int, Any]):
-    """What is made for a version when it is first asked for."""
+def _compiled_late(versions: Versions, compiled: Callable[[int], Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
+    """A codec for each version, compiled by its first call; a plain dict, because that is found fastest."""
+    codecs: dict[int, Callable[..., Any]] = {}
 
-    def __init__(self, make: Callable[[int], Any]) -> None:
-        super().__init__()
-        self._make = make
+    def late(version: int) -> Callable[..., Any]:
+        def first(*arguments: Any) -> Any:
+            codec = codecs[version] = compiled(version)
+            return codec(*arguments)
 
-    def __missing__(self, version: int) -> Any:
-        made = self[version] = self._make(version)
-        return made
+        return first
+
+    codecs.update((version, late(version)) for version in versions)
+    return codecs
 
 
 class Api:
@@ -48,9 +53,9 @@ class Api:
 
     __slots__ = (
         "advertised_min",
-        "answers",
         "declared",
         "flexible_from",
+        "flexible_responses_from",
         "key",
         "max",
         "min",
@@ -60,6 +65,7 @@ class Api:
         "request_encoders",
         "response",
         "response_decoders",
+        "response_encoders",
     )
 
     def __init__(self, request: type, response: type) -> None:
@@ -75,10 +81,11 @@ class Api:
         self.max: int = schema.serves.high
         self.advertised_min: int = schema.listed_from
         self.flexible_from: int = schema.flexible.low
-        self.request_decoders: dict[int, Decoder] = _ByVersion(lambda version: decoder(request, version))
-        self.request_encoders: dict[int, Encoder] = _ByVersion(lambda version: encoder(request, version))
-        self.response_decoders: dict[int, Decoder] = _ByVersion(lambda version: decoder(response, version))
-        self.answers: dict[int, tuple[Encoder, Callable[[int, int], bytes], int]] = _ByVersion(self._answer)
+        self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from
+        self.request_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(request, v))
+        self.request_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(request, v))
+        self.response_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(response, v))
+        self.response_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(response, v))
 
     def __repr__(self) -> str:
         return f"Api({self.key}, {self.name}, {self.min}-{self.max})"
@@ -87,21 +94,8 @@ class Api:
         """Whether a request of this version is answered."""
         return self.min <= version <= self.max
 
-    def has_flexible_response_header(self, version: int) -> bool:
-        return version >= self.flexible_from and self.key != API_VERSIONS
-
-    def _answer(self, version: int) -> tuple[Encoder, Callable[[int, int], bytes], int]:
-        """What it takes to write a response: the body's encoder, the head, and its size without the length."""
-        encode = encoder(self.response, version)
-        return (
-            (encode, _FLEXIBLE_RESPONSE_HEAD, 5)
-            if self.has_flexible_response_header(version)
-            else (
-                encode,
-                _RESPONSE_HEAD,
-                4,
-            )
-        )
+    def undeclared(self, version: int) -> KafkaError:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.name} has no version {version}")
 
 
 def _index() -> dict[int, Api]:
@@ -120,7 +114,11 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
     Raises MalformedFrame; KafkaError for a version that is not declared.
     """
-    request, end = api.request_decoders[version](frame, position)
+    try:
+        decode = api.request_decoders[version]
+    except KeyError:
+        raise api.undeclared(version) from None
+    request, end = decode(frame, position)
     if end != len(frame):
         raise MalformedFrame(f"{api.name} v{version}: {len(frame) - end} bytes after the request")
     return request
@@ -128,16 +126,26 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
 def encode_response(api: Api, version: int, correlation_id: int, response: Any) -> list[Buffer]:
     """The whole frame, length prefix included, as buffers to be sent one after another; records are not copied."""
-    encode, head, head_bytes = api.answers[version]
+    try:
+        encode = api.response_encoders[version]
+    except KeyError:
+        raise api.undeclared(version) from None
     buffers = encode(response)
-    size = head_bytes + (len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers)))
-    buffers[0] = head(size, correlation_id) + buffers[0]
+    size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+    if version >= api.flexible_responses_from:
+        buffers[0] = _FLEXIBLE_RESPONSE_HEAD(size + 5, correlation_id) + buffers[0]
+    else:
+        buffers[0] = _RESPONSE_HEAD(size + 4, correlation_id) + buffers[0]
     return buffers
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
     """The whole frame, length prefix included, as buffers to be sent one after another; records are not copied."""
-    buffers = api.request_encoders[version](request)
+    try:
+        encode = api.request_encoders[version]
+    except KeyError:
+        raise api.undeclared(version) from None
+    buffers = encode(request)
     client = client_id.encode()  # in the old encoding whatever the version: a broker must always find it
     tags = b"\x00" if version >= api.flexible_from else b""
     head = _REQUEST_HEAD(api.key, version, correlation_id, len(client)) + client + tags
@@ -151,18 +159,21 @@ def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
 
     Raises MalformedFrame; KafkaError for a version that is not declared.
     """
-    flexible = api.has_flexible_response_header(version)
-    if len(frame) < (5 if flexible else 4):
-        raise MalformedFrame(f"a response of {len(frame)} bytes")
-    (correlation_id,) = _INT32(frame)
-    response, end = api.response_decoders[version](frame, _body_position(frame) if flexible else 4)
+    try:
+        decode = api.response_decoders[version]
+    except KeyError:
+        raise api.undeclared(version) from None
+    correlation_id, position = _read_response_header(frame, version >= api.flexible_responses_from)
+    response, end = decode(frame, position)
     if end != len(frame):
         raise MalformedFrame(f"{api.name} v{version}: {len(frame) - end} bytes after the response")
     return correlation_id, response
 
 
-def _body_position(frame: Readable) -> int:
+def _read_response_header(frame: Readable, flexible: bool) -> tuple[int, int]:
+    """The correlation id, and where the body begins."""
     try:
-        return skip_tags(frame, 5, frame[4])
-    except IndexError:
-        raise MalformedFrame("a response header that does not end") from None
+        (correlation_id,) = _INT32(frame)
+        return correlation_id, skip_tags(frame, 5, frame[4]) if flexible else 4
+    except (IndexError, struct.error) as error:
+        raise MalformedFrame(f"response header: {error}") from error

@@ -33,21 +33,39 @@ _SCOPE: dict[str, Any] = {
 
 
 def decoder_source(cls: type, version: int, flexible: bool) -> Source:
-    """The source of `decode(data, p)`, which returns an instance and the position after it."""
+    """The source of `decode(data, p)`, which returns an instance and the position after it.
+
+    Twice: text is read out of bytes in one way and out of a view in another, which is slower but copies no large frame.
+    """
     source = Source(_SCOPE)
     with source.block("def decode(data, p):"):
-        with source.block("try:"):
-            source.line("end = len(data)")
-            source.line("view = memoryview(data)")
-            reader = _Reader(source, version, flexible)
-            reader.message(cls, "it")
-            reader.flush()
-        with source.block("except DOES_NOT_PARSE as error:"):
-            source.line(f"raise MalformedFrame(f'{cls.__qualname__} v{version}: {{error}}') from error")
-        with source.block("if p > end:"):
-            source.line("refuse_length(p - end)")
-        source.line("return it, p")
+        with source.block("if type(data) is not bytes:"):
+            source.line("return decode_view(data, p)")
+        _function(source, cls, version, flexible, "{}.decode()")
+    with source.block("def decode_view(data, p):"):
+        _function(source, cls, version, flexible, "str({}, 'utf-8')")
     return source
+
+
+def _function(source: Source, cls: type, version: int, flexible: bool, text: str) -> None:
+    with source.block("try:"):
+        source.line("end = len(data)")
+        if _has_records(cls, version):
+            source.line("view = memoryview(data)")
+        reader = _Reader(source, version, flexible, text)
+        reader.message(cls, "it")
+        reader.flush()
+    with source.block("except DOES_NOT_PARSE as error:"):
+        source.line(f"raise MalformedFrame(f'{cls.__qualname__} v{version}: {{error}}') from error")
+    with source.block("if p > end:"):
+        source.line("refuse_length(p - end)")
+    source.line("return it, p")
+
+
+def _has_records(cls: type, version: int) -> bool:
+    fields = (f for f in schema_of(cls).fields if version in f.versions)
+    kinds = (f.kind.item if isinstance(f.kind, Array) else f.kind for f in fields)
+    return any(isinstance(k, Blob) or (isinstance(k, Nested) and _has_records(k.cls, version)) for k in kinds)
 
 
 def smallest(kind: Kind, version: int, flexible: bool) -> int:
@@ -73,8 +91,9 @@ def _is_nullable_struct(f: Field, version: int) -> bool:
 class _Reader:
     """Writes the lines that read one message."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, text: str) -> None:
         self._source = source
+        self._decoded = text.format("data[p:after]")
         self._version = version
         self._flexible = flexible
         self._run: list[tuple[str, int, str]] = []  # format, size in bytes, target
@@ -145,7 +164,8 @@ class _Reader:
             source.line(f"{n}, p = rest(data, p, {n})")
         with source.block(f"if {n} * 2 > end - p:"):
             source.line(f"refuse_count({n})")
-        with source.block(f"for _ in range({n}):"):
+        with source.block(f"while {n}:"):
+            source.line(f"{n} -= 1")
             source.line(f"{tag}, p = read_uvarint(data, p)")
             source.line(f"{size}, p = read_uvarint(data, p)")
             source.line(f"{after} = p + {size}")
@@ -206,7 +226,7 @@ class _Reader:
 
     def _text(self, target: str, nullable: bool) -> None:
         def read() -> None:
-            self._source.line(f"{target} = str(data[p:after], 'utf-8')")
+            self._source.line(f"{target} = {self._decoded}")
 
         self._sized("h", target, nullable, "rest_of_string", read)
 
@@ -246,7 +266,8 @@ class _Reader:
             return
         items = source.fresh("items")
         source.line(f"{target} = {items} = []")
-        with source.block(f"for _ in range({n}):"):
+        with source.block(f"while {n}:"):  # there is one item more often than not, and a range costs more than it
+            source.line(f"{n} -= 1")
             one = source.fresh("it")
             if isinstance(item, Nested):
                 self.message(item.cls, one)

@@ -16,7 +16,7 @@ from .source import Source
 Encoder = Callable[[Any], list[primitives.Buffer]]
 
 _SCOPE: dict[str, Any] = {
-    "UVARINTS": primitives.UVARINTS,
+    "COMPACT_LENGTHS": primitives.UVARINTS[1:],  # a length is written as one more; 0 is null
     "uvarint": primitives.uvarint,
     "tagged_section": primitives.tagged_section,
     "pack_many": struct.pack,
@@ -65,7 +65,8 @@ class _Writer:
             self.flush()
             return
         self.flush()
-        self._source.line(f"parts.append(UVARINTS[{n} + 1] if {n} < 16383 else uvarint({n} + 1))")
+        self._source.line(f"n = {n}")
+        self._source.line("parts.append(COMPACT_LENGTHS[n] if n < 16383 else uvarint(n + 1))")
 
     def _null(self, letter: str) -> None:
         self._run.append(("x", "") if self._flexible else (letter, "-1"))

@@ -6,13 +6,12 @@ The correlation id is echoed and means nothing. Source: Kafka's RequestHeader.js
 
 import struct
 
-from .apis import APIS
+from .apis import APIS, NEVER
 from .errors import MalformedFrame
-from .primitives import Readable, read_nullable_string, skip_tags
+from .primitives import Readable, refuse_length, skip_tags
 
-_FIXED = struct.Struct(">hhi").unpack_from
-_FIXED_BYTES = 8
-_NEVER = 1 << 15
+_FIXED = struct.Struct(">hhih").unpack_from
+_FIXED_BYTES = 10
 
 _FLEXIBLE_FROM = {key: api.flexible_from for key, api in APIS.items()}
 
@@ -36,13 +35,20 @@ class RequestHeader:
 def read_request_header(frame: Readable) -> RequestHeader:
     """The header of a frame, whatever API and version it names. Raises MalformedFrame."""
     try:
-        api_key, api_version, correlation_id = _FIXED(frame)
-        client_id, position = read_nullable_string(frame, _FIXED_BYTES)
-        if api_version >= _FLEXIBLE_FROM.get(api_key, _NEVER):
+        api_key, api_version, correlation_id, size = _FIXED(frame)
+        position, client_id = _FIXED_BYTES, ""
+        if size > 0:
+            position += size
+            client_id = str(frame[_FIXED_BYTES:position], "utf-8")
+        elif size < -1:
+            refuse_length(size)
+        if api_version >= _FLEXIBLE_FROM.get(api_key, NEVER):
             tags = frame[position]
             position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
     except (IndexError, UnicodeDecodeError, struct.error) as error:
         raise MalformedFrame(f"request header: {error}") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id or "", position)
+    if position > len(frame):
+        refuse_length(position)
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)

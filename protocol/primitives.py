@@ -5,7 +5,6 @@ cannot hold: all of it is `MalformedFrame`. Lengths and tags are unsigned varint
 Source: KIP-482, and Kafka's ByteUtils. Generated codecs inline the common one-byte case and call these for the rest.
 """
 
-from struct import Struct
 from typing import NoReturn, TypeAlias
 
 from .errors import MalformedFrame
@@ -115,21 +114,6 @@ def read_zigzag(data: Readable, position: int) -> tuple[int, int]:
     if number > 0xFFFFFFFFFFFFFFFF:
         raise MalformedFrame("a varint of more than 64 bits")
     return number >> 1 ^ -(number & 1), position
-
-
-_INT16 = Struct(">h").unpack_from
-
-
-def read_nullable_string(data: Readable, position: int) -> tuple[str | None, int]:
-    """A string of the old encoding: an int16 length, -1 for null. Returns it and the position after it."""
-    (length,) = _INT16(data, position)
-    position += 2
-    if length < 0:
-        return (None, position) if length == -1 else refuse_length(length)
-    after = position + length
-    if after > len(data):
-        refuse_length(length)
-    return str(data[position:after], "utf-8"), after
 
 
 def skip_tags(data: Readable, position: int, count: int) -> int:
