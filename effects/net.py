@@ -1,6 +1,6 @@
 """Net: TCP, listened on and connected to through one door; what runs on a connection is an `asyncio.Protocol`.
 
-The rule: a host that means several addresses listens on all of them, at one port. `localhost` always means both families,
+The rule: a host that means several addresses listens on all of them, at one port. `localhost` is always both families,
 whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does unless told otherwise. TCP_NODELAY is set by asyncio
 and uvloop themselves.
 """
