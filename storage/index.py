@@ -1,0 +1,236 @@
+"""Sparse indexes of one segment, in Kafka's formats: offset → position, and timestamp → offset.
+
+An entry of `.index` is (last offset of a batch − base offset, the batch's position), of `.timeindex` (largest timestamp
+so far, last offset of its batch − base offset). The formats carry no checksum, so a segment's row in the checkpoint
+says how many entries count and their CRC; what does not match is derived again from the segment, never believed.
+Source: Kafka's OffsetIndex, TimeIndex and LogSegment.append.
+"""
+
+import sys
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from .aborted import AbortedTransaction
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+OFFSET_SUFFIX = ".index"
+TIME_SUFFIX = ".timeindex"
+NO_TIMESTAMP = -1
+CACHE_BYTES = 64 << 20  # of loaded indexes, over all logs
+MOST_HINTS = 64
+
+
+class IndexRow(NamedTuple):
+    """Which entries of an index file count, and their CRC-32C. What a checkpoint says of it."""
+
+    entries: int = 0
+    crc: int = 0
+
+    def grown(self, added: bytes, entry_bytes: int) -> "IndexRow":
+        """This row with entries added behind."""
+        if not added:
+            return self
+        return IndexRow(self.entries + len(added) // entry_bytes, crc32c(added, self.crc))
+
+
+class Indexes:
+    """The indexes of a segment, loaded. The loop adds entries behind, workers look up; entries never change."""
+
+    __slots__ = ("aborted", "covers_bytes", "damaged", "hints", "offsets", "positions", "time_offsets", "timestamps")
+
+    def __init__(
+        self,
+        offset_entries: bytes = b"",
+        time_entries: bytes = b"",
+        aborted: Sequence[AbortedTransaction] = (),
+        *,
+        covers_bytes: int = 0,
+        damaged: bool = False,
+    ) -> None:
+        self.offsets = array("i")
+        self.positions = array("i")
+        self.timestamps = array("q")
+        self.time_offsets = array("i")
+        self.covers_bytes = covers_bytes  # size of the segment that these entries speak of
+        self.damaged = damaged  # the files did not match: derived from the segment, to be written again
+        self.aborted: list[AbortedTransaction] = []
+        self.hints: dict[int, int] = {}  # offset → position: where readers stopped, and will go on
+        self.extend(offset_entries, time_entries, aborted)
+
+    def extend(self, offset_entries: bytes, time_entries: bytes, aborted: Sequence[AbortedTransaction]) -> None:
+        """Add entries, as they stand in the files. The looked-up column grows last: workers see whole entries."""
+        self.aborted.extend(aborted)
+        if offset_entries:
+            columns = array("i", offset_entries)
+            if sys.byteorder == "little":
+                columns.byteswap()
+            self.positions.extend(columns[1::2])
+            self.offsets.extend(columns[0::2])
+        for timestamp, offset in TIME_ENTRY.iter_unpack(time_entries):
+            self.time_offsets.append(offset)
+            self.timestamps.append(timestamp)
+
+    def entries(self) -> tuple[bytes, bytes]:
+        """The bytes of both files."""
+        pack_offset, pack_time = OFFSET_ENTRY.pack, TIME_ENTRY.pack
+        return (
+            b"".join(map(pack_offset, self.offsets, self.positions)),
+            b"".join(map(pack_time, self.timestamps, self.time_offsets)),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return 8 * len(self.offsets) + 12 * len(self.timestamps) + 160 * len(self.aborted)
+
+    def entry_at_or_before(self, relative_offset: int) -> int:
+        """Number of the newest entry whose batch ends at or before this offset; −1: begin with the segment."""
+        return bisect_right(self.offsets, relative_offset) - 1
+
+    def place_before(self, relative_offset: int) -> tuple[int, int]:
+        """(position, relative last offset) of the newest indexed batch that ends before this one; (0, −1): none."""
+        number = bisect_left(self.offsets, relative_offset) - 1
+        return (self.positions[number], self.offsets[number]) if number >= 0 else (0, -1)
+
+    def entry_of(self, relative_offset: int) -> int:
+        """In a dense index, the number of the first batch that ends at or after this offset."""
+        return bisect_left(self.offsets, relative_offset)
+
+    def boundary_after(self, position: int) -> int:
+        """The next position known to begin a batch, or −1: no batch may lie across it."""
+        number = bisect_right(self.positions, position)
+        return self.positions[number] if number < len(self.positions) else -1
+
+    def offset_before_time(self, timestamp: int) -> int:
+        """Relative offset at which to begin a search for the first record at or after this time."""
+        number = bisect_left(self.timestamps, timestamp) - 1
+        return self.time_offsets[number] if number >= 0 else 0
+
+    def remember(self, offset: int, position: int) -> None:
+        """A reader has stopped before the batch that begins with `offset`, at `position`."""
+        if len(self.hints) >= MOST_HINTS:
+            self.hints.clear()
+        self.hints[offset] = position
+
+
+class IndexGrowth:
+    """Decides which batches get entries, and collects those. One for each run of appends to a segment."""
+
+    def __init__(
+        self,
+        base_offset: int,
+        interval_bytes: int,
+        *,
+        since: int = 0,
+        max_timestamp: int = NO_TIMESTAMP,
+        max_timestamp_offset: int = -1,
+        last_time: int = NO_TIMESTAMP,
+    ) -> None:
+        """interval_bytes: bytes between entries; −1 gives every batch one."""
+        self.base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self.since = since
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self._last_time = last_time
+        self.offset_entries: list[bytes] = []
+        self.time_entries: list[bytes] = []
+
+    def add(self, last_offset: int, position: int, size: int, timestamp: int) -> None:
+        """One batch, appended at `position`; `timestamp` is its largest."""
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if self.since > self._interval_bytes:
+            self.offset_entries.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
+            self.add_time_entry()
+            self.since = 0
+        self.since += size
+
+    def add_time_entry(self) -> None:
+        """An entry for the largest timestamp so far, unless there is one. Also when the segment is finished."""
+        if self.max_timestamp > self._last_time:
+            relative = self.max_timestamp_offset - self.base_offset
+            self.time_entries.append(TIME_ENTRY.pack(self.max_timestamp, relative))
+            self._last_time = self.max_timestamp
+
+    @property
+    def last_time(self) -> int:
+        return self._last_time
+
+
+class IndexCache:
+    """Loaded indexes of all segments by path, the longest unused dropped first. Thread-safe."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self._loaded: OrderedDict[str, Indexes] = OrderedDict()
+        self._size_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str, covers_bytes: int) -> Indexes | None:
+        """The indexes of this segment, if they speak of so many bytes of it at least."""
+        with self._lock:
+            found = self._loaded.get(path)
+            if found is None or found.covers_bytes < covers_bytes:
+                return None
+            self._loaded.move_to_end(path)
+            return found
+
+    def put(self, path: str, indexes: Indexes) -> None:
+        """Keep, unless there are some that cover more."""
+        with self._lock:
+            before = self._loaded.get(path)
+            if before is not None:
+                if before.covers_bytes >= indexes.covers_bytes:
+                    return
+                self._size_bytes -= before.size_bytes
+            self._loaded[path] = indexes
+            self._loaded.move_to_end(path)
+            self._size_bytes += indexes.size_bytes
+            self._drop_surplus()
+
+    def extend(
+        self,
+        path: str,
+        size_before: int,
+        size_after: int,
+        offset_entries: bytes,
+        time_entries: bytes,
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
+        """The segment has grown: so does the copy in memory, if it is there and up to date. An empty one begins."""
+        with self._lock:
+            loaded = self._loaded.get(path)
+            if loaded is None and not size_before:
+                loaded = self._loaded[path] = Indexes()
+            if loaded is not None and loaded.covers_bytes == size_before:
+                self._size_bytes -= loaded.size_bytes
+                loaded.extend(offset_entries, time_entries, aborted)
+                loaded.covers_bytes = size_after
+                self._size_bytes += loaded.size_bytes
+                self._drop_surplus()
+
+    def drop(self, path: str) -> None:
+        """The segment is gone."""
+        with self._lock:
+            loaded = self._loaded.pop(path, None)
+            if loaded is not None:
+                self._size_bytes -= loaded.size_bytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._loaded.clear()
+            self._size_bytes = 0
+
+    def _drop_surplus(self) -> None:
+        while self._size_bytes > self.limit_bytes and len(self._loaded) > 1:
+            _, dropped = self._loaded.popitem(last=False)
+            self._size_bytes -= dropped.size_bytes

@@ -1,0 +1,462 @@
+"""PartitionLog: one partition's records, the newest in memory (the tail), the others in segments.
+
+The rule: `apply` is the only way in, live and in recovery, and cannot fail. Nothing here waits for the disk: blocking
+parts are jobs, run by a worker and taken back on the loop. Segments are written behind the journal and only below what
+is released; what counts of them is what the manifest in the store's checkpoint says. Source: Kafka's UnifiedLog.
+"""
+
+import os.path
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+
+from ..effects.disk import Buffer, Disk
+from ..protocol.batches import Batch
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.records import Marker, read_marker
+from . import log_opening
+from .aborted import AbortedTransaction
+from .log_flush import SNAPSHOT_SUFFIX, FlushJob, SnapshotJob, SyncJob, TailBatch
+from .log_manifest import Manifest, Retired, choose_snapshots
+from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, segment_number
+from .log_settings import LogSettings as LogSettings
+from .log_times import LatestLookup, TimeLookup
+from .open_files import OpenFiles
+from .producers import ProducerStates
+from .retention import new_start
+from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
+
+FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
+SMALL_PIECE_BYTES = 2048
+
+
+class PartitionLog:
+    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
+
+    Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
+    below high_watermark. checkpointed_offset: what the newest durable checkpoint counts; retention stays below it.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        open_files: OpenFiles,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.log_id = log_id
+        self.topic = topic
+        self.partition = partition
+        self.settings = settings
+        self.open_files = open_files
+        self.producers = ProducerStates()
+        self.offline: str | None = None
+        self.start_offset = 0
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.flushed_offset = 0
+        self.checkpointed_offset = 0
+        self.tail_bytes = 0
+        self.segments: list[SegmentState] = []  # ascending; a changed state is another object
+        self.retired: list[Retired] = []  # files that newer manifests do not name any more
+        self.snapshots: list[int] = []  # offsets of producer snapshots on disk, ascending
+        self.next_generation = 1  # of compaction; above any that was ever seen here
+        self.cleaned_offset = 0  # compaction has been through everything below
+        self.compacting = False
+        self.made_directory = False
+        self.evidence: object = None  # the manifest of a log that could not be opened: stays as it is
+        self.warnings: list[str] = []  # damage at opening that lost nothing
+        self._tail: list[TailBatch] = []
+        self._aborted: list[AbortedTransaction] = []  # of markers in the tail
+        self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
+        self._appended_bytes = 0
+        self._snapshot_mark = 0  # _appended_bytes at the newest snapshot
+        self._flush: FlushJob | None = None
+        self._snapshot: SnapshotJob | None = None
+        self._unsynced: dict[str, int] = {}  # path → number of its newest flush
+        self._flushes = 0
+        self._unsynced_directories: set[str] = set()
+        self._manifest: Manifest | None = None
+        self._offered: Manifest | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        open_files: OpenFiles,
+        manifest: object,
+        age_ms: int,
+    ) -> "PartitionLog":
+        """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
+
+        Files are cut to the sizes the manifest gives; the journal's units above are then applied by the caller.
+        """
+        log = cls(disk, directory, log_id, topic, partition, settings, open_files)
+        if manifest is not None:
+            log_opening.restore(log, manifest, age_ms)
+        return log
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def apply(self, batch: Batch, parts: Sequence[Buffer], unit: int, now_ms: int) -> None:
+        """Append one batch that stands in the journal. parts: its bytes as they will stand in the segment.
+
+        now_ms: the store's age, as everywhere in this class.
+        """
+        base_offset = batch.base_offset
+        last_offset = base_offset + batch.last_offset_delta
+        size = batch.size
+        self._tail.append((last_offset, base_offset, size, batch.max_timestamp, unit, now_ms, parts))
+        self.end_offset = last_offset + 1
+        self.tail_bytes += size
+        self._appended_bytes += size
+        if batch.producer_id >= 0:
+            if batch.is_control:
+                self._end_transaction(batch)
+            self.producers.apply(batch, now_ms)
+
+    def _end_transaction(self, marker: Batch) -> None:
+        """Before the producers apply a marker: which offsets did its transaction span?"""
+        first_offset = self.producers.first_offset_of(marker.producer_id)
+        if first_offset is None:
+            return
+        last_offset = marker.base_offset
+        self._ending.append((last_offset, first_offset))
+        kind = read_marker(marker)
+        if kind is not None and kind[0] is Marker.ABORT:
+            stable = self.producers.first_open_offset(besides=marker.producer_id)
+            stable = last_offset + 1 if stable is None else stable
+            self._aborted.append(AbortedTransaction(marker.producer_id, first_offset, last_offset, stable))
+
+    def apply_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers. Their files go once checkpoints no longer name them."""
+        if offset > self.start_offset:
+            self.start_offset = min(offset, self.end_offset)
+            self._manifest = None
+
+    def released(self, end_offset: int) -> None:
+        """Everything below is in the journal as its durability mode asks: readers may see it."""
+        self.high_watermark = end_offset
+        ending = self._ending
+        while ending and ending[0][0] < end_offset:
+            ending.popleft()
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction that is open, or whose marker is not released yet, has a record below it."""
+        lowest = self.high_watermark
+        first_open = self.producers.first_open_offset()
+        if first_open is not None and first_open < lowest:
+            lowest = first_open
+        for _, first_offset in self._ending:
+            lowest = min(lowest, first_offset)
+        return lowest
+
+    @property
+    def size_bytes(self) -> int:
+        """Of segments and tail, as far as they are not wholly below the start."""
+        start = self.start_offset
+        return sum(state.size_bytes for state in self.segments if state.end_offset > start) + self.tail_bytes
+
+    def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
+        """Whole batches, from the one that holds `offset`, ending before `below`, of max_bytes together.
+
+        at_least_one: the first batch is returned even if it alone is larger (T14). The slice may be empty.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
+        """
+        self._must_be_online()
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {self.start_offset} and {self.end_offset}"
+            )
+        if offset >= below:
+            return Slice([], 0, offset)
+        if offset >= self.flushed_offset:
+            return self._read_tail(offset, max_bytes, below, at_least_one)
+        span = Span(offset, max_bytes, below, at_least_one)
+        states = tuple(self.segments[segment_number(self.segments, offset) :])
+        return read_warm(self, states, span) or ColdRead(self, states, span)
+
+    def _read_tail(self, offset: int, max_bytes: int, below: int, at_least_one: bool) -> Slice:
+        tail = self._tail
+        buffers: list[Buffer] = []
+        size_bytes = 0
+        next_offset = offset
+        for number in range(bisect_left(tail, (offset,)), len(tail)):
+            last_offset, _, size, _, _, _, parts = tail[number]
+            if last_offset >= below or (size_bytes + size > max_bytes and (buffers or not at_least_one)):
+                break
+            buffers.extend(parts)
+            size_bytes += size
+            next_offset = last_offset + 1
+        if len(buffers) > FEW_PIECES and size_bytes < len(buffers) * SMALL_PIECE_BYTES:
+            buffers = [b"".join(buffers)]
+        return Slice(buffers, size_bytes, next_offset)
+
+    def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
+        """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
+
+        below: at most last_stable_offset, so that all of them are decided.
+        """
+        known = [entry for entry in self._aborted if entry.last_offset >= offset and entry.first_offset < below]
+        if offset < self.flushed_offset:
+            files, directory = self.open_files, self.directory
+            found = aborted_in(
+                self.segments,
+                offset,
+                below,
+                lambda number: files.indexes.get(
+                    f"{directory}/{self.segments[number].stem}", self.segments[number].size_bytes
+                ),
+            )
+            if found is None:
+                return AbortedLookup(self, offset, below, known)
+            known += found
+        return sorted(known, key=_first_offset)
+
+    def offset_for_time(self, timestamp: int, below: int) -> TimeLookup | None:
+        """The job that finds the first record at or after `timestamp` in batches that end before `below`.
+
+        None: there certainly is none. Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
+        """
+        self._must_be_online()
+        start = self.start_offset
+        tail = [batch for batch in self._tail if batch[3] >= timestamp and start <= batch[0] < below]
+        if not tail and not any(
+            state.max_timestamp >= timestamp for state in self.segments if state.end_offset > start
+        ):
+            return None
+        return TimeLookup(self, tail, below, timestamp)
+
+    def offset_of_latest_time(self, below: int) -> LatestLookup | None:
+        """As offset_for_time, for the first record with the largest timestamp."""
+        self._must_be_online()
+        tail = [batch for batch in self._tail if self.start_offset <= batch[0] < below]
+        if not tail and self.start_offset >= min(self.flushed_offset, below):
+            return None
+        cut = [batch for batch in tail[:1] if batch[1] < self.start_offset]  # some of its records are gone
+        latest = max(tail[len(cut) :], key=_max_timestamp, default=None)
+        return LatestLookup(self, self.segments, cut if latest is None else [*cut, latest], below)
+
+    def _must_be_online(self) -> None:
+        if self.offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.offline}")
+
+    def holds(self, state: SegmentState) -> bool:
+        """Whether this segment still counts, perhaps grown. May be asked by workers."""
+        base_offset, generation = state.base_offset, state.generation
+        return any(s.base_offset == base_offset and s.generation == generation for s in tuple(self.segments))
+
+    # ---- write-behind ----------------------------------------------------------------------------------------
+
+    @property
+    def first_unflushed_unit(self) -> int | None:
+        """The oldest unit whose bytes are only in the journal; None if all are in segments."""
+        return self._tail[0][4] if self._tail else None
+
+    def flush_job(self, max_bytes: int) -> FlushJob | None:
+        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or one is out."""
+        if self._flush is not None or self.evidence is not None:
+            return None
+        below = self.high_watermark
+        taken: list[TailBatch] = []
+        for batch in self._tail:
+            max_bytes -= batch[2]
+            if batch[0] >= below or (max_bytes < 0 and taken):
+                break
+            taken.append(batch)
+        if not taken:
+            return None
+        last_offset = taken[-1][0]
+        aborted = [entry for entry in self._aborted if entry.last_offset <= last_offset]
+        active = self.segments[-1] if self.segments and not self.segments[-1].compacted else None
+        self._flush = FlushJob(
+            self.open_files,
+            self.directory,
+            self.settings,
+            active,
+            taken,
+            aborted,
+            make_directory=not self.made_directory,
+        )
+        return self._flush
+
+    def flushed(self, job: FlushJob) -> None:
+        """The job has run: its batches are in segment files, not yet synced."""
+        self._flush = None
+        for before, after, created, offset_entries, time_entries, aborted in job.written:
+            stem = f"{self.directory}/{after.stem}"
+            if created:
+                self.segments.append(after)
+                self._unsynced_directories.add(self.directory)
+            else:
+                self.segments[-1] = after
+            self._flushes += 1
+            self._unsynced[stem + LOG_SUFFIX] = self._flushes
+            self.open_files.indexes.extend(
+                stem, before.size_bytes, after.size_bytes, offset_entries, time_entries, aborted
+            )
+        if not self.made_directory:
+            self.made_directory = True
+            self._unsynced_directories.add(os.path.dirname(self.directory))
+        del self._tail[: len(job.batches)]
+        del self._aborted[: job.aborted_count]
+        self.tail_bytes -= job.size_bytes
+        self.flushed_offset = job.batches[-1][0] + 1
+        self._manifest = None
+
+    def flush_failed(self, job: FlushJob) -> None:
+        """The disk is full: everything stays in the tail, to be tried again."""
+        self._flush = None
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    def manifest(self) -> object:
+        """What a checkpoint is to say of this log, as flushed now: true once the sync_job of this moment has run."""
+        if self.evidence is not None:
+            return self.evidence
+        self._adopt_snapshot()
+        no_producers = not self.producers
+        manifest = self._manifest
+        if manifest is None or manifest.no_producers != no_producers:
+            manifest = self._manifest = self._capture(no_producers)
+        for retired in self.retired:
+            retired.unnamed = True
+        self._offered = manifest
+        return manifest
+
+    def _capture(self, no_producers: bool) -> Manifest:
+        """Drop what lies wholly below the start and is not needed for producer state, and describe the rest."""
+        snapshots = () if no_producers else choose_snapshots(self.snapshots, self.flushed_offset)
+        self._retire_snapshots(snapshots)
+        found = Manifest(
+            self.start_offset,
+            self.flushed_offset,
+            self.cleaned_offset,
+            no_producers,
+            snapshots,
+            tuple(self.segments),
+        )
+        below = min(self.start_offset, found.snapshot_floor)
+        droppable = [state for state in self.segments if state.end_offset <= below]
+        if self._flush is not None or self.compacting:
+            droppable = [state for state in droppable if state is not self.segments[-1]]
+        if not droppable or self.compacting:
+            return found
+        del self.segments[: len(droppable)]
+        self.retire(droppable)
+        return found._replace(segments=tuple(self.segments))
+
+    def retire(self, states: Sequence[SegmentState]) -> None:
+        """These segments count no more; their files go when two durable checkpoints do not name them."""
+        for state in states:
+            stem = f"{self.directory}/{state.stem}"
+            self.open_files.indexes.drop(stem)
+            self._unsynced.pop(stem + LOG_SUFFIX, None)
+            self.retired.extend(Retired(stem + suffix) for suffix in SUFFIXES)
+        self._manifest = None
+
+    def _retire_snapshots(self, kept: tuple[int, ...]) -> None:
+        newest = kept[-1] if kept else -1
+        gone = [offset for offset in self.snapshots if offset not in kept and offset <= newest]
+        if not kept and not self.producers:
+            gone = self.snapshots
+        self.snapshots = [offset for offset in self.snapshots if offset not in gone]
+        self.retired.extend(Retired(self._snapshot_path(offset)) for offset in gone)
+
+    def checkpointed(self) -> None:
+        """The manifest taken last is in a durable checkpoint."""
+        if self._offered is not None:
+            self.checkpointed_offset = self._offered.end_offset
+        for retired in self.retired:
+            if retired.unnamed:
+                retired.checkpoints_left -= 1
+
+    def removable_files(self) -> list[str]:
+        """Paths that no kept checkpoint names, each told once. They may be missing."""
+        paths = [retired.path for retired in self.retired if retired.checkpoints_left <= 0]
+        if paths:
+            self.retired = [retired for retired in self.retired if retired.checkpoints_left > 0]
+            for path in paths:
+                self.open_files.forget(path)
+        return paths
+
+    def sync_job(self) -> SyncJob | None:
+        """What must be made durable before a manifest of this moment may be written; None if nothing."""
+        if not self._unsynced and not self._unsynced_directories:
+            return None
+        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories))
+
+    def synced(self, job: SyncJob) -> None:
+        """The job has run. What was written meanwhile stays to be synced."""
+        for path, number in job.paths.items():
+            if self._unsynced.get(path) == number:
+                del self._unsynced[path]
+        self._unsynced_directories.difference_update(job.directories)
+
+    # ---- producer snapshots ----------------------------------------------------------------------------------
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        """What a recovery would scan to rebuild the producers' state."""
+        return self._appended_bytes - self._snapshot_mark if self.producers else 0
+
+    def rescanned(self, size_bytes: int) -> None:
+        """So much was applied to the producers in opening, and would be again without a newer snapshot."""
+        self._appended_bytes += size_bytes
+
+    def snapshot_job(self) -> SnapshotJob | None:
+        """Write down the producers' state as of end_offset; it counts once that is flushed. None: nothing new."""
+        newest = self.snapshots[-1] if self.snapshots else -1
+        if not self.producers or newest == self.end_offset or not self.made_directory or self.offline is not None:
+            return None
+        self._adopt_snapshot()
+        path = self._snapshot_path(self.end_offset)
+        mark = self._appended_bytes
+        self._snapshot = SnapshotJob(self.disk, path, self.end_offset, mark, self.producers.snapshot())
+        return self._snapshot
+
+    def snapshotted(self, job: SnapshotJob) -> None:
+        """The job has run. (A manifest sees by itself whether it has.)"""
+        self._adopt_snapshot()
+
+    def _adopt_snapshot(self) -> None:
+        job = self._snapshot
+        if job is not None and job.done:
+            self._snapshot = None
+            self.snapshots.append(job.offset)
+            self._snapshot_mark = job.mark
+            self._manifest = None
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+    # ---- retention -------------------------------------------------------------------------------------------
+
+    def expired(self, now_ms: int) -> int | None:
+        """Where the log would start if what retention gives up were gone; None if nothing is to go."""
+        if self.offline is not None or not self.segments:
+            return None
+        first_open = self.producers.first_open_offset()
+        bound = self.checkpointed_offset if first_open is None else min(first_open, self.checkpointed_offset)
+        return new_start(self.segments, self.start_offset, bound, self.tail_bytes, now_ms, self.settings)
+
+
+def _first_offset(entry: AbortedTransaction) -> int:
+    return entry.first_offset
+
+
+def _max_timestamp(batch: TailBatch) -> int:
+    return batch[3]

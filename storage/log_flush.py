@@ -1,0 +1,258 @@
+"""Write-behind: from the tail of a log to its segment files, and the syncs that a checkpoint needs.
+
+A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files;
+what it wrote counts only once the log takes it back, so a job that failed is simply captured again and writes over it.
+Slices of at most 64 KiB: larger writes ask the kernel for large folios, which measured 2.2 times slower on fresh files.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from ..effects.disk import Buffer, Disk
+from . import checkpoints
+from .aborted import TXN_ENTRY, AbortedTransaction, pack
+from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
+from .log_settings import LogSettings
+from .open_files import OpenFiles
+from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
+
+SLICE_BYTES = 64 << 10
+SNAPSHOT_KIND = "producers"
+SNAPSHOT_VERSION = 1
+SNAPSHOT_SUFFIX = ".producers"
+FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
+
+
+# A batch that is in no segment yet: (last offset, base offset, size, largest timestamp, unit, store's age at the
+# append, its bytes). A plain tuple, since one is made at every append; tails are bisected by the last offset.
+TailBatch: TypeAlias = tuple[int, int, int, int, int, int, Sequence[Buffer]]
+
+
+class Written(NamedTuple):
+    """What a flush added to one segment. created: the segment, and its files, are new."""
+
+    before: SegmentState
+    after: SegmentState
+    created: bool
+    offset_entries: bytes
+    time_entries: bytes
+    aborted: list[AbortedTransaction]
+
+
+class _Growing:
+    """A segment, while a flush appends to it."""
+
+    def __init__(self, state: SegmentState, settings: LogSettings, created: bool) -> None:
+        self.before = state
+        self.created = created
+        self.settings = settings
+        self.base_offset = state.base_offset
+        self.size_bytes = state.size_bytes
+        self.written_bytes = state.size_bytes
+        self.end_offset = state.end_offset
+        self.first_age_ms = state.first_age_ms
+        self.last_age_ms = state.last_age_ms
+        self.buffers: list[Buffer] = []
+        self.aborted: list[AbortedTransaction] = []
+        self.growth = IndexGrowth(
+            state.base_offset,
+            settings.index_interval_bytes,
+            since=state.unindexed_bytes,
+            max_timestamp=state.max_timestamp,
+            max_timestamp_offset=state.max_timestamp_offset,
+            last_time=state.last_indexed_time,
+        )
+
+    def takes(self, batch: TailBatch) -> bool:
+        """Whether the batch still belongs here, or a new segment begins with it. Source: LogSegment.shouldRoll."""
+        last_offset, _, size, _, _, age_ms, _ = batch
+        settings = self.settings
+        if not self.size_bytes:
+            return True
+        entries = self.before.offset_index.entries + len(self.growth.offset_entries)
+        return (
+            self.size_bytes + size <= settings.segment_bytes
+            and age_ms - self.first_age_ms <= settings.segment_ms
+            and last_offset - self.base_offset <= HIGHEST_RELATIVE_OFFSET
+            and (entries + 1) * OFFSET_ENTRY.size <= settings.segment_index_bytes
+        )
+
+    def add(self, batch: TailBatch) -> None:
+        last_offset, _, size, max_timestamp, _, age_ms, parts = batch
+        if not self.size_bytes:
+            self.first_age_ms = age_ms
+        self.growth.add(last_offset, self.size_bytes, size, max_timestamp)
+        self.buffers.extend(parts)
+        self.size_bytes += size
+        self.end_offset = last_offset + 1
+        self.last_age_ms = age_ms
+
+    def written(self) -> Written:
+        growth, before = self.growth, self.before
+        offset_entries, time_entries = b"".join(growth.offset_entries), b"".join(growth.time_entries)
+        after = SegmentState(
+            base_offset=self.base_offset,
+            generation=before.generation,
+            size_bytes=self.size_bytes,
+            end_offset=self.end_offset,
+            max_timestamp=growth.max_timestamp,
+            max_timestamp_offset=growth.max_timestamp_offset,
+            first_age_ms=self.first_age_ms,
+            last_age_ms=self.last_age_ms,
+            offset_index=before.offset_index.grown(offset_entries, OFFSET_ENTRY.size),
+            time_index=before.time_index.grown(time_entries, TIME_ENTRY.size),
+            txn_index=before.txn_index.grown(pack(self.aborted), TXN_ENTRY.size),
+            unindexed_bytes=growth.since,
+            last_indexed_time=growth.last_time,
+        )
+        return Written(before, after, self.created, offset_entries, time_entries, self.aborted)
+
+
+class FlushJob:
+    """The oldest released batches of one log, on their way to its segments."""
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        settings: LogSettings,
+        active: SegmentState | None,
+        batches: list[TailBatch],
+        aborted: list[AbortedTransaction],
+        *,
+        make_directory: bool,
+    ) -> None:
+        """active: the segment to go on with. aborted: of the markers among the batches, in order."""
+        self.batches = batches
+        self.size_bytes = sum([batch[2] for batch in batches])
+        self.aborted_count = len(aborted)
+        self.written: list[Written] = []
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._active = active
+        self._aborted = aborted
+        self._make_directory = make_directory
+
+    def run(self) -> None:
+        """Write everything, sync nothing. Raises: DiskFull, OSError; then nothing of it counts."""
+        self.written.clear()
+        if self._make_directory:
+            self._files.disk.make_directory(self._directory)
+        growing = None
+        if self._active is not None:
+            growing = _Growing(self._active, self._settings, created=False)
+        for batch in self.batches:
+            if growing is None or not growing.takes(batch):
+                if growing is not None:
+                    growing.growth.add_time_entry()
+                    self._finish(growing)
+                growing = self._created(batch[1])
+            growing.add(batch)
+            if growing.size_bytes - growing.written_bytes >= SLICE_BYTES:
+                self._write(growing)
+        if growing is not None:
+            self._finish(growing)
+        self._files.make_room()
+
+    def _created(self, base_offset: int) -> _Growing:
+        """A new segment's file; what a failed attempt left under its name is cut. Indexes begin with their entries."""
+        state = SegmentState(base_offset, end_offset=base_offset)
+        with self._files.use(self._path(state, LOG_SUFFIX), create=True) as file:
+            file.truncate(0)
+        return _Growing(state, self._settings, created=True)
+
+    def _path(self, state: SegmentState, suffix: str) -> str:
+        return f"{self._directory}/{state.stem}{suffix}"
+
+    def _write(self, growing: _Growing) -> None:
+        path = self._path(growing.before, LOG_SUFFIX)
+        with self._files.use(path) as file:
+            self._files.wrote(path)
+            position = growing.written_bytes
+            for buffers, size in slices(growing.buffers):
+                file.write(buffers, position)
+                position += size
+        growing.buffers.clear()
+        growing.written_bytes = growing.size_bytes
+
+    def _finish(self, growing: _Growing) -> None:
+        """The last bytes and the index entries; nothing for a segment that was full already."""
+        if growing.buffers:
+            self._write(growing)
+        elif growing.size_bytes == growing.before.size_bytes and not growing.growth.time_entries:
+            return
+        end = growing.end_offset
+        taken = [entry for entry in self._aborted if growing.before.end_offset <= entry.last_offset < end]
+        growing.aborted = taken
+        written = growing.written()
+        before = written.before
+        self._append(before, OFFSET_SUFFIX, written.offset_entries, before.offset_index.entries * OFFSET_ENTRY.size)
+        self._append(before, TIME_SUFFIX, written.time_entries, before.time_index.entries * TIME_ENTRY.size)
+        self._append(before, TXN_SUFFIX, pack(taken), before.txn_index.entries * TXN_ENTRY.size)
+        self.written.append(written)
+
+    def _append(self, state: SegmentState, suffix: str, entries: bytes, position: int) -> None:
+        if entries:
+            path = self._path(state, suffix)
+            with self._files.use(path, create=True) as file:  # never synced: what is lost is derived again
+                file.write([entries], position)
+
+
+def slices(buffers: Sequence[Buffer]) -> list[tuple[list[Buffer], int]]:
+    """The same bytes, cut and gathered into writes of at most 64 KiB: (buffers, their size)."""
+    found: list[tuple[list[Buffer], int]] = []
+    gathered: list[Buffer] = []
+    gathered_bytes = 0
+    for buffer in buffers:
+        size = len(buffer)
+        begin = 0
+        while gathered_bytes + size - begin > SLICE_BYTES:
+            end = begin + SLICE_BYTES - gathered_bytes
+            gathered.append(memoryview(buffer)[begin:end])
+            found.append((_few(gathered), SLICE_BYTES))
+            gathered, gathered_bytes, begin = [], 0, end
+        if begin < size:
+            gathered.append(memoryview(buffer)[begin:] if begin else buffer)
+            gathered_bytes += size - begin
+    if gathered:
+        found.append((_few(gathered), gathered_bytes))
+    return found
+
+
+def _few(buffers: list[Buffer]) -> list[Buffer]:
+    return buffers if len(buffers) <= FEW_BUFFERS else [b"".join(buffers)]
+
+
+class SyncJob:
+    """Make durable what a manifest captured at the same moment names."""
+
+    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: list[str]) -> None:
+        """paths: with the number of the newest flush of each."""
+        self.paths = paths
+        self.directories = directories
+        self._files = files
+
+    def run(self) -> None:
+        """Raises OSError: then what is on disk is unknown, and the broker must halt."""
+        for path in self.paths:
+            self._files.sync(path)
+        for directory in self.directories:
+            self._files.disk.sync_directory(directory)
+
+
+class SnapshotJob:
+    """A producer snapshot on its way to its file. `done` once it is durable."""
+
+    def __init__(self, disk: Disk, path: str, offset: int, mark: int, payload: bytes) -> None:
+        self.offset = offset
+        self.mark = mark  # bytes the log had taken by then
+        self.done = False
+        self._disk = disk
+        self._path = path
+        self._payload = payload
+
+    def run(self) -> None:
+        """Raises: DiskFull (harmless: the one before still counts), OSError."""
+        checkpoints.write_file(self._disk, self._path, SNAPSHOT_KIND, SNAPSHOT_VERSION, self._payload)
+        self.done = True

@@ -1,0 +1,177 @@
+"""From a manifest and a directory as a crash left it to a log that may be replayed into.
+
+Nothing is read that need not be: sizes are compared, and only batches above the newest producer snapshot are scanned,
+with their CRCs. What the manifest counts and the disk does not have, or has wrong, puts the log offline: the manifest
+then stays as it is, in every later checkpoint, and no file is touched. Indexes are looked at when first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from . import checkpoints
+from .aborted import TXN_ENTRY
+from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
+from .log_flush import SNAPSHOT_KIND, SNAPSHOT_SUFFIX, SNAPSHOT_VERSION
+from .log_manifest import Manifest, Retired
+from .log_reads import load_indexes
+from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
+
+if TYPE_CHECKING:
+    from .log import PartitionLog
+
+REBUILD_HINT = "`fencepost log rebuild` can make the log usable again, and says what is lost"
+
+
+class _Unusable(Exception):
+    """Why the log must stay offline."""
+
+
+def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
+    """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Never raises for damage.
+
+    Raises: checkpoints.NewerFormat, if a later version wrote the snapshots.
+    """
+    try:
+        manifest = Manifest.from_row(row)
+    except (TypeError, ValueError) as error:
+        log.offline, log.evidence = f"its entry in the checkpoint does not parse: {error}", row
+        return
+    _adopt(log, manifest, age_ms)
+    try:
+        names = set(log.disk.list(log.directory)) if log.disk.exists(log.directory) else set()
+        _check_files(log, manifest, names)
+        _cut(log, manifest, names)
+        _restore_producers(log, manifest, age_ms)
+    except (_Unusable, SegmentDamaged, OSError) as problem:
+        log.offline, log.evidence = str(problem), row
+        return
+    log.made_directory = bool(names)
+    _remove_leftovers(log, manifest, names)
+
+
+def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
+    """Ages that lie ahead (the store's age may go back a little in a crash) count from now."""
+    log.start_offset = manifest.start_offset
+    log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
+    log.cleaned_offset = manifest.cleaned_offset
+    log.snapshots = list(manifest.snapshots)
+    log.segments = [
+        state
+        if state.last_age_ms <= age_ms
+        else state._replace(first_age_ms=min(state.first_age_ms, age_ms), last_age_ms=age_ms)
+        for state in manifest.segments
+    ]
+    log.next_generation = max((state.generation for state in manifest.segments), default=0) + 1
+
+
+def _check_files(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+    """Everything the manifest counts must be there, and be as long as it says."""
+    end = -1
+    for state in manifest.segments:
+        if state.base_offset < end:
+            raise _Unusable(f"the checkpoint has segments of {log.directory} that overlap at offset {end}")
+        end = state.end_offset
+        path = f"{log.directory}/{state.stem}{LOG_SUFFIX}"
+        if state.stem + LOG_SUFFIX not in names:
+            raise _Unusable(f"{path} is missing; {REBUILD_HINT}")
+        size = log.disk.size(path)
+        if size < state.size_bytes:
+            raise _Unusable(f"{path} has {size} bytes, the checkpoint counts {state.size_bytes}; {REBUILD_HINT}")
+
+
+def _cut(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+    """Bytes behind those that count were never trusted, and go. Only the last segment can have index entries behind."""
+    for state in manifest.segments:
+        _cut_file(log, f"{state.stem}{LOG_SUFFIX}", state.size_bytes)
+    for state in manifest.segments[-1:]:
+        for suffix, size_bytes in (
+            (OFFSET_SUFFIX, state.offset_index.entries * OFFSET_ENTRY.size),
+            (TIME_SUFFIX, state.time_index.entries * TIME_ENTRY.size),
+            (TXN_SUFFIX, state.txn_index.entries * TXN_ENTRY.size),
+        ):
+            if state.stem + suffix in names:
+                _cut_file(log, state.stem + suffix, size_bytes)
+
+
+def _cut_file(log: "PartitionLog", name: str, size_bytes: int) -> None:
+    path = f"{log.directory}/{name}"
+    if log.disk.size(path) > size_bytes:
+        with log.open_files.use(path) as file:
+            file.truncate(size_bytes)
+
+
+def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
+    """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there."""
+    if manifest.no_producers:
+        return
+    problems = []
+    for offset in reversed(manifest.snapshots):
+        path = f"{log.directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+        try:
+            payload = checkpoints.read_file(log.disk, path, SNAPSHOT_KIND, SNAPSHOT_VERSION)
+            log.producers.restore(payload)
+        except (checkpoints.Damaged, FileNotFoundError, ValueError, TypeError) as problem:
+            problems.append(str(problem))
+            log.snapshots.remove(offset)
+            continue
+        _apply_above(log, offset, age_ms)
+        break
+    else:
+        states = manifest.segments
+        begins_at_0 = states[0].base_offset == 0 if states else manifest.end_offset == 0
+        if not begins_at_0 or any(state.compacted for state in states):
+            lost = "; ".join(problems) or "no producer snapshot is left"
+            raise _Unusable(f"the state of producers is lost ({lost}); {REBUILD_HINT}")
+        _apply_above(log, 0, age_ms)
+    log.warnings.extend(problems)
+
+
+def _apply_above(log: "PartitionLog", offset: int, age_ms: int) -> None:
+    """Apply to the producers what segments hold from `offset` on, checking CRCs and order on the way."""
+    for number, state in enumerate(log.segments):
+        if state.end_offset <= offset or not state.size_bytes:
+            continue
+        position, ends_at = 0, -1
+        if state.base_offset < offset:
+            indexes = load_indexes(log.open_files, log.directory, log.segments, number)
+            position, ends_at = indexes.place_before(offset - state.base_offset)
+            ends_at += state.base_offset if ends_at >= 0 else 0
+        with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+            for _, batch in scan(file, state, position=position, ends_at=ends_at):
+                if batch.base_offset >= offset and batch.producer_id >= 0:
+                    log.producers.apply(batch, age_ms)
+                    log.rescanned(batch.size)
+
+
+def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+    """Files that the manifest does not name.
+
+    Above its end they are of a life whose checkpoint was lost, and their names will be needed. Below, an older
+    checkpoint may name them: they are kept until two newer ones are durable.
+    """
+    named = {state.stem for state in manifest.segments}
+    for name in names:
+        path = f"{log.directory}/{name}"
+        offset = _leftover_offset(name, named, manifest)
+        if offset is None:
+            continue
+        if offset >= manifest.end_offset or checkpoints.is_unfinished(name):
+            log.disk.unlink(path)
+        else:
+            log.retired.append(Retired(path))
+        parsed = parse_name(name)
+        if parsed is not None:
+            log.next_generation = max(log.next_generation, parsed[1] + 1)
+
+
+def _leftover_offset(name: str, named: set[str], manifest: Manifest) -> int | None:
+    """Offset in the name of a file of ours that is not named; None for all others (evidence, people's own)."""
+    if checkpoints.is_unfinished(name):
+        return 0
+    parsed = parse_name(name)
+    if parsed is not None:
+        state = SegmentState(parsed[0], parsed[1])
+        return None if state.stem in named else parsed[0]
+    digits, _, suffix = name.partition(".")
+    if "." + suffix == SNAPSHOT_SUFFIX and digits.isdigit() and int(digits) not in manifest.snapshots:
+        return int(digits)
+    return None

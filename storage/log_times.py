@@ -1,0 +1,141 @@
+"""Looking records up by time: the first at or after a timestamp, and the one with the largest (T24).
+
+Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress,
+so they are jobs for a worker. Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..protocol import batches, records
+from ..protocol.batches import Batch
+from .log_flush import TailBatch
+from .log_reads import guarded, load_indexes
+from .segment import LOG_SUFFIX, SegmentState, scan
+
+if TYPE_CHECKING:
+    from .log import PartitionLog
+
+
+class Timestamped(NamedTuple):
+    """A record found by time."""
+
+    offset: int
+    timestamp: int
+
+
+class _Lookup:
+    """What a search needs of the log, captured on the loop."""
+
+    def __init__(self, log: "PartitionLog", states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
+        self._log = log
+        self._states = tuple(states)
+        self._tail = tail
+        self._below = below
+        self._start_offset = log.start_offset
+
+    def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
+        """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""
+        log, state = self._log, self._states[number]
+        indexes = load_indexes(log.open_files, log.directory, self._states, number)
+        entry = indexes.entry_at_or_before(relative_offset)
+        position, ends_at = 0, -1
+        if entry >= 0:
+            position, ends_at = indexes.positions[entry], indexes.offsets[entry] + state.base_offset
+        with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+            for _, batch in scan(file, state, position=position, ends_at=ends_at, check_crc=False):
+                if batch.last_offset >= self._below:
+                    return
+                if batch.last_offset >= self._start_offset:
+                    yield batch
+
+    def _records(self, batch: Batch) -> Iterator[records.Record]:
+        batches.verify(batch)
+        return (record for record in records.records(batch) if record.offset >= self._start_offset)
+
+    def _tail_batch(self, entry: TailBatch) -> Batch:
+        return batches.read(memoryview(b"".join(entry[6])))
+
+
+class TimeLookup(_Lookup):
+    """`run` gives the first record with at least this timestamp, or None."""
+
+    def __init__(self, log: "PartitionLog", tail: list[TailBatch], below: int, timestamp: int) -> None:
+        super().__init__(log, log.segments, tail, below)
+        self._timestamp = timestamp
+
+    def run(self) -> Timestamped | None:
+        for number, state in enumerate(self._states):
+            if state.max_timestamp < self._timestamp or state.end_offset <= self._start_offset:
+                continue
+            if state.base_offset >= self._below:
+                return None
+            found = guarded(self._log, state, lambda number=number: self._in_segment(number))  # type: ignore[misc]
+            if found is not None:
+                return found
+        for entry in self._tail:
+            if entry[3] >= self._timestamp and entry[0] < self._below:
+                found = self._in_batch(self._tail_batch(entry))
+                if found is not None:
+                    return found
+        return None
+
+    def _in_segment(self, number: int) -> Timestamped | None:
+        log = self._log
+        indexes = load_indexes(log.open_files, log.directory, self._states, number)
+        for batch in self._batches(number, indexes.offset_before_time(self._timestamp)):
+            if batch.max_timestamp >= self._timestamp:
+                found = self._in_batch(batch)
+                if found is not None:
+                    return found
+        return None
+
+    def _in_batch(self, batch: Batch) -> Timestamped | None:
+        for record in self._records(batch):
+            if record.timestamp >= self._timestamp:
+                return Timestamped(record.offset, record.timestamp)
+        return None
+
+
+class LatestLookup(_Lookup):
+    """`run` gives the first record that has the largest timestamp, or None."""
+
+    def run(self) -> Timestamped | None:
+        best: Timestamped | None = None
+        for number, state in enumerate(self._states):
+            if state.end_offset <= self._start_offset or (best and state.max_timestamp <= best.timestamp):
+                continue
+            if state.base_offset >= self._below:
+                break
+            found = guarded(self._log, state, lambda number=number: self._in_segment(number))  # type: ignore[misc]
+            best = _later(best, found)
+        for entry in self._tail:
+            if entry[0] < self._below and (best is None or entry[3] > best.timestamp):
+                best = _later(best, self._in_batch(self._tail_batch(entry)))
+        return best
+
+    def _in_segment(self, number: int) -> Timestamped | None:
+        state = self._states[number]
+        if state.base_offset >= self._start_offset and state.end_offset <= self._below:
+            candidates = self._batches(number, state.max_timestamp_offset - state.base_offset)
+            return next((self._in_batch(b) for b in candidates if b.last_offset == state.max_timestamp_offset), None)
+        best: Timestamped | None = None
+        for batch in self._batches(number):
+            if batch.max_timestamp >= 0 and (best is None or batch.max_timestamp > best.timestamp):
+                best = _later(best, self._in_batch(batch))
+        return best
+
+    def _in_batch(self, batch: Batch) -> Timestamped | None:
+        """Of the records from the start on: the log may start within a batch."""
+        best: Timestamped | None = None
+        for record in self._records(batch):
+            if best is None or record.timestamp > best.timestamp:
+                best = Timestamped(record.offset, record.timestamp)
+        return best
+
+
+def _later(one: Timestamped | None, other: Timestamped | None) -> Timestamped | None:
+    """The one with the larger timestamp, or the first if they are equal."""
+    if one is None or (other is not None and other.timestamp > one.timestamp):
+        return other
+    return one

@@ -1,0 +1,150 @@
+"""The open files of all logs: opened when first needed, at most so many at a time, the longest unused closed first.
+
+Two rules. A file in use is never closed, since its descriptor's number could become another file's under a worker that
+reads. A file with unsynced bytes is synced before it is closed: a failed write-back is told only to descriptors that
+were open when it failed, so closing first could turn an error into a successful sync (Linux errseq, "fsyncgate").
+Used from the loop and from workers; the lock covers the bookkeeping, never a call to the disk.
+"""
+
+import threading
+from collections import OrderedDict
+from types import TracebackType
+
+from ..effects.disk import Disk, File
+from .index import IndexCache
+
+
+class _Entry:
+    """One open file; as a context manager, one use of it."""
+
+    __slots__ = ("dirty", "file", "forgotten", "pins", "pool")
+
+    def __init__(self, pool: "OpenFiles", file: File) -> None:
+        self.pool = pool
+        self.file = file
+        self.pins = 0
+        self.dirty = 0  # counts writes since the last sync, so that a write during a sync stays unsynced
+        self.forgotten = False
+
+    def __enter__(self) -> File:
+        return self.file
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pool._release(self)
+
+
+class OpenFiles:
+    """A bounded pool of open files by path. The bound gives way only to files that are all in use or unsynced."""
+
+    def __init__(self, disk: Disk, limit: int) -> None:
+        self.disk = disk
+        self.limit = limit
+        self.indexes = IndexCache()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def use(self, path: str, *, create: bool = False) -> _Entry:
+        """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
+        return self.use_if_open(path) or self._opened(path, create)
+
+    def use_if_open(self, path: str) -> _Entry | None:
+        """As use, but None where the file would have to be opened: that may wait for the device."""
+        with self._lock:
+            entry = self._entries.get(path)
+            if entry is not None:
+                entry.pins += 1
+                self._entries.move_to_end(path)
+            return entry
+
+    def wrote(self, path: str) -> None:
+        """Mark a file in use by the caller as unsynced."""
+        with self._lock:
+            self._entries[path].dirty += 1
+
+    def sync(self, path: str) -> None:
+        """Make what was written to this file durable. Raises OSError: then what is on disk is unknown."""
+        entry = self.use_if_open(path)
+        if entry is None:  # then it was synced when it was closed
+            return
+        with entry as file:
+            seen = entry.dirty
+            file.sync()
+            with self._lock:
+                if entry.dirty == seen:
+                    entry.dirty = 0
+
+    def make_room(self) -> None:
+        """Sync and close unsynced files until the bound holds again. Blocking: for workers that write."""
+        while (path := self._oldest_unsynced()) is not None:
+            self.sync(path)
+            self._close_surplus()
+
+    def forget(self, path: str) -> None:
+        """Close a file that is to be removed; if it is in use, when that ends."""
+        with self._lock:
+            entry = self._entries.pop(path, None)
+            if entry is None:
+                return
+            entry.forgotten = True
+            idle = not entry.pins
+        if idle:
+            entry.file.close()
+
+    def forget_directory(self, directory: str) -> None:
+        """Close all files of a folder that is to be removed."""
+        prefix = directory + "/"
+        with self._lock:
+            paths = [path for path in self._entries if path.startswith(prefix)]
+        for path in paths:
+            self.forget(path)
+
+    def close(self) -> None:
+        """Close everything. What was not synced is left to the next recovery."""
+        with self._lock:
+            paths = list(self._entries)
+        for path in paths:
+            self.forget(path)
+        self.indexes.clear()
+
+    def _opened(self, path: str, create: bool) -> _Entry:
+        opened = _Entry(self, self.disk.open(path, create=create))
+        with self._lock:
+            entry = self._entries.setdefault(path, opened)
+            entry.pins += 1
+            self._entries.move_to_end(path)
+        if entry is not opened:  # another thread was faster
+            opened.file.close()
+        self._close_surplus()
+        return entry
+
+    def _release(self, entry: _Entry) -> None:
+        with self._lock:
+            entry.pins -= 1
+            last_use = entry.forgotten and not entry.pins
+        if last_use:
+            entry.file.close()
+        elif len(self._entries) > self.limit:
+            self._close_surplus()
+
+    def _close_surplus(self) -> None:
+        """Close synced, unused files, the longest unused first, until the bound holds."""
+        closing: list[File] = []
+        with self._lock:
+            surplus = len(self._entries) - self.limit
+            if surplus > 0:
+                idle = [path for path, entry in self._entries.items() if not entry.pins and not entry.dirty]
+                for path in idle[:surplus]:
+                    closing.append(self._entries.pop(path).file)
+        for file in closing:
+            file.close()
+
+    def _oldest_unsynced(self) -> str | None:
+        with self._lock:
+            if len(self._entries) <= self.limit:
+                return None
+            return next((path for path, entry in self._entries.items() if entry.dirty and not entry.pins), None)
