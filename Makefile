@@ -28,6 +28,18 @@ format: $(STAMP)    ## ruff, writing
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints its seed
+	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/crash/test_kill9.py
+
+demo: $(STAMP)      ## real text through a bad network and a killed broker: lost 0, twice 0
+	@$(BIN)/fencepost demo
+
+bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/results
+	@$(BIN)/python -m fencepost.bench.run
+
+test-long: $(STAMP) ## what the suite samples, at length
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m long
+
 types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete

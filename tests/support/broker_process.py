@@ -1,0 +1,82 @@
+"""`fencepost serve` as a process that tests start, kill and start again on the same data and the same port."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+READY_S = 30
+
+
+class BrokerProcess:
+    """One data directory and one port, and whatever process serves them at the moment."""
+
+    def __init__(self, directory: str, *options: str, port: int | None = None) -> None:
+        self.directory = directory
+        self.port = port or free_port()
+        self.options = options
+        self.process: subprocess.Popen[str] | None = None
+        self.lines: list[str] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and return when the ready line is there."""
+        command = [sys.executable, "-m", "fencepost", "serve", "--listen", self.bootstrap]
+        command += ["--data-dir", self.directory, *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        ready = threading.Event()
+        for stream in (self.process.stdout, self.process.stderr):
+            threading.Thread(target=self._read, args=(stream, ready), daemon=True).start()
+        if not ready.wait(READY_S):
+            self.kill()
+            raise AssertionError("not ready in time:\n" + "".join(self.lines))
+        if self.process.poll() is not None:
+            raise AssertionError("ended before it was ready:\n" + "".join(self.lines))
+
+    def _read(self, stream, ready: threading.Event) -> None:
+        with contextlib.suppress(ValueError), stream:
+            for line in stream:
+                self.lines.append(line)
+                if line.startswith("ready"):
+                    ready.set()
+        ready.set()  # the end of a stream: nothing more will come
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is told."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(20)
+
+
+@contextlib.contextmanager
+def broker_process(directory: str, *options: str) -> Iterator[BrokerProcess]:
+    """A started broker that is ended with the block."""
+    broker = BrokerProcess(directory, *options)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.process is not None and broker.process.poll() is None:
+            broker.stop()
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

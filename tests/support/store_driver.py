@@ -1,0 +1,90 @@
+"""A store without a loop: rounds, flushes and checkpoints run inline, in the order a test says."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol import batches, records
+from fencepost.storage.log import PartitionLog
+from fencepost.storage.log_settings import LogSettings
+from fencepost.storage.recovery import RecoveryReport, open_store
+from fencepost.storage.store import Store, StoreSettings
+from fencepost.storage.upkeep import Upkeep
+
+DIRECTORY = "/data"
+SMALL = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=64)
+
+
+class Driven:
+    """An open store with everything that a broker's loop would do, as calls."""
+
+    def __init__(self, disk: Any, clock: Any = None, settings: StoreSettings = SMALL) -> None:
+        self.disk = disk
+        self.clock = clock or SimulatedClock()
+        self.store: Store
+        self.report: RecoveryReport
+        self.store, self.report = open_store(disk, self.clock, SeededRng(1), DIRECTORY, settings)
+        self.upkeep = Upkeep(self.store)
+
+    def create(self, topic: str, partition: int = 0, **settings: Any) -> PartitionLog:
+        """A new log; its unit is open until the next round."""
+        log_id = self.store.new_log_id()
+        part = self.store.create_part(log_id, topic, topic.encode().ljust(16), partition, LogSettings(**settings))
+        self.store.commit([part])
+        return self.store.logs[log_id]
+
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
+        """The log of a topic's partition."""
+        return next(one for one in self.store.logs.values() if (one.topic, one.partition) == (topic, partition))
+
+    def append(self, log: PartitionLog, values: Sequence[bytes], **fields: Any) -> int:
+        """Append a batch of these values. Returns its base offset; not durable before the next round."""
+        return self.store.append(log, batches.check_produced(memoryview(batch_of(values, **fields))))
+
+    def round(self, *, sync: bool | None = None) -> None:
+        """Close the open round, write and sync it, release it."""
+        write = self.store.take_round(sync=sync)
+        if write is not None:
+            write.run()
+            self.store.round_finished(write)
+
+    def flush(self) -> None:
+        """Write all released tails to segments."""
+        while (run := self.upkeep.begin_flush()) is not None:
+            run.run()
+            self.upkeep.flushed(run)
+
+    def checkpoint(self) -> None:
+        """A checkpoint of what is released, and the removals it allows."""
+        run = self.upkeep.begin_checkpoint()
+        self.round(sync=True)
+        run.run()
+        for job in self.upkeep.checkpointed(run):
+            job.run()
+
+    def fill(self) -> None:
+        """Zero-fill the journal ahead."""
+        while (job := self.store.journal.fill_job()) is not None:
+            job.run()
+            self.store.journal.filled(job)
+
+
+def batch_of(values: Sequence[bytes], **fields: Any) -> bytes:
+    """A producer's batch of these values."""
+    return records.build([records.Record(i, 1_000 + i, b"k", value, ()) for i, value in enumerate(values)], **fields)
+
+
+def values_of(log: PartitionLog, start: int | None = None) -> list[tuple[int, bytes]]:
+    """What a consumer reads from a log, up to its high watermark: (offset, value)."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.start_offset if start is None else start
+    while offset < log.high_watermark:
+        read = log.read(offset, 1 << 20, log.high_watermark, at_least_one=True)
+        piece = read.run() if hasattr(read, "run") else read
+        data = b"".join(piece.buffers)
+        for batch in batches.walk(memoryview(data)):
+            batches.verify(batch)
+            found += [(r.offset, r.value) for r in records.records(batch) if r.offset >= offset]
+        offset = batch.last_offset + 1
+    return found

@@ -1,0 +1,56 @@
+"""What README and docs say is true: snippets run, commands exist, links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from broker_process import broker_process
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+README = (ROOT / "README.md").read_text()
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_python_snippet_of_the_readme_runs_against_a_broker(tmp_path):
+    snippets = fenced(README, "python")
+    assert snippets
+    with broker_process(str(tmp_path / "data")) as broker:
+        for snippet in snippets:
+            code = snippet.replace("127.0.0.1:9092", broker.bootstrap)
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+
+
+def test_every_fencepost_command_of_the_readme_exists():
+    commands = set(re.findall(r"`fencepost ((?:log |bench )?[a-z|\\]+)", README))
+    assert commands
+    for command in commands:
+        words = command.replace("\\", "").split()
+        for last in words[-1].split("|"):
+            done = subprocess.run(
+                [sys.executable, "-m", "fencepost", *words[:-1], last, "--help"], capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_every_make_target_that_the_documents_name_exists():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for document in DOCUMENTS:
+        named = re.findall(r"`make ([a-z0-9 -]+)", document.read_text()) + re.findall(
+            r"^\$ make ([a-z0-9 -]+?)(?: *#.*)?$", document.read_text(), flags=re.MULTILINE
+        )
+        for words in named:
+            assert set(words.split()) <= targets, f"{document.name}: make {words}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target

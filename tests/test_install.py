@@ -1,0 +1,57 @@
+"""The package can be built, installed and used from a checkout whose folder is no identifier, without a network."""
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "results"
+)
+
+PROBE = """
+import pathlib
+import fencepost, fencepost.protocol.apis, fencepost.storage.recovery, fencepost.broker.broker, fencepost.cli
+assert "a-b.c" not in fencepost.__file__ or EDITABLE, fencepost.__file__
+assert (pathlib.Path(fencepost.__file__).parent / "py.typed").exists()
+"""
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    """A copy of the tree in a folder named a-b.c, and beside it a virtual environment that sees our dependencies."""
+    folder = tmp_path
+    shutil.copytree(ROOT, folder / "a-b.c", ignore=LEFT_OUT)
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    site = next((folder / "venv" / "lib").glob("python*/site-packages"))
+    packages = [entry for entry in sys.path if entry.endswith("site-packages")]
+    # Dependencies come from here; fencepost itself is found first, where pip puts it.
+    (site / "dependencies.pth").write_text("\n".join(packages) + "\n")
+    for entry in site.glob("__editable__*fencepost*"):
+        entry.unlink()
+    return folder
+
+
+def install(copy: Path, *options: str) -> Path:
+    """pip install of the copy into its environment. Returns its python."""
+    python = copy / "venv" / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-build-isolation"]
+    command += ["--no-index", "--quiet", "--ignore-installed", "--disable-pip-version-check", *options, copy / "a-b.c"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return python
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
+def test_a_copy_in_a_folder_named_a_b_c_installs_and_passes_tests(copy, editable):
+    python = install(copy, *(["--editable"] if editable else []))
+    probe = f"EDITABLE = {editable}\n{PROBE}"
+    done = subprocess.run([python, "-I", "-c", probe], capture_output=True, text=True, cwd=copy)
+    assert done.returncode == 0, done.stderr
+    tests = [python, "-m", "pytest", "-q", "tests/test_tidy.py", "tests/protocol/test_errors.py", "-p", "no:randomly"]
+    done = subprocess.run(tests, capture_output=True, text=True, cwd=copy / "a-b.c")
+    assert done.returncode == 0, done.stdout + done.stderr
