@@ -363,18 +363,17 @@ class TopicSettings:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerSettings) -> "TopicSettings":
-        """A topic's settings. Raises InvalidOption, in Kafka's words and order."""
+        """A topic's settings, each value by itself. Raises InvalidOption, in Kafka's words and order."""
         values: dict[str, Value] = {}
         for name, row in TOPIC_OPTIONS.items():
             if name in overrides:
                 values[row.field_name] = row.parse(overrides[name])
             elif row.broker:
                 values[row.field_name] = getattr(broker, row.broker.replace(".", "_"))
-        settings = cls(**cast(dict[str, Any], values))
-        settings._check()
-        return settings
+        return cls(**cast(dict[str, Any], values))
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse values that make no sense together. Raises InvalidOption."""
         if self.remote_storage_enable:
             raise InvalidOption(
                 "Tiered Storage functionality is disabled in the broker. "

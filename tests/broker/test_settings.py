@@ -85,7 +85,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_wrong_topic_value_is_refused_in_kafkas_words(name: str, text: str, refusal: str) -> None:
     with pytest.raises(InvalidOption) as refused:
-        TopicSettings.of({name: text}, BrokerSettings())
+        TopicSettings.of({name: text}, BrokerSettings()).check()
     assert str(refused.value) == refusal
 
 
@@ -113,7 +113,7 @@ def test_of_several_wrong_values_the_one_that_kafka_reads_first_is_reported() ->
 
 def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidOption, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
-        TopicSettings.of({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerSettings())
+        TopicSettings.of({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerSettings()).check()
     with pytest.raises(InvalidOption, match=r"queued\.max\.request\.bytes must be at least"):
         BrokerSettings.of({Source.STATIC_BROKER: {"queued.max.request.bytes": "1000"}})
 

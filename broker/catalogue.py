@@ -1,0 +1,105 @@
+"""What the broker knows beside records: topics, settings changed while running, producer ids given out, who it is.
+
+A pure state that changes only by applying a record of the catalogue's log. Each record holds the whole new state of its
+key, null where that is gone; so the last record of each key is all that counts, compaction keeps the log short, and a
+replay of what compaction left gives the same state as a replay of everything (docs/formats.md, "Catalogue").
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgpack
+
+VERSION = 1
+PRODUCER_ID_BLOCK = 1000
+
+
+class Change(NamedTuple):
+    """A record to be: its key and value as they stand in the log."""
+
+    key: bytes
+    value: bytes | None
+
+
+class NewerCatalogue(Exception):
+    """Written by a later version of fencepost; nothing here can be sure to understand it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """A topic: its name, its id, the log of each partition, and what it overrides."""
+
+    name: str
+    topic_id: bytes
+    log_ids: tuple[int, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """The state. `next_producer_id` is the first id of no block given out so far."""
+
+    version: int = VERSION
+    cluster_id: str = ""
+    next_producer_id: int = 0
+    topics: dict[bytes, TopicEntry] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """The only way in, live and at start. Raises NewerCatalogue, at start only."""
+        kind, *rest = msgpack.unpackb(key, raw=False)
+        state: Any = None if value is None else msgpack.unpackb(value, raw=False)
+        if kind == "topic":
+            self._apply_topic(rest[0], state)
+        elif kind == "producer ids":
+            self.next_producer_id = state["next"]
+        elif kind == "broker configs":
+            self.broker_configs[rest[0]] = state or {}
+        elif kind == "cluster":
+            self._apply_cluster(state)
+        else:
+            raise NewerCatalogue(f"a record of kind {kind!r}")
+
+    def _apply_topic(self, topic_id: bytes, state: dict[str, Any] | None) -> None:
+        if state is None:
+            self.topics.pop(topic_id, None)
+        else:
+            self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), state["configs"])
+
+    def _apply_cluster(self, state: dict[str, Any]) -> None:
+        if state["version"] > VERSION:
+            raise NewerCatalogue(f"version {state['version']}, where {VERSION} is known")
+        self.version = state["version"]
+        self.cluster_id = state["id"]
+
+
+def topic_changed(entry: TopicEntry) -> Change:
+    """The topic is from now on as `entry` says."""
+    state = {"name": entry.name, "logs": list(entry.log_ids), "configs": dict(entry.configs)}
+    return _change(["topic", entry.topic_id], state)
+
+
+def topic_gone(topic_id: bytes) -> Change:
+    """There is no such topic any more."""
+    return _change(["topic", topic_id], None)
+
+
+def producer_ids_given(next_id: int) -> Change:
+    """Every producer id below `next_id` may be in use."""
+    return _change(["producer ids"], {"next": next_id})
+
+
+def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
+    """Settings changed while running; `broker` is a node id, or empty for all."""
+    return _change(["broker configs", broker], dict(configs) or None)
+
+
+def cluster_begun(cluster_id: str) -> Change:
+    """The first record of a data directory: who this is, and in which version the catalogue is written."""
+    return _change(["cluster"], {"version": VERSION, "id": cluster_id})
+
+
+def _change(key: list[Any], state: Any) -> Change:
+    value = None if state is None else msgpack.packb(state, use_bin_type=True)
+    return Change(msgpack.packb(key, use_bin_type=True), value)

@@ -1,0 +1,71 @@
+"""The catalogue's place on disk: log 0, an ordinary compacted log, written in the same unit as the logs it speaks of.
+
+The rule: a change is one unit of the journal, committed and applied in one step, so that a topic and its logs come and
+go together whatever happens (design D5). Whoever tells a client of it waits for the unit like everybody else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..effects.clock import Clock
+from ..protocol import batches
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.records import Record, build, records
+from ..storage.journal import Part
+from ..storage.layout import CATALOGUE_LOG_ID
+from ..storage.log_reads import ColdRead
+from ..storage.store import Store
+from .catalogue import Catalogue, Change
+
+READ_BYTES = 1 << 20
+PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admission
+
+
+class CatalogueOffline(Exception):
+    """The catalogue's log cannot be read; without it nobody knows which logs are which topic's."""
+
+
+class CatalogueLog:
+    """Reads the catalogue at start and commits its changes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.catalogue = Catalogue()
+        self._store = store
+        self._clock = clock
+
+    def load(self) -> None:
+        """Apply every record there is. Raises CatalogueOffline, NewerCatalogue."""
+        log = self._store.logs[CATALOGUE_LOG_ID]
+        if log.offline is not None:
+            raise CatalogueOffline(f"{log.directory}: {log.offline}")
+        log.settings = replace(log.settings, cleanup_policy="compact")
+        offset = log.start_offset
+        while offset < log.end_offset:
+            offset = self._apply_from(offset, log.end_offset)
+
+    def _apply_from(self, offset: int, end: int) -> int:
+        """One read's worth of records. Returns where the next read begins."""
+        found = self._store.logs[CATALOGUE_LOG_ID].read(offset, READ_BYTES, end, at_least_one=True)
+        if isinstance(found, ColdRead):
+            found = found.run()
+        for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            for record in records(batch):
+                assert record.key is not None
+                self.catalogue.apply(record.key, record.value)
+            offset = batch.last_offset + 1
+        return offset
+
+    def commit(self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True) -> None:
+        """Make the changes, and `parts` with them, as one unit.
+
+        internal: may use the last of the disk's space. Raises KafkaError while there is none; nothing was changed.
+        """
+        wall_ms = self._clock.now_ms()
+        written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]
+        batch = build(written)
+        size = len(batch) + sum(PART_BYTES + sum(map(len, part.data)) for part in parts)
+        if not self._store.admits(size, internal=internal):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
+        self._store.commit([self._store.append_part(CATALOGUE_LOG_ID, batch), *parts])
+        for key, value in changes:
+            self.catalogue.apply(key, value)

@@ -1,0 +1,289 @@
+"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs: what a client asks to find its way.
+
+Nothing here waits for the disk: what is told may be forgotten by a crash, and clients ask again. One broker leads every
+partition; one that cannot be read is listed without a leader. Sources: KIP-511, 584, 516, 700, 966.
+"""
+
+import os.path
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.cluster import (
+    NO_OPERATIONS,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Cursor,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ...protocol.primitives import ZERO_UUID
+from ..advertised import advertised
+from ..dispatch import HANDLERS, Call, handles
+from ..partition import Partition
+from ..topic_names import check_name
+from ..topics import Topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+METADATA_VERSION = 29  # 4.2-IV1: tools read the release off it, and hide what older ones did not have
+OLDEST_METADATA_VERSION = 7
+TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
+CLUSTER_OPERATIONS = 8096
+BROKERS, CONTROLLERS = 1, 2
+
+_Topic = MetadataResponse.Topic
+_Page = DescribeTopicPartitionsResponse.Topic
+
+
+@handles(ApiVersionsRequest, waits=False)
+def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The APIs that have a handler, and the features UIs ask for.
+
+    A feature is listed once all of it works: transaction.version comes with transactions. Odd client names are taken
+    as they are; Kafka refuses them, which one client cannot read (T3).
+    """
+    call.connection.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
+    served = (HANDLERS[key].api for key in sorted(HANDLERS))
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiKey(api_key=api.key, min_version=api.advertised_min, max_version=api.max)
+            for api in served
+        ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeature(
+                name="metadata.version", min_version=OLDEST_METADATA_VERSION, max_version=METADATA_VERSION
+            )
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeature(
+                name="metadata.version", max_version_level=METADATA_VERSION, min_version_level=METADATA_VERSION
+            )
+        ],
+    )
+
+
+# ---- Metadata ------------------------------------------------------------------------------------------------
+
+
+@handles(MetadataRequest, waits=False)
+def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> MetadataResponse:
+    """Topics by name or id, made on the way where that is asked for and allowed."""
+    everything = request.topics is None or (call.version == 0 and not request.topics)
+    if everything:
+        topics = [_described(broker, topic) for topic in broker.topics.by_name.values()]
+    else:
+        topics = _asked_for(broker, call, request)
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    host, port = advertised(broker.settings, call.listener_address)
+    return MetadataResponse(
+        brokers=[MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
+    )
+
+
+def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> list[_Topic]:
+    """One answer for each distinct topic asked for, in the order of the request."""
+    answers: dict[str | bytes | None, _Topic] = {}
+    for asked in request.topics or ():
+        key = asked.topic_id if asked.topic_id != ZERO_UUID else asked.name
+        if key not in answers:
+            answers[key] = _answer(broker, call, asked, request.allow_auto_topic_creation)
+    return list(answers.values())
+
+
+def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_create: bool) -> _Topic:
+    by_id = asked.topic_id != ZERO_UUID
+    if asked.name is None and (not by_id or call.version < 12):
+        return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
+    if by_id and call.version >= 12:
+        topic = broker.topics.by_id.get(asked.topic_id)
+        return _described(broker, topic) if topic else _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    assert asked.name is not None
+    topic = broker.topics.by_name.get(asked.name)
+    if topic is None:
+        try:
+            topic = _made_or_refused(broker, asked.name, may_create)
+        except KafkaError as error:
+            return _refused(error.code, asked.name, ZERO_UUID)
+    return _described(broker, topic)
+
+
+def _made_or_refused(broker: "Broker", name: str, may_create: bool) -> Topic:
+    check_name(name)
+    if not may_create:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.topics.auto_create(name)
+
+
+def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
+    return _Topic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+
+
+def _described(broker: "Broker", topic: Topic) -> _Topic:
+    return _Topic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_partition(broker.node_id, partition) for partition in topic.partitions],
+    )
+
+
+def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
+    offline = partition.log.offline is not None
+    return _Topic.Partition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=-1 if offline else node_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=[node_id],
+        isr_nodes=[] if offline else [node_id],
+        offline_replicas=[node_id] if offline else [],
+    )
+
+
+# ---- DescribeCluster -----------------------------------------------------------------------------------------
+
+
+@handles(DescribeClusterRequest, waits=False)
+def describe_cluster(broker: "Broker", call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """The one broker there is, which is nobody's controller endpoint."""
+    if request.endpoint_type == CONTROLLERS:
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+    host, port = advertised(broker.settings, call.listener_address)
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterResponse.Broker(broker_id=broker.node_id, host=host, port=port)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
+    )
+
+
+# ---- DescribeTopicPartitions ---------------------------------------------------------------------------------
+
+
+@handles(DescribeTopicPartitionsRequest, waits=False)
+def describe_topic_partitions(
+    broker: "Broker", call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """A page of partitions, topics in the order of their names; the cursor says where the next page begins."""
+    names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
+    cursor = request.cursor
+    if cursor is not None:
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names no partition of the topics asked for")
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = broker.settings.max_request_partition_size_limit
+    room = max(1, min(limit, request.response_partition_limit))
+    topics: list[_Page] = []
+    for name in names:
+        if room == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        page, next_index = _page(broker, name, first, room)
+        topics.append(page)
+        room -= len(page.partitions)
+        if next_index is not None:
+            next_page = Cursor(topic_name=name, partition_index=next_index)
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_page)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _page(broker: "Broker", name: str, first: int, room: int) -> tuple[_Page, int | None]:
+    """What fits of one topic, and the index of its first partition that did not."""
+    topic = broker.topics.by_name.get(name)
+    if topic is None:
+        return _unknown_page(name), None
+    shown = topic.partitions[first : first + room]
+    end = first + len(shown)
+    page = _Page(
+        name=name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_page_partition(broker.node_id, partition) for partition in shown],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+    return page, end if end < len(topic.partitions) else None
+
+
+def _unknown_page(name: str) -> _Page:
+    try:
+        check_name(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        code = error.code
+    return _Page(error_code=code, name=name, partitions=[], topic_authorized_operations=TOPIC_OPERATIONS)
+
+
+def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
+    known = _partition(node_id, partition)
+    return _Page.Partition(
+        error_code=known.error_code,
+        partition_index=known.partition_index,
+        leader_id=known.leader_id,
+        leader_epoch=known.leader_epoch,
+        replica_nodes=known.replica_nodes,
+        isr_nodes=known.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=known.offline_replicas,
+    )
+
+
+# ---- DescribeLogDirs -----------------------------------------------------------------------------------------
+
+
+@handles(DescribeLogDirsRequest, waits=False)
+def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """The data directory, and how many bytes of each partition it holds."""
+    wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    names = (
+        list(broker.topics.by_name) if wanted is None else [name for name in wanted if name in broker.topics.by_name]
+    )
+    topics = [_sizes(broker.topics.by_name[name], None if wanted is None else wanted[name]) for name in names]
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResponse.Result(
+                log_dir=os.path.abspath(broker.store.directory),
+                topics=[topic for topic in topics if topic.partitions],
+                usable_bytes=broker.disk.free_bytes(broker.store.directory),
+            )
+        ]
+    )
+
+
+def _sizes(topic: Topic, wanted: set[int] | None) -> DescribeLogDirsResponse.Result.Topic:
+    return DescribeLogDirsResponse.Result.Topic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsResponse.Result.Topic.Partition(
+                partition_index=partition.index, partition_size=partition.log.size_bytes
+            )
+            for partition in topic.partitions
+            if wanted is None or partition.index in wanted
+        ],
+    )

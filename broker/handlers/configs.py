@@ -1,0 +1,267 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker, for admin clients.
+
+A resource is changed whole or not at all. Texts and codes are Kafka's (ConfigurationControlManager for topics,
+DynamicBrokerConfig for brokers), including that a wrong value is INVALID_CONFIG at a topic and INVALID_REQUEST at a
+broker. Sources: KIP-133, KIP-226, KIP-339, KIP-569.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ..dispatch import Call, handles
+from ..options import ConfigType, InvalidOption, Option
+from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
+from ..topic_names import check_name
+from ..topics import Topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+TOPIC, BROKER = 2, 4  # resource types
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+_Result = DescribeConfigsResponse.Result
+_Described = DescribeConfigsResponse.Result.Config
+_Synonyms = Sequence[tuple[str, str, Source]]
+_Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
+
+
+# ---- DescribeConfigs -----------------------------------------------------------------------------------------
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Each setting, where its value comes from, and what it would fall back to."""
+    return DescribeConfigsResponse(
+        results=[_described_or_refused(broker, resource, request) for resource in request.resources]
+    )
+
+
+def _described_or_refused(
+    broker: "Broker", resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
+) -> _Result:
+    result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        options, synonyms = _resource(broker, resource.resource_type, resource.resource_name)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.text
+        return result
+    wanted = set(resource.configuration_keys or options)
+    result.configs = [
+        _described(row, synonyms(name), request, resource.resource_type)
+        for name, row in sorted(options.items())
+        if name in wanted
+    ]
+    return result
+
+
+def _resource(broker: "Broker", kind: int, name: str) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms]]:
+    """The table of a resource, and where to look up what each of its settings was given."""
+    if kind == TOPIC:
+        topic = _topic(broker, name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        configs = topic.configs
+        return TOPIC_OPTIONS, lambda option: topic_synonyms(option, configs, broker.settings)
+    if kind == BROKER:
+        if name:
+            _check_broker_id(broker, name, "Broker id", "expected {} or empty string")
+            return BROKER_OPTIONS, broker.settings.synonyms
+        changed = broker.topics.broker_configs("")
+        rows = {option: BROKER_OPTIONS[option] for option in changed if option in BROKER_OPTIONS}
+        return rows, lambda option: [(option, changed[option], Source.DYNAMIC_DEFAULT_BROKER)]
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def _topic(broker: "Broker", name: str) -> Topic | None:
+    check_name(name)
+    return broker.topics.by_name.get(name)
+
+
+def _check_broker_id(broker: "Broker", name: str, what: str, expected: str) -> None:
+    if not name.removeprefix("-").isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
+    if int(name) != broker.node_id:
+        expectation = expected.format(broker.node_id)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expectation}, but received {name}")
+
+
+def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest, kind: int) -> _Described:
+    _, value, source = synonyms[0]
+    return _Described(
+        name=row.name,
+        value=value,
+        read_only=kind == BROKER and not row.dynamic,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=[_Described.Synonym(name=name, value=text, source=of) for name, text, of in synonyms]
+        if request.include_synonyms
+        else [],
+        config_type=row.type,
+        documentation=row.doc if request.include_documentation else None,
+    )
+
+
+# ---- changing ------------------------------------------------------------------------------------------------
+
+
+@handles(AlterConfigsRequest)
+def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace all settings of each resource."""
+    doubled = _doubled(request.resources)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponse.Resource(
+                error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
+            )
+            for each in request.resources
+            for code, text in [_altered_or_refused(broker, each, _replacing(each), doubled, request.validate_only)]
+        ]
+    )
+
+
+@handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(
+    broker: "Broker", call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Change some settings of each resource."""
+    doubled = _doubled(request.resources)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponse.Resource(
+                error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
+            )
+            for each in request.resources
+            for code, text in [_altered_or_refused(broker, each, _changing(each), doubled, request.validate_only)]
+        ]
+    )
+
+
+_Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource
+
+
+def _doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    return {resource for resource, count in times.items() if count > 1}
+
+
+def _altered_or_refused(
+    broker: "Broker", resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
+) -> tuple[int, str | None]:
+    """The error code and message that one resource is answered with."""
+    try:
+        if (resource.resource_type, resource.resource_name) in doubled:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        _check_entries(resource)
+        _alter(broker, resource, merge, validate_only)
+    except KafkaError as error:
+        return error.code, error.text
+    return ErrorCode.NONE, None
+
+
+def _check_entries(resource: _Resource) -> None:
+    names = Counter(config.name for config in resource.configs)
+    if any(count > 1 for count in names.values()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [
+        config.name
+        for config in resource.configs
+        if config.value is None and getattr(config, "config_operation", SET) != DELETE
+    ]
+    if missing:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
+
+
+def _alter(broker: "Broker", resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+    if resource.resource_type == TOPIC:
+        _alter_topic(broker, resource.resource_name, merge, validate_only)
+    elif resource.resource_type == BROKER:
+        _alter_broker(broker, resource, merge, validate_only)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _alter_topic(broker: "Broker", name: str, merge: _Merge, validate_only: bool) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    topic = _topic(broker, name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    configs = merge(topic.configs, TOPIC_OPTIONS)
+    if validate_only:
+        broker.topics.check_configs(configs)
+    else:
+        broker.topics.alter_configs(topic, configs)
+
+
+def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+    name = resource.resource_name
+    if name:
+        _check_broker_id(broker, name, "Node id", "expected {}")
+    fixed = [c.name for c in resource.configs if c.name in BROKER_OPTIONS and not BROKER_OPTIONS[c.name].dynamic]
+    if fixed:
+        text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    try:
+        configs = merge(broker.topics.broker_configs(name), BROKER_OPTIONS)
+        if validate_only:
+            broker.topics.check_broker_configs(name, configs)
+        else:
+            broker.topics.alter_broker_configs(name, configs)
+    except InvalidOption as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _replacing(resource: AlterConfigsRequest.Resource) -> _Merge:
+    """The request's settings are all there are."""
+    return lambda before, options: {config.name: config.value or "" for config in resource.configs}
+
+
+def _changing(resource: IncrementalAlterConfigsRequest.Resource) -> _Merge:
+    """The request's changes, on what there was."""
+
+    def merge(before: Mapping[str, str], options: Mapping[str, Option]) -> dict[str, str]:
+        after = dict(before)
+        for config in resource.configs:
+            _change(after, config, options)
+        return after
+
+    return merge
+
+
+def _change(
+    configs: dict[str, str], change: IncrementalAlterConfigsRequest.Resource.Config, options: Mapping[str, Option]
+) -> None:
+    name, operation = change.name, change.config_operation
+    if operation == DELETE:
+        configs.pop(name, None)
+    elif operation == SET:
+        configs[name] = change.value or ""
+    elif operation in (APPEND, SUBTRACT):
+        row = options.get(name)
+        if row is not None and row.type is not ConfigType.LIST:
+            verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {verb} key {name} because its type is not LIST.")
+        configs[name] = _listed(configs.get(name), change, row)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {name}")
+
+
+def _listed(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
+    """A list with entries added or taken out; one never set begins as its default."""
+    default = row.default if row is not None and isinstance(row.default, tuple) else ()
+    entries = list(default) if now is None else [entry.strip() for entry in now.split(",") if entry.strip()]
+    named = [entry.strip() for entry in (change.value or "").split(",") if entry.strip()]
+    if change.config_operation == SUBTRACT:
+        return ",".join(entry for entry in entries if entry not in named)
+    return ",".join(dict.fromkeys([*entries, *named]))

@@ -1,0 +1,320 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: each item is checked and done by itself.
+
+Checks come in the order of Kafka's controller (ReplicationControlManager), because it decides which error a client
+sees, and in its words. A change is in the journal when it is answered; the request's timeout has nothing to wait for.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from ...protocol.primitives import ZERO_UUID
+from ..dispatch import Call, handles
+from ..settings import TOPIC_OPTIONS, topic_synonyms
+from ..topics import MOST_PARTITIONS, Topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+HIGH_WATERMARK = -1  # as an offset of DeleteRecords
+TOO_MANY = KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+_Created = CreateTopicsResponse.Topic
+_Deleted = DeleteTopicsResponse.Topic
+_Grown = CreatePartitionsResponse.Topic
+
+
+# ---- CreateTopics --------------------------------------------------------------------------------------------
+
+
+@handles(CreateTopicsRequest)
+def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Make topics, or only say whether they could be made."""
+    if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
+        raise TOO_MANY
+    named = Counter(topic.name for topic in request.topics)
+    answers = [
+        _created_or_refused(broker, topic, request.validate_only) for topic in request.topics if named[topic.name] == 1
+    ]
+    answers += [
+        _Created(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+        for name, times in named.items()
+        if times > 1
+    ]
+    return CreateTopicsResponse(topics=answers)
+
+
+def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
+    return max(asked.num_partitions, len(asked.assignments), 0)
+
+
+def _created_or_refused(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool) -> _Created:
+    try:
+        return _created(broker, asked, validate_only)
+    except KafkaError as error:
+        return _Created(name=asked.name, error_code=error.code, error_message=error.text)
+
+
+def _created(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool) -> _Created:
+    configs = _given_configs(asked.configs)
+    broker.topics.check_new(asked.name, 1, configs)
+    partitions = _number_of_partitions(broker, asked)
+    topic_id = ZERO_UUID if validate_only else broker.topics.create(asked.name, partitions, configs).id
+    return _Created(
+        name=asked.name,
+        topic_id=topic_id,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[_config(broker, name, configs) for name in sorted(TOPIC_OPTIONS)],
+    )
+
+
+def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for config in configs:
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        given[config.name] = config.value
+    return given
+
+
+def _config(broker: "Broker", name: str, configs: Mapping[str, str]) -> _Created.Config:
+    _, value, source = topic_synonyms(name, configs, broker.settings)[0]
+    return _Created.Config(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
+
+
+def _number_of_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) -> int:
+    """How many partitions the topic gets, from a count or an assignment. Raises KafkaError where that is nonsense."""
+    if asked.assignments:
+        return _assigned_partitions(broker, asked)
+    if asked.replication_factor < -1 or asked.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if asked.num_partitions < -1 or asked.num_partitions == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    if asked.replication_factor > 1:
+        wanted = asked.replication_factor
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {wanted} time(s): The target replication factor of {wanted} cannot be "
+            "reached because only 1 broker(s) are registered.",
+        )
+    return broker.settings.num_partitions if asked.num_partitions == -1 else asked.num_partitions
+
+
+def _assigned_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) -> int:
+    for what, given in (("replication factor", asked.replication_factor), ("numPartitions", asked.num_partitions)):
+        if given != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    seen: set[int] = set()
+    for assignment in asked.assignments:
+        if assignment.partition_index in seen:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        seen.add(assignment.partition_index)
+        _check_replicas(broker, assignment.broker_ids)
+    if seen != set(range(len(seen))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    return len(seen)
+
+
+def _check_replicas(broker: "Broker", broker_ids: Sequence[int]) -> None:
+    """Only this broker can be assigned, once."""
+    problem = None
+    stranger = next((each for each in sorted(broker_ids) if each != broker.node_id), None)
+    if not broker_ids:
+        problem = "includes an empty replica list."
+    elif stranger is not None:
+        problem = f"includes broker {stranger}, but no such broker is registered."
+    elif len(broker_ids) > 1:
+        problem = f"includes the broker {broker.node_id} more than once."
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {problem}")
+
+
+# ---- DeleteTopics --------------------------------------------------------------------------------------------
+
+
+@handles(DeleteTopicsRequest)
+def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """End topics, by name or by id. One that is asked for twice is not deleted, and answered once."""
+    if not broker.settings.delete_topic_enable:
+        old = call.version < 3
+        raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
+    asked = [DeleteTopicsRequest.Topic(name=name) for name in request.topic_names] + request.topics
+    groups: dict[str | bytes, list[DeleteTopicsRequest.Topic]] = {}
+    answers: list[_Deleted] = []
+    for each in asked:
+        if (each.name is None) == (each.topic_id == ZERO_UUID):
+            answers.append(_ambiguous(each))
+        else:
+            topic = _find(broker, each)
+            groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
+    answers += [_deleted_or_refused(broker, group) for group in groups.values()]
+    return DeleteTopicsResponse(responses=answers)
+
+
+def _find(broker: "Broker", asked: DeleteTopicsRequest.Topic) -> Topic | None:
+    topics = broker.topics
+    return topics.by_id.get(asked.topic_id) if asked.name is None else topics.by_name.get(asked.name)
+
+
+def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
+    both = asked.name is not None
+    text = "You may not specify both topic name and topic id." if both else "Neither topic name nor id were specified."
+    return _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
+
+
+def _deleted_or_refused(broker: "Broker", group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
+    """The answer to all requests for one topic."""
+    asked = group[0]
+    topic = _find(broker, asked)
+    answer = _Deleted(name=asked.name, topic_id=asked.topic_id)
+    if topic is not None:
+        answer = _Deleted(name=topic.name, topic_id=topic.id)
+    try:
+        if len(group) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _how_doubled(group))
+        if topic is None:
+            by_name = asked.name is not None
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID)
+        broker.topics.delete(topic)
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.code, error.text
+    return answer
+
+
+def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
+    by_name = [asked.name is not None for asked in group]
+    if all(by_name):
+        return "Duplicate topic name."
+    if not any(by_name):
+        return "Duplicate topic id."
+    return "The provided topic name maps to an ID that was already supplied."
+
+
+# ---- CreatePartitions ----------------------------------------------------------------------------------------
+
+
+@handles(CreatePartitionsRequest)
+def create_partitions(broker: "Broker", call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Give topics more partitions, or only say whether they could have them."""
+    named = Counter(asked.name for asked in request.topics)
+    answers = [
+        _grown_or_refused(broker, asked, request.validate_only) for asked in request.topics if named[asked.name] == 1
+    ]
+    answers += [
+        _Grown(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+        for name, times in named.items()
+        if times > 1
+    ]
+    return CreatePartitionsResponse(results=answers)
+
+
+def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
+    try:
+        topic = broker.topics.by_name.get(asked.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _check_growth(broker, topic, asked)
+        if not validate_only:
+            broker.topics.add_partitions(topic, asked.count)
+    except KafkaError as error:
+        return _Grown(name=asked.name, error_code=error.code, error_message=error.text)
+    return _Grown(name=asked.name)
+
+
+def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest.Topic) -> None:
+    now = len(topic.partitions)
+    if asked.count == now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if asked.count < now:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase.",
+        )
+    additional = asked.count - now
+    if additional > MOST_PARTITIONS:
+        raise TOO_MANY
+    if asked.assignments is None:
+        return
+    if len(asked.assignments) != additional:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only {len(asked.assignments)} assignment(s) "
+            "were specified.",
+        )
+    for assignment in asked.assignments:
+        _check_replicas(broker, assignment.broker_ids)
+
+
+# ---- DeleteRecords -------------------------------------------------------------------------------------------
+
+
+@handles(DeleteRecordsRequest)
+def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Let logs begin later; what lies before is gone for readers at once and from disk some time after."""
+    answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}
+    for topic in request.topics:
+        of_topic = answers.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            of_topic[asked.partition_index] = _emptied_or_refused(broker, topic.name, asked)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponse.Topic(name=name, partitions=list(of_topic.values()))
+            for name, of_topic in answers.items()
+        ]
+    )
+
+
+def _emptied_or_refused(
+    broker: "Broker", name: str, asked: DeleteRecordsRequest.Topic.Partition
+) -> DeleteRecordsResponse.Topic.Partition:
+    answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)
+    try:
+        answer.low_watermark = _emptied(broker, name, asked.partition_index, asked.offset)
+    except KafkaError as error:
+        answer.error_code = error.code
+    return answer
+
+
+def _emptied(broker: "Broker", name: str, index: int, offset: int) -> int:
+    """Where the partition's log begins from now on. Raises KafkaError."""
+    topic = broker.topics.by_name.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {name}")
+    partition = topic.partitions[index]
+    partition.check_online()
+    if "delete" not in topic.settings.cleanup_policy:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"Records of {name}-{index} can not be deleted: see cleanup.policy"
+        )
+    log = partition.log
+    start = log.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= start <= log.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if start > log.start_offset:
+        broker.store.commit([broker.store.log_start_part(log, start)])
+    return log.start_offset

@@ -1,0 +1,25 @@
+"""Producer ids: unique for ever, given from blocks of 1000 that are durable before their first id is told to anybody.
+
+The rule: what is left of a block when the broker ends, however it ends, is never given out (S-16). Source: Kafka's
+RPCProducerIdManager; its AllocateProducerIds is a record of our catalogue.
+"""
+
+from .catalogue import PRODUCER_ID_BLOCK, producer_ids_given
+from .catalogue_log import CatalogueLog
+
+
+class ProducerIds:
+    """Gives ids. The reply that carries one waits for the unit of its block, as every reply does."""
+
+    def __init__(self, log: CatalogueLog) -> None:
+        self._log = log
+        self._next = self._end = 0
+
+    def next(self) -> int:
+        """An id that nobody has had. Raises KafkaError while no block can be written."""
+        if self._next == self._end:
+            start = self._log.catalogue.next_producer_id
+            self._log.commit([producer_ids_given(start + PRODUCER_ID_BLOCK)])
+            self._next, self._end = start, start + PRODUCER_ID_BLOCK
+        self._next += 1
+        return self._next - 1

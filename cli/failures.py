@@ -1,0 +1,24 @@
+"""What a person at a terminal gets when something does not work: one line of cause, one of hint, no traceback."""
+
+from typing import IO, Any
+
+import click
+
+FAILED, WRONG_USAGE, HALTED = 1, 2, 70
+
+
+class Failure(click.ClickException):
+    """Ends the command. `cause` says what is wrong, `hint` what to do about it."""
+
+    def __init__(self, cause: str, hint: str, exit_code: int = FAILED) -> None:
+        super().__init__(cause)
+        self.hint = hint
+        self.code = exit_code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click has a class attribute
+        return self.code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        for word, text in (("error", self.message), ("hint", self.hint)):
+            click.echo(f"{word}: {' '.join(text.split())}", file=file, err=file is None)

@@ -1,0 +1,180 @@
+"""The life of `fencepost serve`: what the process is set to, the broker's start, its end, and what people read."""
+
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..broker.broker import Broker
+from ..broker.configuration import UnknownName, broker_settings
+from ..broker.options import InvalidOption
+from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
+from .failures import HALTED, WRONG_USAGE, Failure
+from .starting import why_not
+
+MIB = 1 << 20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ephemeral: bool) -> None:
+    """Serve until told to stop. Raises Failure; returns after a clean end."""
+    began = time.monotonic()
+    settings = _settings(flags, file, file_name)
+    tune_process()
+    scratch = tempfile.mkdtemp(prefix="fencepost-") if ephemeral else None
+    try:
+        if scratch is not None:
+            settings = settings.with_layer(
+                Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
+            )
+        _run_loop(_Life(settings, began, ephemeral=ephemeral).live())
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str) -> BrokerSettings:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings, warnings = broker_settings(flags, os.environ, file, file_name)
+    except UnknownName as error:
+        raise Failure(str(error), error.hint, WRONG_USAGE) from None
+    except InvalidOption as error:
+        row = BROKER_OPTIONS.get(error.name)
+        raise Failure(str(error), row.doc if row else "docs/settings.md lists every name", WRONG_USAGE) from None
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return settings
+
+
+def tune_process() -> None:
+    """For a process that is nothing but a broker: keep freed memory, collect seldom, open as many files as allowed."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, 64 * MIB)
+            mallopt(M_TRIM_THRESHOLD, 256 * MIB)
+    gc.set_threshold(*GC_THRESHOLDS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # macOS has a lower limit of its own
+            pass
+
+
+def _run_loop(main: Any) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+class _Life:
+    """From settings to the end of the process."""
+
+    def __init__(self, settings: BrokerSettings, began: float, *, ephemeral: bool) -> None:
+        self._settings = settings
+        self._began = began
+        self._ephemeral = ephemeral
+        self._broker = Broker(settings)
+        self._end = asyncio.Event()
+        self._signals = 0
+
+    async def live(self) -> None:
+        """Start, say so, wait for a signal or a halt, stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled, number)
+        self._broker.on_halt.append(lambda _: self._end.set())
+        self._make_directory()
+        try:
+            await self._broker.start()
+        except Exception as error:
+            failure = why_not(error, self._settings)
+            if failure is None:
+                raise
+            raise failure from None
+        gc.collect()
+        gc.freeze()
+        if not self._signals:
+            self._say_ready()
+            await self._end.wait()
+        await self._stop()
+
+    def _signalled(self, number: int) -> None:
+        """The first asks, the second does not."""
+        self._signals += 1
+        if self._signals > 1:
+            os._exit(128 + number)
+        self._end.set()
+
+    def _make_directory(self) -> None:
+        """The default directory lies in somebody's project: git is not to see it."""
+        directory = Path(self._settings.log_dir)
+        default = self._settings.log_dir == BROKER_OPTIONS["log.dir"].default
+        if default and not directory.exists():
+            try:
+                directory.mkdir(mode=0o750)
+                (directory / ".gitignore").write_text("*\n")
+            except OSError:
+                pass  # opening it will say why
+
+    def _say_ready(self) -> None:
+        broker = self._broker
+        where = "gone when it ends" if self._ephemeral else os.path.abspath(self._settings.log_dir)
+        click.echo(f"fencepost  {__version__}, process {os.getpid()}")
+        click.echo(f"data       {where}")
+        click.echo(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
+        for line in _recovered(broker):
+            click.echo(f"recovered  {line}")
+        click.echo(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
+        click.echo("ready      " + " ".join(_shown(host, port) for host, port in broker.addresses))
+        sys.stdout.flush()
+
+    async def _stop(self) -> None:
+        halted = self._broker.halted
+        if halted is None:
+            click.echo("stopping   what is open becomes durable first", err=True)
+        await self._broker.stop()
+        if halted is not None:
+            raise Failure(
+                f"the broker halted: {halted}",
+                "nothing was acknowledged since; look at the disk, then start again: recovery decides what is there",
+                HALTED,
+            )
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _warning_of(mode: str) -> str:
+    return "" if mode == "fsync" else "  (a power cut may take back what was acknowledged)"
+
+
+def _recovered(broker: Broker) -> list[str]:
+    """What recovery has to say, where it had anything to do."""
+    report = broker.recovery
+    lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []
+    if report.cut_bytes:
+        lines.append(f"{report.cut_bytes} bytes cut that nobody was told of: {report.cut_reason}")
+    lines += report.warnings
+    lines += [f"OFFLINE {folder}: {reason}" for folder, reason in report.offline.items()]
+    return lines
