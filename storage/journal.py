@@ -153,6 +153,11 @@ class Journal:
         """The newest unit framed."""
         return self.next_unit - 1
 
+    @property
+    def next_round(self) -> int:
+        """No round so far has this number, or one above it."""
+        return self._next_round
+
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int) -> bool:

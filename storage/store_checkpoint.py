@@ -37,9 +37,11 @@ class StoreCheckpoint:
     next_unit, next_round, next_log_id: no number below these is ever given again.
     incarnation: the start counter as of this checkpoint.
     age_ms: uptime of the data directory so far (durations count in it, never in wall time).
+    journal_incarnation: the journal's files are of this start or a later one; 0: it may be missing altogether.
     """
 
     incarnation: int
+    journal_incarnation: int
     through_unit: int
     next_unit: int
     next_round: int
@@ -73,6 +75,7 @@ def pack(content: StoreCheckpoint) -> bytes:
     """The payload of a checkpoint: msgpack, a head and one row a log (docs/formats.md)."""
     head = [
         content.incarnation,
+        content.journal_incarnation,
         content.through_unit,
         content.next_unit,
         content.next_round,
@@ -87,4 +90,6 @@ def pack(content: StoreCheckpoint) -> bytes:
 def unpack(payload: bytes) -> StoreCheckpoint:
     """The inverse of pack."""
     head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
-    return StoreCheckpoint(*head, logs=[LogEntry(*row) for row in rows])
+    content = StoreCheckpoint(*head)
+    content.logs = [LogEntry(*row) for row in rows]
+    return content

@@ -1,0 +1,186 @@
+"""Rounds: all units of one loop turn, or of the time one sync took, are made durable together.
+
+At the end of a turn the open round is closed and written; when that is done (and synced, if it had to be), high
+watermarks move, parked fetches wake, and the replies that waited leave. One round is in flight at a time; what
+arrives meanwhile is the next one. A write or sync that fails halts the broker: nothing is answered any more.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from ..effects.disk import Lane
+from ..storage.journal import RoundWrite
+from ..storage.log import PartitionLog
+from ..storage.store import Store
+
+INLINE_BYTES = 256 << 10  # an unsynced round up to this size is written by the loop itself: a hand-over costs more
+SEAL_AFTER_MS = 50  # idle for so long: an empty round says that the last one was synced
+
+
+class Waiting(Protocol):
+    """A connection, as far as rounds know it."""
+
+    def flush(self, released_unit: int) -> bool:
+        """Write the replies that may leave. Returns whether others still wait for a unit."""
+
+
+class Rounds:
+    """Closes rounds and releases what waited for them. Belongs to one loop."""
+
+    def __init__(self, store: Store, lane: Lane, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 0) -> None:
+        """sync_every_ms: for durability modes that release at the write; 0 leaves the sync to checkpoints."""
+        self._store = store
+        self._lane = lane
+        self._loop = loop
+        self._sync_every_ms = sync_every_ms
+        self._touched: dict[Waiting, None] = {}
+        self._waiting: dict[Waiting, None] = {}
+        self._scheduled = False
+        self._in_flight = False
+        self._sync_next = False
+        self._sealed_unit = store.synced_unit
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle: list[Callable[[], None]] = []
+        self._synced: list[tuple[int, Callable[[], None]]] = []
+        self.on_release: list[Callable[[Collection[PartitionLog]], None]] = []
+        self.on_halt: list[Callable[[BaseException], None]] = []
+        self.finished = 0
+        store.on_change = self.changed
+
+    def changed(self) -> None:
+        """Something is in the open round, or a connection has replies: see to it at the end of this turn."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end_of_turn)
+
+    def touch(self, connection: Waiting) -> None:
+        """Flush this connection at the end of the turn, and at releases for as long as something waits."""
+        self._touched[connection] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end_of_turn)
+
+    def forget(self, connection: Waiting) -> None:
+        """The connection is gone."""
+        self._touched.pop(connection, None)
+        self._waiting.pop(connection, None)
+
+    def sync_soon(self) -> None:
+        """Have all units so far synced, whatever their mode; checkpoints ask for it."""
+        self._sync_next = True
+        self.changed()
+
+    def when_synced(self, unit: int, callback: Callable[[], None]) -> None:
+        """Call back once everything through `unit` survives a power cut; a sync is asked for if need be."""
+        if self._store.synced_unit >= unit:
+            callback()
+        else:
+            self._synced.append((unit, callback))
+            self.sync_soon()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back as soon as no round is open or in flight (at once, if so)."""
+        if self._in_flight or self._sync_next or self._store.journal.pending:
+            self._idle.append(callback)
+            self.changed()
+        else:
+            callback()
+
+    def _end_of_turn(self) -> None:
+        self._scheduled = False
+        store = self._store
+        if store.halted is not None:
+            self._touched.clear()
+            return
+        if not self._in_flight and (store.journal.pending or self._sync_next):
+            self._begin()
+        touched, self._touched = self._touched, {}
+        self._flush(touched)
+
+    def _begin(self) -> None:
+        store = self._store
+        sync = True if self._sync_next else None
+        write = store.take_round(sync=sync)
+        if write is None:
+            return
+        self._sync_next = False
+        self._in_flight = True
+        if write.sync or write.size_bytes > INLINE_BYTES:
+            self._lane.submit(write.run, lambda result: self._done(write, result))
+            return
+        try:
+            write.run()
+        except Exception as error:
+            self._done(write, error)
+        else:
+            self._done(write, None)
+
+    def _done(self, write: RoundWrite, result: BaseException | None) -> None:
+        """Back on the loop: the round's bytes are where its mode wants them, or the broker halts."""
+        self._in_flight = False
+        if isinstance(result, BaseException):
+            self.halt(result)
+            return
+        if self._store.halted is not None:
+            return
+        moved = self._store.round_finished(write)
+        self.finished += 1
+        if self._sync_every_ms and not write.sync and self._timer is None:
+            self._timer = self._loop.call_later(self._sync_every_ms / 1000, self._sync_later)
+        for woken in self.on_release:
+            woken(moved)
+        waiting, self._waiting = self._waiting, {}
+        self._flush(waiting)
+        if self._synced and write.sync:
+            self._tell_synced()
+        if self._store.journal.pending or self._sync_next:
+            self.changed()
+            return
+        self._rest(write)
+
+    def _flush(self, connections: dict[Waiting, None]) -> None:
+        released = self._store.released_unit
+        for connection in connections:
+            if connection.flush(released):
+                self._waiting[connection] = None
+
+    def _tell_synced(self) -> None:
+        synced = self._store.synced_unit
+        told = [entry for entry in self._synced if entry[0] <= synced]
+        self._synced = [entry for entry in self._synced if entry[0] > synced]
+        for _, callback in told:
+            callback()
+
+    def _rest(self, write: RoundWrite) -> None:
+        """Nothing is open: tell who waits for that, and see that the last sync gets known, or a crash could not tell."""
+        idle, self._idle = self._idle, []
+        for callback in idle:
+            callback()
+        if write.sync and self._timer is None and write.through_unit > self._sealed_unit:
+            self._timer = self._loop.call_later(SEAL_AFTER_MS / 1000, self._seal)
+
+    def _seal(self) -> None:
+        """After a quiet moment: say in an empty round that the last one was synced."""
+        self._timer = None
+        if not self._store.journal.pending and not self._in_flight:
+            self._sealed_unit = self._store.last_unit
+            self.sync_soon()
+
+    def _sync_later(self) -> None:
+        """Interval mode: what was only written is synced within the interval, busy or not."""
+        self._timer = None
+        self.sync_soon()
+
+    def halt(self, error: BaseException) -> None:
+        """Stop for good: no ack, no reply, no further write."""
+        if self._store.halted is None:
+            self._store.halt(error)
+            for callback in self.on_halt:
+                callback(error)
+
+    def close(self) -> None:
+        """No timers any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

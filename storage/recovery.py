@@ -1,0 +1,311 @@
+"""From a data directory as a crash left it to a store that may serve. There is no other way to open one.
+
+A re-read proves nothing: bytes that read well may not be on disk. So segments are cut to the last checkpoint, units
+of the journal above it are applied again, everything they brought is written anew and synced, two checkpoints say
+so, the old journal goes, and only then does a fresh journal begin. A crash anywhere in between leaves the old
+checkpoint and the old journal as they were, or the new ones complete (docs/formats.md, "Recovery").
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..effects.clock import Clock
+from ..effects.disk import Disk, Lock
+from ..effects.rng import Rng
+from ..protocol import batches
+from . import checkpoints, layout, store_checkpoint
+from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
+from .journal_scan import Scan, Unit, scan
+from .log import PartitionLog
+from .log_settings import LogSettings
+from .open_files import OpenFiles
+from .store import Store, StoreSettings, created_log
+from .store_checkpoint import LogEntry, StoreCheckpoint
+
+REPLAY_TAIL_BYTES = 32 << 20  # tails are written out during replay when they exceed this together
+
+
+class StoreDamaged(Exception):
+    """The data directory cannot be opened without losing something silently; nothing was changed."""
+
+    def __init__(self, path: str, reason: str, hint: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.hint = hint
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did, for the log line at start and for tests."""
+
+    checkpoint: int = 0
+    units_replayed: int = 0
+    cut_bytes: int = 0
+    cut_reason: str = ""
+    warnings: list[str] = field(default_factory=list)
+    offline: dict[str, str] = field(default_factory=dict)  # folder → reason
+
+
+def open_store(
+    disk: Disk, clock: Clock, rng: Rng, directory: str, settings: StoreSettings
+) -> tuple[Store, RecoveryReport]:
+    """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
+
+    Raises: AlreadyLocked, StoreDamaged, JournalDamaged, checkpoints.NewerFormat; then nothing was changed.
+    """
+    disk.make_directory(directory)
+    lock = disk.lock(layout.lock_path(directory))
+    try:
+        return _Recovery(disk, clock, rng, directory, settings, lock).run()
+    except BaseException:
+        lock.release()
+        raise
+
+
+class _Recovery:
+    """The steps of one recovery, in the order of run()."""
+
+    def __init__(self, disk: Disk, clock: Clock, rng: Rng, directory: str, settings: StoreSettings, lock: Lock) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.rng = rng
+        self.directory = directory
+        self.settings = settings
+        self.lock = lock
+        self.report = RecoveryReport()
+        self.open_files = OpenFiles(disk, settings.max_open_files)
+        self.logs: dict[int, PartitionLog] = {}
+        self.topic_ids: dict[int, bytes] = {}
+        self.salvage: dict[PartitionLog, list[Part]] = {}
+        self.next_log_id = layout.CATALOGUE_LOG_ID + 1
+        self.tail_bytes = 0
+
+    def run(self) -> tuple[Store, RecoveryReport]:
+        number, start = self._checkpoint()
+        self.next_log_id = start.next_log_id
+        # The journal's verdict comes before anything is touched: a damaged one leaves the directory as it is.
+        journal = scan(
+            self.disk,
+            layout.journal_directory(self.directory),
+            checkpointed_unit=start.through_unit,
+            incarnation=start.journal_incarnation or None,
+        )
+        for entry in start.logs:
+            self._open_log(entry, start.age_ms)
+        self._replay(journal, start)
+        self._write_anew()
+        end = StoreCheckpoint(
+            incarnation=max(journal.incarnation, start.incarnation) + 1,
+            journal_incarnation=0,
+            through_unit=max(journal.highest_unit, start.next_unit - 1),
+            next_unit=max(journal.highest_unit + 1, start.next_unit),
+            next_round=max(journal.highest_round + 1, start.next_round),
+            next_log_id=self.next_log_id,
+            age_ms=start.age_ms,
+            logs=entries(self.logs, self.topic_ids),
+        )
+        return self._begin(number + 1, end), self.report
+
+    def _begin(self, number: int, end: StoreCheckpoint) -> Store:
+        """A checkpoint that needs no journal, a fresh journal, and a checkpoint that knows of it; in this order."""
+        store_checkpoint.write(self.disk, self.directory, number, end)
+        journal = Journal(
+            self.disk,
+            layout.journal_directory(self.directory),
+            incarnation=end.incarnation,
+            next_unit=end.next_unit,
+            next_round=end.next_round,
+            max_bytes=self.settings.journal_max_bytes,
+            salt=self.rng.bytes(8),
+        )
+        end.journal_incarnation = end.incarnation
+        store_checkpoint.write(self.disk, self.directory, number + 1, end)
+        for log in self.logs.values():
+            log.checkpointed()
+        self._remove_leftovers(keep=(number, number + 1))
+        return self._store(end, journal)
+
+    # ---- where to start --------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> tuple[int, StoreCheckpoint]:
+        """The newest checkpoint that reads well; a fresh one for an empty directory."""
+        numbers = store_checkpoint.numbers(self.disk, self.directory)
+        if not numbers:
+            return self._first_checkpoint()
+        for number in numbers:
+            try:
+                content = store_checkpoint.read(self.disk, self.directory, number)
+            except checkpoints.Damaged as damage:
+                self.report.warnings.append(f"checkpoint {number} is damaged ({damage.reason}), using the one before")
+                continue
+            self.report.checkpoint = number
+            return numbers[0], content
+        raise StoreDamaged(self.directory, "no checkpoint can be read", _RESTORE)
+
+    def _first_checkpoint(self) -> tuple[int, StoreCheckpoint]:
+        for folder in (layout.journal_directory(self.directory), layout.logs_directory(self.directory)):
+            if self.disk.exists(folder) and self.disk.list(folder):
+                raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
+        self.disk.make_directory(layout.journal_directory(self.directory))
+        self.disk.make_directory(layout.logs_directory(self.directory))
+        self.disk.sync_directory(self.directory)
+        return 0, StoreCheckpoint(0, 0, 0, 1, 1, layout.CATALOGUE_LOG_ID + 1, 0, [_catalogue_entry(self.settings)])
+
+    def _open_log(self, entry: LogEntry, age_ms: int) -> None:
+        log = PartitionLog.open(
+            self.disk,
+            layout.log_directory(self.directory, entry.topic, entry.partition, entry.log_id),
+            entry.log_id,
+            entry.topic,
+            entry.partition,
+            LogSettings.unpack(entry.settings),
+            self.open_files,
+            entry.manifest,
+            age_ms,
+        )
+        self.logs[entry.log_id] = log
+        self.topic_ids[entry.log_id] = entry.topic_id
+        if log.offline:
+            self._offline(log, log.offline)
+
+    # ---- the journal -----------------------------------------------------------------------------------------
+
+    def _replay(self, journal: Scan, start: StoreCheckpoint) -> None:
+        for unit in journal.units(above=start.through_unit):
+            self._apply_unit(unit, start.age_ms)
+            self.report.units_replayed += 1
+            if self.tail_bytes > REPLAY_TAIL_BYTES:
+                self._flush()
+        self.report.cut_bytes = journal.cut_bytes
+        self.report.cut_reason = journal.cut_reason
+
+    def _apply_unit(self, unit: Unit, age_ms: int) -> None:
+        for part in unit.parts:
+            log = self.logs.get(part.log_id)
+            if part.kind == APPEND:
+                if log is not None:
+                    self._apply_append(log, part, unit.number, age_ms)
+            elif part.kind == CREATE:
+                self._apply_create(part)
+            elif log is not None:
+                self._apply_change(log, part)
+
+    def _apply_append(self, log: PartitionLog, part: Part, unit: int, age_ms: int) -> None:
+        """Below the end: already in the segments. At the end: applied. Above: something is missing."""
+        if log.offline is None and part.offset > log.end_offset:
+            self._offline(log, f"the journal goes on at offset {part.offset}, the log ends at {log.end_offset}")
+        if log.offline is not None:
+            self.salvage.setdefault(log, []).append(part)
+            return
+        if part.offset < log.end_offset:
+            return
+        whole = part.data[0]
+        batch = batches.read(memoryview(whole))
+        log.apply(batch, (whole,), unit, age_ms)
+        self.tail_bytes += batch.size
+
+    def _apply_create(self, part: Part) -> None:
+        self.next_log_id = max(self.next_log_id, part.log_id + 1)
+        if part.log_id in self.logs:
+            return
+        log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
+        if self.disk.exists(log.directory):  # left by a life whose CREATE was never durable
+            self.disk.remove_tree(log.directory)
+        self.logs[log.log_id] = log
+        self.topic_ids[log.log_id] = topic_id
+
+    def _apply_change(self, log: PartitionLog, part: Part) -> None:
+        if part.kind == LOG_START:
+            log.apply_log_start(part.offset)
+        elif part.kind == DROP:
+            del self.logs[part.log_id]
+            del self.topic_ids[part.log_id]
+            self.salvage.pop(log, None)
+
+    def _offline(self, log: PartitionLog, reason: str) -> None:
+        log.offline = reason
+        self.report.offline[log.directory] = reason
+
+    # ---- everything anew -------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        for log in self.logs.values():
+            if log.tail_bytes:
+                log.released(log.end_offset)
+                while (job := log.flush_job(REPLAY_TAIL_BYTES)) is not None:
+                    job.run()
+                    log.flushed(job)
+        self.tail_bytes = 0
+
+    def _write_anew(self) -> None:
+        """Flush every tail, sync every file that was written, keep the evidence of what is offline."""
+        self._flush()
+        for log, parts in self.salvage.items():
+            self._keep_evidence(log, parts)
+        for log in self.logs.values():
+            job = log.sync_job()
+            if job is not None:
+                job.run()
+                log.synced(job)
+
+    def _keep_evidence(self, log: PartitionLog, parts: list[Part]) -> None:
+        """An offline log's journal parts, synced in its own folder, so that it does not hold the journal."""
+        self.disk.make_directory(log.directory)
+        number = sum(name.startswith(_EVIDENCE) for name in self.disk.list(log.directory))
+        file = self.disk.open(f"{log.directory}/{_EVIDENCE}{number}", create=True)
+        position = 0
+        for part in parts:
+            file.write(part.data, position)
+            position += sum(len(piece) for piece in part.data)
+        file.sync()
+        file.close()
+        self.disk.sync_directory(log.directory)
+
+    def _remove_leftovers(self, keep: tuple[int, ...]) -> None:
+        """Folders of logs that no checkpoint names, and older checkpoints. (The journal sees to its own files.)"""
+        logs = layout.logs_directory(self.directory)
+        named = {log.directory.rsplit("/", 1)[-1] for log in self.logs.values()}
+        _remove(self.disk, logs, [n for n in self.disk.list(logs) if n not in named], self.disk.remove_tree)
+        old = [n for n in store_checkpoint.numbers(self.disk, self.directory) if n not in keep]
+        _remove(self.disk, self.directory, [f"checkpoint-{n}" for n in old], self.disk.unlink)
+
+    def _store(self, end: StoreCheckpoint, journal: Journal) -> Store:
+        return Store(
+            self.disk,
+            self.clock,
+            self.directory,
+            self.settings,
+            lock=self.lock,
+            journal=journal,
+            logs=self.logs,
+            topic_ids=self.topic_ids,
+            next_log_id=end.next_log_id,
+            incarnation=end.incarnation,
+            age_ms=end.age_ms,
+            open_files=self.open_files,
+        )
+
+
+_EVIDENCE = "journal-parts-"
+_RESTORE = "restore the directory from a copy, or start with another --data-dir; nothing was changed"
+
+
+def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[LogEntry]:
+    """What a checkpoint says of each log, as of now."""
+    return [
+        LogEntry(log.log_id, log.topic, topic_ids[log.log_id], log.partition, log.settings.pack(), log.manifest())
+        for log in logs.values()
+    ]
+
+
+def _catalogue_entry(settings: StoreSettings) -> LogEntry:
+    log_settings = LogSettings(durability_mode=settings.durability_mode)
+    return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, bytes(16), 0, log_settings.pack(), None)
+
+
+def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> None:
+    for name in names:
+        remove(f"{folder}/{name}")
+    if names:
+        disk.sync_directory(folder)

@@ -1,0 +1,287 @@
+"""The data directory of a running broker: every change is a unit in the journal, applied in the same step.
+
+Rules kept here (docs/ARCHITECTURE.md): a unit is framed, then applied, with nothing in between that could fail or
+wait; high watermarks follow released units; a checkpoint names nothing that is not synced. Nothing here blocks but
+the jobs it hands out: `run()` belongs to a worker thread, the method named beside it to the loop.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import msgpack
+
+from ..effects.clock import Clock
+from ..effects.disk import Buffer, Disk, Lock
+from ..protocol import batches
+from ..protocol.batches import Batch
+from . import layout
+from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, RoundWrite
+from .log import PartitionLog
+from .log_settings import LogSettings
+from .open_files import OpenFiles
+
+UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Bounds of a data directory; sizes in bytes."""
+
+    journal_max_bytes: int = 256 << 20
+    tail_max_bytes: int = 256 << 20  # undurable plus unflushed
+    min_free_bytes: int = 64 << 20  # below it client data is refused
+    max_open_files: int = 1024
+    durability_mode: str = "fsync"  # of the catalogue, and of logs that say nothing else
+    snapshot_interval_bytes: int = 64 << 20  # appended since the last producer snapshots, over all logs
+
+
+class BrokerHalted(Exception):
+    """A write or sync failed: what is on disk is unknown, and only a new recovery may go on."""
+
+
+class Store:
+    """All logs of one data directory, and the journal they share. Made by recovery.open_store."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        settings: StoreSettings,
+        *,
+        lock: Lock,
+        journal: Journal,
+        logs: dict[int, PartitionLog],
+        topic_ids: dict[int, bytes],
+        next_log_id: int,
+        incarnation: int,
+        age_ms: int,
+        open_files: OpenFiles,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.directory = directory
+        self.settings = settings
+        self.journal = journal
+        self.logs = logs
+        self.topic_ids = topic_ids
+        self.next_log_id = next_log_id
+        self.incarnation = incarnation
+        self.open_files = open_files
+        self.dropped: list[str] = []  # folders of dropped logs, to be removed behind the checkpoints
+        self.on_change: Callable[[], None] = _nothing
+        self.halted: BaseException | None = None
+        self.space_low = False
+        self.space_exhausted = False
+        self.tail_bytes = 0
+        self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
+        self._lock = lock
+        self._age_origin_ms = clock.monotonic_ms() - age_ms
+        self._open_ends: dict[PartitionLog, int] = {}  # end offset of each log touched in the open round
+        self._taken_ends: dict[PartitionLog, int] = {}
+        self._sync_wanted = False
+
+    # ---- what is written -------------------------------------------------------------------------------------
+
+    def append(self, log: PartitionLog, batch: Batch) -> int:
+        """Append one checked batch to one log, as a unit of its own.
+
+        The caller has asked admits() and the log's producers. Returns the base offset given. A reply that tells
+        of it waits until released_unit reaches last_unit.
+        """
+        if self.halted is not None:
+            raise BrokerHalted from self.halted
+        base_offset = log.end_offset
+        head = batches.stamped(batch, base_offset)
+        rest = batch.buffer[16:]
+        unit = self.journal.append_batch(log.log_id, base_offset, head, rest)
+        self._apply_append(log, batch, base_offset, (head, rest), unit, self.age_ms())
+        self.on_change()
+        return base_offset
+
+    def commit(self, parts: Sequence[Part]) -> int:
+        """Write several changes as one unit, all or nothing, and apply them. Returns the unit's number.
+
+        APPEND parts carry one batch each, with any base offset: several to one log follow each other.
+        """
+        if self.halted is not None:
+            raise BrokerHalted from self.halted
+        placed = self._placed(parts)
+        unit = self.journal.append([part for part, _ in placed])
+        now_ms = self.age_ms()
+        for part, batch in placed:
+            self._apply(part, batch, unit, now_ms)
+        self.on_change()
+        return unit
+
+    def _placed(self, parts: Sequence[Part]) -> list[tuple[Part, Batch | None]]:
+        """Give each APPEND part its offset: two of one log in a unit stand one behind the other."""
+        ends: dict[int, int] = {}
+        placed: list[tuple[Part, Batch | None]] = []
+        for part in parts:
+            if part.kind != APPEND:
+                placed.append((part, None))
+                continue
+            log = self.logs.get(part.log_id)
+            offset = ends.get(part.log_id, log.end_offset if log else 0)
+            whole = part.data[0] if len(part.data) == 1 else b"".join(part.data)
+            batch = batches.read(memoryview(whole))
+            ends[part.log_id] = offset + batch.last_offset_delta + 1
+            head = batches.stamped(batch, offset)
+            placed.append((Part(APPEND, part.log_id, offset, (head, batch.buffer[16:])), batch))
+        return placed
+
+    def _apply(self, part: Part, batch: Batch | None, unit: int, now_ms: int) -> None:
+        if part.kind == APPEND and batch is not None:
+            self._apply_append(self.logs[part.log_id], batch, part.offset, part.data, unit, now_ms)
+        elif part.kind == LOG_START:
+            self.logs[part.log_id].apply_log_start(part.offset)
+        elif part.kind == CREATE:
+            log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
+            self.logs[log.log_id] = log
+            self.topic_ids[log.log_id] = topic_id
+        elif part.kind == DROP:
+            self._forget(self.logs.pop(part.log_id))
+        self._sync_wanted = True  # topic changes and log starts are always synced
+
+    def _apply_append(
+        self, log: PartitionLog, batch: Batch, offset: int, data: Sequence[Buffer], unit: int, now_ms: int
+    ) -> None:
+        batch.base_offset = offset
+        log.apply(batch, data, unit, now_ms)
+        self.tail_bytes += batch.size
+        self._open_ends[log] = log.end_offset
+        if log.settings.durability_mode == "fsync":
+            self._sync_wanted = True
+
+    def _forget(self, log: PartitionLog) -> None:
+        """A dropped log: out of every queue; its files go once two checkpoints no longer name it."""
+        self.topic_ids.pop(log.log_id, None)
+        self.unflushed.pop(log, None)
+        self._open_ends.pop(log, None)
+        self._taken_ends.pop(log, None)
+        self.tail_bytes -= log.tail_bytes
+        log.offline = "deleted"
+        self.dropped.append(log.directory)
+
+    # ---- parts -----------------------------------------------------------------------------------------------
+
+    def new_log_id(self) -> int:
+        """An id no log ever had."""
+        log_id = self.next_log_id
+        self.next_log_id += 1
+        return log_id
+
+    def create_part(self, log_id: int, topic: str, topic_id: bytes, partition: int, settings: LogSettings) -> Part:
+        """The part that brings a log into being."""
+        return Part(CREATE, log_id, 0, (msgpack.packb([topic, topic_id, partition, settings.pack()]),))
+
+    def drop_part(self, log: PartitionLog) -> Part:
+        """The part that ends a log."""
+        return Part(DROP, log.log_id, 0, ())
+
+    def log_start_part(self, log: PartitionLog, offset: int) -> Part:
+        """The part that moves a log's start."""
+        return Part(LOG_START, log.log_id, offset, ())
+
+    def append_part(self, log_id: int, batch: Buffer) -> Part:
+        """The part that appends a batch (of any base offset) to a log."""
+        return Part(APPEND, log_id, 0, (batch,))
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    def admits(self, size_bytes: int, *, internal: bool = False) -> bool:
+        """Whether a unit of this size may be written now. False: refuse, and change nothing.
+
+        internal: markers, offset commits, deletes and the like, which may use the last of the space.
+        """
+        if self.space_exhausted or (self.space_low and not internal):
+            return False
+        return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
+
+    @property
+    def congested(self) -> bool:
+        """Whether sockets should not be read for now: the tail is full, or the journal nearly."""
+        return self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
+
+    def look_at_free_space(self) -> None:
+        """Compare free space with the two floors (design part 4): first client data stops, then everything."""
+        free = self.disk.free_bytes(self.directory)
+        self.space_low = free < self.settings.min_free_bytes
+        self.space_exhausted = free < self.settings.min_free_bytes // 4
+
+    # ---- rounds ----------------------------------------------------------------------------------------------
+
+    @property
+    def last_unit(self) -> int:
+        """The newest unit framed; a reply decided now waits for it."""
+        return self.journal.next_unit - 1
+
+    @property
+    def released_unit(self) -> int:
+        """Replies that wait for units up to here may leave."""
+        return self.journal.released_unit
+
+    @property
+    def synced_unit(self) -> int:
+        """Units up to here survive a power cut."""
+        return self.journal.synced_unit
+
+    def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
+        """Close the open round. sync: True or False, or None for what its units ask.
+
+        Returns what a worker (or, unsynced and small, the loop) has to run(), or None if there is nothing.
+        """
+        wanted = self._sync_wanted if sync is None else sync
+        write = self.journal.take_round(sync=wanted)
+        if write is not None:
+            self._taken_ends, self._open_ends = self._open_ends, {}
+            self._sync_wanted = False
+        return write
+
+    @property
+    def sync_wanted(self) -> bool:
+        """Whether the open round holds a unit whose answer waits for the sync."""
+        return self._sync_wanted
+
+    def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
+        """The round is written (and synced, if it was to be). Returns the logs whose high watermark moved."""
+        self.journal.finished(write)
+        moved = self._taken_ends
+        self._taken_ends = {}
+        unflushed = self.unflushed
+        for log, end_offset in moved.items():
+            log.released(end_offset)
+            if log not in unflushed:
+                unflushed[log] = None
+        return moved.keys()
+
+    def halt(self, error: BaseException) -> None:
+        """No append, commit or reply after this. The first error is kept."""
+        if self.halted is None:
+            self.halted = error
+
+    # ---- time and end ----------------------------------------------------------------------------------------
+
+    def age_ms(self) -> int:
+        """Uptime of this data directory over all its lives, ms. The clock of every duration on disk."""
+        return self.clock.monotonic_ms() - self._age_origin_ms
+
+    def close(self) -> None:
+        """Let go of files and lock. Whatever was released is safe; nothing else is promised."""
+        self.journal.close()
+        self.open_files.close()
+        self._lock.release()
+
+
+def created_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:
+    """The empty log that a CREATE part speaks of, and its topic's id. Used live and by recovery."""
+    data = part.data[0] if len(part.data) == 1 else b"".join(part.data)
+    topic, topic_id, partition, packed = msgpack.unpackb(data, raw=False)
+    folder = layout.log_directory(directory, topic, partition, part.log_id)
+    settings = LogSettings.unpack(packed)
+    return PartitionLog(disk, folder, part.log_id, topic, partition, settings, open_files), topic_id
+
+
+def _nothing() -> None:
+    """on_change of a store whose rounds someone else drives."""

@@ -1,0 +1,174 @@
+"""What keeps a store small and its recovery short: flushing tails, checkpoints, and removing what two no longer name.
+
+Each step is a pair: a run captured on the loop, whose `run()` is blocking and belongs to a worker, and a method that
+takes it back. Nothing is captured that a power cut could still undo: a checkpoint is written only after the journal
+is synced through the unit that was the last when it was captured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..effects.disk import Disk
+from . import layout, store_checkpoint
+from .journal import Job
+from .log import PartitionLog
+from .log_flush import FlushJob, SyncJob
+from .recovery import entries
+from .store import Store
+from .store_checkpoint import StoreCheckpoint
+
+FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
+SNAPSHOTS_A_RUN = 64
+
+
+@dataclass(slots=True)
+class FlushRun:
+    """Tails of some logs, on their way to segments."""
+
+    jobs: list[tuple[PartitionLog, FlushJob]]
+
+    def run(self) -> None:
+        for _, job in self.jobs:
+            job.run()
+
+
+@dataclass(slots=True)
+class CheckpointRun:
+    """A captured checkpoint. `needs_unit` must be synced in the journal before run()."""
+
+    disk: Disk
+    directory: str
+    number: int
+    content: StoreCheckpoint
+    needs_unit: int
+    syncs: list[tuple[PartitionLog, SyncJob]]
+    dropped: list[str]  # folders that this checkpoint is the first not to name
+
+    def run(self) -> None:
+        for _, job in self.syncs:
+            job.run()
+        store_checkpoint.write(self.disk, self.directory, self.number, self.content)
+
+
+@dataclass(slots=True)
+class Removal:
+    """Files and folders that nothing on disk names any more."""
+
+    disk: Disk
+    files: Sequence[str]
+    folders: Sequence[str]
+
+    def run(self) -> None:
+        for path in self.files:
+            if self.disk.exists(path):
+                self.disk.unlink(path)
+        for folder in self.folders:
+            if self.disk.exists(folder):
+                self.disk.remove_tree(folder)
+
+
+class Upkeep:
+    """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
+        self._released_through = store.last_unit  # of the checkpoint before the newest
+        self._newest_through = store.last_unit
+        self._leaving: list[str] = []  # dropped folders that the older of two checkpoints may still name
+
+    # ---- flushing --------------------------------------------------------------------------------------------
+
+    def begin_flush(self, max_bytes: int = FLUSH_RUN_BYTES) -> FlushRun | None:
+        """Take released tail bytes, oldest logs first. None if there are none."""
+        unflushed = self._store.unflushed
+        jobs: list[tuple[PartitionLog, FlushJob]] = []
+        for log in list(unflushed):
+            del unflushed[log]
+            job = log.flush_job(max_bytes)
+            if job is None:
+                continue
+            jobs.append((log, job))
+            max_bytes -= job.size_bytes
+            if max_bytes <= 0:
+                break
+        return FlushRun(jobs) if jobs else None
+
+    def flushed(self, run: FlushRun) -> None:
+        """The run's bytes are in segment files (not synced yet): tails shrink."""
+        store = self._store
+        for log, job in run.jobs:
+            before = log.tail_bytes
+            log.flushed(job)
+            if log.log_id in store.logs:
+                store.tail_bytes -= before - log.tail_bytes
+            self._queue_again(log)
+
+    def flush_failed(self, run: FlushRun) -> None:
+        """The disk is full: the bytes stay in tail and journal, and are tried again later."""
+        for log, job in run.jobs:
+            log.flush_failed(job)
+            self._queue_again(log)
+
+    def _queue_again(self, log: PartitionLog) -> None:
+        if log.tail_bytes and log.first_unflushed_unit is not None and log.log_id in self._store.logs:
+            self._store.unflushed[log] = None
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """Whether a checkpoint would let anything go, or shorten the next recovery."""
+        return self._newest_through < self._store.last_unit or self._released_through < self._newest_through
+
+    def snapshots_due(self) -> list[Job]:
+        """Producer snapshots to run before the next checkpoint, so that recovery does not scan far back."""
+        limit = self._store.settings.snapshot_interval_bytes
+        logs = [log for log in self._store.logs.values() if log.offline is None and log.bytes_since_snapshot]
+        if sum(log.bytes_since_snapshot for log in logs) < limit:
+            return []
+        logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
+        jobs = (log.snapshot_job() for log in logs[:SNAPSHOTS_A_RUN])
+        return [job for job in jobs if job is not None]
+
+    def begin_checkpoint(self) -> CheckpointRun:
+        """Capture every log as it stands now. Only released and flushed bytes are named."""
+        store = self._store
+        journal = store.journal
+        pending = [log.first_unflushed_unit for log in store.logs.values() if log.tail_bytes]
+        through = min((unit - 1 for unit in pending if unit is not None), default=store.last_unit)
+        content = StoreCheckpoint(
+            incarnation=store.incarnation,
+            journal_incarnation=store.incarnation,
+            through_unit=through,
+            next_unit=journal.next_unit,
+            next_round=journal.next_round,
+            next_log_id=store.next_log_id,
+            age_ms=store.age_ms(),
+            logs=entries(store.logs, store.topic_ids),
+        )
+        syncs = [(log, job) for log in store.logs.values() if (job := log.sync_job()) is not None]
+        dropped, store.dropped = store.dropped, []
+        number = self._checkpoint + 1
+        return CheckpointRun(store.disk, store.directory, number, content, store.last_unit, syncs, dropped)
+
+    def checkpointed(self, run: CheckpointRun) -> list[Job]:
+        """The checkpoint is on disk. Returns what may be removed now: what the last two do not name."""
+        store = self._store
+        for log, job in run.syncs:
+            log.synced(job)
+        files = [layout.checkpoint_path(store.directory, run.number - 2)]
+        for entry in run.content.logs:
+            named = store.logs.get(entry.log_id)
+            if named is not None:
+                named.checkpointed()
+                files.extend(named.removable_files())
+        removal = Removal(store.disk, files, self._leaving)
+        self._leaving = run.dropped
+        self._checkpoint = run.number
+        self._released_through, self._newest_through = self._newest_through, run.content.through_unit
+        return [removal, *store.journal.recycle(self._released_through)]
+
+    def checkpoint_failed(self, run: CheckpointRun) -> None:
+        """The disk is full: nothing was replaced, and all of it is captured again later."""
+        self._store.dropped = run.dropped + self._store.dropped
