@@ -36,6 +36,11 @@ class Framer:
         """How much of an unfinished frame is kept."""
         return self._held
 
+    @property
+    def wanted_bytes(self) -> int:
+        """The whole size of the unfinished frame, its prefix included; 0 while that is not known, or there is none."""
+        return self._needed
+
     def feed(self, chunk: bytes) -> list[Readable]:
         """The frames that are whole now, without their length prefixes.
 
