@@ -1,0 +1,140 @@
+"""Producer states as bytes: every producer with all its remembered batches, so that a restart forgets none of them.
+
+The rule: a snapshot is the state as of one moment, also when it is taken in slices. What changes in between is packed
+just before it changes.
+Format: msgpack objects one after the other, first [count of producers], then for each a flat array of integers: id,
+epoch, coordinator epoch, next sequence, first offset of the open transaction, age ms, last timestamp, and for each
+remembered batch, oldest first, base sequence, base offset, timestamp. Kafka's own snapshots keep the last batch only.
+"""
+
+from collections.abc import Mapping
+
+import msgpack
+
+NONE_OPEN = -1  # first_open: no transaction is open here
+ANY_SEQUENCE = -2  # next_sequence: nothing is known, the next batch may come with any
+
+_FIXED = 7
+_PER_BATCH = 3
+_MOST_BATCHES = 5
+
+
+class Producer:
+    """One producer in one partition.
+
+    window: (base sequence, base offset, timestamp) of the last batches. Sequences go on from one to the next, so a
+    batch ends where the next begins, and the last one before `next_sequence`.
+    """
+
+    __slots__ = (
+        "age_ms",
+        "coordinator_epoch",
+        "epoch",
+        "first_open",
+        "last_timestamp",
+        "next_sequence",
+        "snapshot",
+        "window",
+    )
+
+    def __init__(self, epoch: int, snapshot: int = 0) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.next_sequence = ANY_SEQUENCE
+        self.first_open = NONE_OPEN
+        self.age_ms = 0
+        self.last_timestamp = -1
+        self.window: list[tuple[int, int, int]] = []
+        self.snapshot = snapshot  # the newest snapshot in slices that needs no more of it
+
+
+def pack(producers: Mapping[int, Producer]) -> bytes:
+    """All of them at once."""
+    pieces = [_packed_count(len(producers))]
+    pieces += [_packed(producer_id, producer) for producer_id, producer in producers.items()]
+    return b"".join(pieces)
+
+
+def _packed_count(count: int) -> bytes:
+    return bytes(msgpack.packb([count]))
+
+
+def _packed(producer_id: int, producer: Producer) -> bytes:
+    fields = [
+        producer_id,
+        producer.epoch,
+        producer.coordinator_epoch,
+        producer.next_sequence,
+        producer.first_open,
+        producer.age_ms,
+        producer.last_timestamp,
+    ]
+    for batch in producer.window:
+        fields += batch
+    return bytes(msgpack.packb(fields))
+
+
+def unpack(payload: bytes) -> dict[int, Producer]:
+    """The inverse of pack. Raises: ValueError for anything that pack does not write."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)), use_list=False)
+    unpacker.feed(payload)
+    try:
+        (count,) = unpacker.unpack()
+        found = dict(_unpacked(fields) for fields in unpacker)
+    except (msgpack.exceptions.UnpackException, TypeError, ValueError) as error:
+        raise ValueError(f"a producer snapshot does not parse: {error!r}") from None
+    if len(found) != count or unpacker.tell() != len(payload):
+        raise ValueError(f"a producer snapshot of {count} producers has {len(found)}")
+    return found
+
+
+def _unpacked(fields: tuple[int, ...]) -> tuple[int, Producer]:
+    batches, rest = divmod(len(fields) - _FIXED, _PER_BATCH)
+    if rest or not 0 <= batches <= _MOST_BATCHES or set(map(type, fields)) != {int}:
+        raise ValueError(f"{len(fields)} fields")
+    producer = Producer(fields[1])
+    (
+        producer_id,
+        _,
+        producer.coordinator_epoch,
+        producer.next_sequence,
+        producer.first_open,
+        producer.age_ms,
+        producer.last_timestamp,
+    ) = fields[:_FIXED]
+    window = iter(fields[_FIXED:])
+    producer.window = list(zip(window, window, window, strict=True))
+    return producer_id, producer
+
+
+class SnapshotInSlices:
+    """A snapshot being taken, in slices between which the state goes on changing.
+
+    number: of this snapshot, higher than those before. A producer that bears it is in already, or is too new to be.
+    """
+
+    def __init__(self, producers: Mapping[int, Producer], number: int) -> None:
+        self.number = number
+        self._producers = producers
+        self._waiting = list(producers)
+        self._position = 0
+        self._slice = [_packed_count(len(producers))]
+        self._slices: list[bytes] = []
+
+    def keep(self, producer_id: int, producer: Producer) -> None:
+        """This producer is about to change or to go: pack it as it is."""
+        if producer.snapshot != self.number:
+            producer.snapshot = self.number
+            self._slice.append(_packed(producer_id, producer))
+
+    def advance(self, at_most: int) -> list[bytes] | None:
+        """Pack so many more. When none is left, returns the pieces of the whole snapshot."""
+        end = self._position + at_most
+        for producer_id in self._waiting[self._position : end]:
+            producer = self._producers.get(producer_id)
+            if producer is not None:
+                self.keep(producer_id, producer)
+        self._position = end
+        self._slices.append(b"".join(self._slice))
+        self._slice.clear()
+        return self._slices if end >= len(self._waiting) else None
