@@ -346,6 +346,10 @@ def _delete(run: Run, command: Command) -> None:
 def _producer(run: Run, command: Command) -> None:
     """`producer $p`: a producer id for an idempotent producer."""
     answer = run.ask("InitProducerIdRequest", 4, transaction_timeout_ms=60000)
+    deadline = time.monotonic() + READY_SECONDS
+    while answer.error_code and ErrorCode(answer.error_code).retriable and time.monotonic() < deadline:
+        time.sleep(0.05)
+        answer = run.ask("InitProducerIdRequest", 4, transaction_timeout_ms=60000)
     if answer.error_code:
         raise BadNotation(ErrorCode(answer.error_code).name)
     run.names.bind(str(command.tokens[0]), "producer", answer.producer_id)

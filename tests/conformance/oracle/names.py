@@ -108,6 +108,9 @@ class Names:
             self.bind(f"${stem}{self._counts[stem]}", kind, value)
         return self._spoken[kind, value]
 
+    def is_named(self, kind: str, value: Bound) -> bool:
+        return (kind, value) in self._spoken
+
     def show_text(self, text: str) -> str:
         """A text with the unique names in it replaced."""
         if self.prefix not in text:

@@ -43,7 +43,7 @@ NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader
 NAMED = {"producer_id": ("producer", "p"), "session_id": ("session", "s"), "topic_id": ("topic_id", "id")}
 TOPIC = ("name", "topic", "topic_name", "topic_id")
 PARTITION = ("partition_index", "partition", "index", "partition_id")
-IDENTITY = (*TOPIC, *PARTITION, "resource_type", "resource_name", "config_name", "api_key", "key", "node_id", "broker_id")
+IDENTITY = (*TOPIC, *PARTITION, "resource_type", "resource_name", "api_key", "key", "node_id", "broker_id", "producer_id")
 IN_ORDER = {"FetchResponse"}
 
 
@@ -147,6 +147,8 @@ class Renderer:
             return str(value) if value == -1 else self._names.show("node", value, "node")
         if name in NAMED and value not in (-1, 0, bytes(16)):
             return self._names.show(NAMED[name][0], value, NAMED[name][1])
+        if name == "resource_name" and value.isdecimal() and self._names.is_named("node", int(value)):
+            return self._names.show("node", int(value), "node")
         if name in TIMES:
             return self._names.show_time(value)
         return self._text(value)
@@ -183,7 +185,8 @@ class Renderer:
         if (batch.producer_id, batch.producer_epoch, batch.base_sequence) != (-1, -1, -1):
             pid = self._names.show("producer", batch.producer_id, "p") if batch.producer_id >= 0 else batch.producer_id
             yield f"pid={pid} epoch={batch.producer_epoch} seq={batch.base_sequence}"
-        first, last = self._names.show_time(batch.base_timestamp), self._names.show_time(batch.max_timestamp)
+        first = "horizon" if batch.attributes & FLAGS["delete-horizon"] else self._names.show_time(batch.base_timestamp)
+        last = self._names.show_time(batch.max_timestamp)
         yield f"ts={first}" if first == last else f"ts={first}..{last}"
         if batch.leader_epoch:
             yield f"leader_epoch={batch.leader_epoch}"
