@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from ..effects.disk import Buffer, Disk
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import Marker, read_marker
 from . import log_opening
 from .aborted import AbortedTransaction
 from .log_flush import SNAPSHOT_SUFFIX, FlushJob, SnapshotJob, SyncJob, TailBatch
@@ -122,21 +121,12 @@ class PartitionLog:
         self._appended_bytes += size
         if batch.producer_id >= 0:
             if batch.is_control:
-                self._end_transaction(batch)
-            self.producers.apply(batch, now_ms)
-
-    def _end_transaction(self, marker: Batch) -> None:
-        """Before the producers apply a marker: which offsets did its transaction span?"""
-        first_offset = self.producers.first_offset_of(marker.producer_id)
-        if first_offset is None:
-            return
-        last_offset = marker.base_offset
-        self._ending.append((last_offset, first_offset))
-        kind = read_marker(marker)
-        if kind is not None and kind[0] is Marker.ABORT:
-            stable = self.producers.first_open_offset(besides=marker.producer_id)
-            stable = last_offset + 1 if stable is None else stable
-            self._aborted.append(AbortedTransaction(marker.producer_id, first_offset, last_offset, stable))
+                first_offset = self.producers.first_offset_of(batch.producer_id)
+                if first_offset is not None:
+                    self._ending.append((last_offset, first_offset))
+            aborted = self.producers.apply(batch, now_ms)
+            if aborted is not None:
+                self._aborted.append(aborted)
 
     def apply_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers. Their files go once checkpoints no longer name them."""

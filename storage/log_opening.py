@@ -108,8 +108,8 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
         path = f"{log.directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
         try:
             payload = checkpoints.read_file(log.disk, path, SNAPSHOT_KIND, SNAPSHOT_VERSION)
-            log.producers.restore(payload)
-        except (checkpoints.Damaged, FileNotFoundError, ValueError, TypeError) as problem:
+            log.producers.restore(payload, age_ms)
+        except (checkpoints.Damaged, FileNotFoundError, ValueError) as problem:
             problems.append(str(problem))
             log.snapshots.remove(offset)
             continue
