@@ -5,7 +5,7 @@ loop stay under 5 ms. A full disk is met by trying again later; any other failur
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..effects.clock import Clock
@@ -14,6 +14,7 @@ from ..storage.journal import Job
 from ..storage.log import PartitionLog
 from ..storage.store import Store
 from ..storage.upkeep import CheckpointRun, FlushRun, Upkeep
+from . import cleaning
 from .rounds import Rounds
 
 TICK_MS = 100
@@ -57,10 +58,18 @@ class Housekeeping:
         self._filling = False
         self._stopped = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._due_ms: dict[str, int] = {}
         self._last_flush_ms = self._last_checkpoint_ms = clock.monotonic_ms()
         self._congested = False
-        self._work: Iterator[None] | None = None
+        self._passes = [
+            cleaning.Pass(store, loop, clock, settings.retention_check_interval_ms, cleaning.retention(store)),
+            cleaning.Pass(
+                store,
+                loop,
+                clock,
+                settings.producer_expiration_check_interval_ms,
+                cleaning.producer_expiry(store, settings.producer_expiration_ms),
+            ),
+        ]
         self.on_relief: list[Callable[[], None]] = []
         self.checkpoints = 0
         self.flushes = 0
@@ -71,10 +80,14 @@ class Housekeeping:
         self._store.look_at_free_space()
         self._fill()
         self._tick()
+        for one in self._passes:
+            one.start()
 
     def stop(self) -> None:
         """No timer fires any more; jobs under way finish on their own."""
         self._stopped = True
+        for one in self._passes:
+            one.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

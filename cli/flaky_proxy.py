@@ -10,7 +10,7 @@ import struct
 import threading
 from dataclasses import dataclass
 
-from ..protocol import apis
+from ..protocol import apis, batches, headers
 
 PRODUCE = 0
 
@@ -21,6 +21,7 @@ class Tally:
 
     acknowledgements_lost: int = 0
     connections_cut: int = 0
+    retries: int = 0  # batches that came again
     repeats_recognised: int = 0  # answers that gave a batch the offset it had been given before
 
 
@@ -36,6 +37,7 @@ class FlakyProxy:
         self.target_port = 0
         self.lose = lose
         self._random = random.Random(seed)
+        self._asked: set[tuple[str, int, int, int]] = set()  # topic, partition, epoch, first sequence of every batch
         self._given: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -88,6 +90,7 @@ class FlakyProxy:
             key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
             if key == PRODUCE:
                 produces[correlation_id] = version
+                self._note_batches(frame[4:], version)
             writer.write(frame)
             await writer.drain()
 
@@ -106,6 +109,16 @@ class FlakyProxy:
                     continue
             writer.write(frame)
             await writer.drain()
+
+    def _note_batches(self, frame: bytes, version: int) -> None:
+        """A batch with the sequence of an earlier one: the client tries again."""
+        api, header = apis.APIS[PRODUCE], headers.read_request_header(frame)
+        for topic in apis.decode_request(api, version, frame, header.position).topic_data:
+            for partition in topic.partition_data:
+                batch = batches.read(memoryview(partition.records))
+                asked = (topic.name, partition.index, batch.producer_epoch, batch.base_sequence)
+                self.tally.retries += asked in self._asked
+                self._asked.add(asked)
 
     def _note(self, frame: bytes, version: int) -> None:
         """A successful answer whose base offset was given before: the broker recognised a repeat."""
