@@ -31,6 +31,9 @@ format: $(STAMP)    ## ruff, writing
 kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints its seed
 	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/crash/test_kill9.py
 
+crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled
+	CRASH_LIMIT=0 $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py
+
 demo: $(STAMP)      ## real text through a bad network and a killed broker: lost 0, twice 0
 	@$(BIN)/fencepost demo
 

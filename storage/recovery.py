@@ -54,7 +54,7 @@ def open_store(
 
     Raises: AlreadyLocked, StoreDamaged, JournalDamaged, checkpoints.NewerFormat; then nothing was changed.
     """
-    disk.make_directory(directory)
+    _make_directory(disk, directory)
     lock = disk.lock(layout.lock_path(directory))
     try:
         return _Recovery(disk, clock, rng, directory, settings, lock).run()
@@ -150,6 +150,7 @@ class _Recovery:
         self.disk.make_directory(layout.journal_directory(self.directory))
         self.disk.make_directory(layout.logs_directory(self.directory))
         self.disk.sync_directory(self.directory)
+        self.disk.sync_directory(_parent(self.directory))
         return 0, StoreCheckpoint(0, 0, 0, 1, 1, layout.CATALOGUE_LOG_ID + 1, 0, [_catalogue_entry(self.settings)])
 
     def _open_log(self, entry: LogEntry, age_ms: int) -> None:
@@ -302,6 +303,23 @@ def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[
 def _catalogue_entry(settings: StoreSettings) -> LogEntry:
     log_settings = LogSettings(durability_mode=settings.durability_mode)
     return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, bytes(16), 0, log_settings.pack(), None)
+
+
+def _make_directory(disk: Disk, directory: str) -> None:
+    """Make it with its parents, each entry synced: or a power cut would take the whole directory."""
+    missing = []
+    path = directory
+    while not disk.exists(path):
+        missing.append(path)
+        path = _parent(path)
+    disk.make_directory(directory)
+    for path in reversed(missing):
+        disk.sync_directory(_parent(path))
+
+
+def _parent(path: str) -> str:
+    head = path.rstrip("/").rpartition("/")
+    return head[0] or head[1] or "."
 
 
 def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> None:

@@ -62,6 +62,7 @@ class Driven:
         run.run()
         for job in self.upkeep.checkpointed(run):
             job.run()
+        self.fill()
 
     def fill(self) -> None:
         """Zero-fill the journal ahead."""

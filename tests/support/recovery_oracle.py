@@ -1,0 +1,218 @@
+"""The recovery oracle: what must hold of a data directory found after a crash (R1, R2, R4, R5, R6, R8, R10).
+
+A workload notes on the simulated disk what it sends before it is written and what is acknowledged after; an image of
+a cut carries the notes taken before it. `check` recovers on the image and compares.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.protocol import batches
+from fencepost.storage.log import PartitionLog
+from fencepost.storage.store import StoreSettings
+from store_driver import Driven, batch_of, values_of
+
+SETTINGS = StoreSettings(journal_max_bytes=512 << 10, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=16)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch on its way: where it will stand if it does. unit: shared by what must be there together."""
+
+    topic: str
+    offset: int
+    values: tuple[bytes, ...]
+    unit: int
+    producer: tuple[int, int, int] | None = None  # id, epoch, first sequence
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """Every unit up to here is on disk, says the broker; consumers may have read it."""
+
+    unit: int
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """The start of a log was asked to move here, in this unit."""
+
+    topic: str
+    offset: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A topic was asked to go, in this unit."""
+
+    topic: str
+    unit: int
+
+
+@dataclass(frozen=True)
+class Created:
+    """A topic was asked for, in this unit."""
+
+    topic: str
+    unit: int
+
+
+class Workload(Driven):
+    """A store whose every step is noted."""
+
+    def __init__(self, disk: Any, settings: StoreSettings = SETTINGS, clock: Any = None) -> None:
+        super().__init__(disk, clock or SimulatedClock(), settings)
+        self.sequences: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.fill()
+
+    def make(self, topic: str, **settings: Any) -> PartitionLog:
+        self.disk.note(Created(topic, self.store.last_unit + 1))
+        return self.create(topic, **settings)
+
+    def send(self, log: PartitionLog, *values: bytes, producer: tuple[int, int] | None = None) -> None:
+        """One batch, plain or of (producer id, epoch) with its next sequence."""
+        fields: dict[str, Any] = {}
+        identity = None
+        if producer is not None:
+            key = (log.topic, *producer)
+            identity = (*producer, self.sequences[key])
+            fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": self.sequences[key]}
+            self.sequences[key] = (self.sequences[key] + len(values)) & 0x7FFF_FFFF
+        self.disk.note(Sent(log.topic, log.end_offset, values, self.store.last_unit + 1, identity))
+        self.append(log, values, **fields)
+
+    def send_together(self, *pairs: tuple[PartitionLog, Sequence[bytes]]) -> None:
+        """One unit of several batches: all or nothing."""
+        unit = self.store.last_unit + 1
+        ends = {log: log.end_offset for log, _ in pairs}
+        parts = []
+        for log, values in pairs:
+            self.disk.note(Sent(log.topic, ends[log], tuple(values), unit))
+            ends[log] += len(values)
+            parts.append(self.store.append_part(log.log_id, batch_of(values)))
+        self.store.commit(parts)
+
+    def trim(self, log: PartitionLog, offset: int) -> None:
+        self.disk.note(Trimmed(log.topic, offset, self.store.last_unit + 1))
+        self.store.commit([self.store.log_start_part(log, offset)])
+
+    def drop(self, log: PartitionLog) -> None:
+        self.disk.note(Dropped(log.topic, self.store.last_unit + 1))
+        self.store.commit([self.store.drop_part(log)])
+
+    def sync(self) -> None:
+        """A durable round, and its acknowledgement; then the journal is filled ahead."""
+        self.round(sync=True)
+        self.disk.note(Acknowledged(self.store.released_unit))
+        self.fill()
+
+
+@dataclass
+class Expected:
+    """What the notes before a cut add up to."""
+
+    acknowledged: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    trimmed: list[Trimmed] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    created: list[Created] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, notes: Sequence[Any]) -> "Expected":
+        found = cls()
+        for note in notes:
+            if isinstance(note, Acknowledged):
+                found.acknowledged = max(found.acknowledged, note.unit)
+            elif isinstance(note, Sent):
+                found.sent.append(note)
+            elif isinstance(note, Trimmed):
+                found.trimmed.append(note)
+            elif isinstance(note, Dropped):
+                found.dropped.append(note)
+            elif isinstance(note, Created):
+                found.created.append(note)
+        return found
+
+
+def check(image: Any, settings: StoreSettings = SETTINGS) -> Driven:
+    """Recover on an image and compare with its notes. Returns the recovered store, open."""
+    expected = Expected.of(image.notes)
+    recovered = Driven(image, SimulatedClock(), settings)
+    assert not recovered.report.offline, recovered.report.offline
+    present = _check_records(recovered, expected)
+    _check_units(expected, present)
+    _check_producers(recovered, expected, present)
+    assert recovered.store.last_unit >= expected.acknowledged  # R6: no number is given twice
+    return recovered
+
+
+def _check_records(recovered: Driven, expected: Expected) -> set[Sent]:
+    """R1, R2, R4: acknowledged ones are there, everything there was sent, batches are whole."""
+    gone = {note.topic for note in expected.dropped}
+    surely_gone = {note.topic for note in expected.dropped if note.unit <= expected.acknowledged}
+    surely_there = {note.topic for note in expected.created if note.unit <= expected.acknowledged} - gone
+    logs = {log.topic: log for log in recovered.store.logs.values() if log.log_id}
+    assert surely_there <= logs.keys(), "an acknowledged topic is gone"
+    assert not surely_gone & logs.keys(), "a deleted topic is back"
+    present: set[Sent] = set()
+    for topic, log in logs.items():
+        starts = [note for note in expected.trimmed if note.topic == topic]
+        least = max((n.offset for n in starts if n.unit <= expected.acknowledged), default=0)
+        most = max((n.offset for n in starts), default=0)
+        assert least <= log.start_offset <= most, "the start of a log went back, or too far"
+        found = dict(values_of(log))
+        here = [note for note in expected.sent if note.topic == topic]
+        covered: set[int] = set()
+        for note in here:
+            offsets = range(note.offset, note.offset + len(note.values))
+            visible = [offset for offset in offsets if offset >= log.start_offset]
+            matches = [found.get(offset) == note.values[offset - note.offset] for offset in visible]
+            if visible and all(matches) and offsets.stop <= log.end_offset:
+                present.add(note)
+                covered.update(visible)
+            elif not visible and offsets.stop <= log.end_offset:
+                present.add(note)
+            else:
+                assert note.unit > expected.acknowledged, f"acknowledged and lost: {note}"
+        assert found.keys() == covered, f"nobody sent what stands at {sorted(found.keys() - covered)}"
+        assert log.end_offset == log.high_watermark
+    return present
+
+
+def _check_units(expected: Expected, present: set[Sent]) -> None:
+    """All or nothing of a unit with several parts."""
+    gone = {note.topic for note in expected.dropped}
+    by_unit: dict[int, list[Sent]] = defaultdict(list)
+    for note in expected.sent:
+        if note.topic not in gone:
+            by_unit[note.unit].append(note)
+    for notes in by_unit.values():
+        assert len({note in present for note in notes}) == 1, f"a torn unit: {notes}"
+
+
+def _check_producers(recovered: Driven, expected: Expected, present: set[Sent]) -> None:
+    """R5: the last five batches of a producer are recognised, with their offsets, and its next one is accepted."""
+    histories: dict[tuple[str, int], list[Sent]] = defaultdict(list)
+    for note in sorted(present, key=lambda note: note.offset):
+        if note.producer is not None:
+            histories[note.topic, note.producer[0]].append(note)
+    for (topic, _), notes in histories.items():
+        log = recovered.log(topic)
+        epoch = notes[-1].producer[1]
+        recent = [note for note in notes if note.producer[1] == epoch][-5:]
+        for note in recent:
+            duplicate = log.producers.judge(_batch(note, note.producer[2]))
+            assert duplicate is not None, f"forgotten: {note}"
+            assert duplicate.base_offset == note.offset
+        following = (recent[-1].producer[2] + len(recent[-1].values)) & 0x7FFF_FFFF
+        assert log.producers.judge(_batch(recent[-1], following)) is None
+
+
+def _batch(note: Sent, sequence: int) -> batches.Batch:
+    producer_id, epoch, _ = note.producer
+    data = batch_of(note.values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return batches.check_produced(memoryview(data))
