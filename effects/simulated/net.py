@@ -1,0 +1,222 @@
+"""A network in memory: hosts, ports, connections with delays, and what can go wrong with them.
+
+A `SimulatedNet` is one host's view; `net.host(name)` is another host on the same network. All randomness comes from the
+network's seed. It runs on any asyncio loop; on a SimulatedLoop a run repeats exactly.
+"""
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from ..net import Listener, Net, ProtocolFactory
+from .transport import Address, SimulatedTransport
+from .wire import Wire
+
+Side = Literal["client", "server"]
+LOOPBACK = ("127.0.0.1", "::1")
+EVERYWHERE = ("0.0.0.0", "::", "")
+FIRST_PORT = 20_000
+FIRST_CLIENT_PORT = 49_152
+SOCKET_BUFFERS_BYTES = 256 * 1024
+
+
+class SimulatedConnection:
+    """Both ends of a connection, for a test to interfere with. `to_server` and `to_client` are its wires."""
+
+    def __init__(self, nets: "dict[Side, SimulatedNet]", client: Address, server: Address) -> None:
+        network, loop = nets["client"].network, asyncio.get_running_loop()
+        self.nets = nets
+        self.to_server = network.wire(loop)
+        self.to_client = network.wire(loop)
+        self.client = SimulatedTransport(loop, self.to_server, self.to_client, client, server)
+        self.server = SimulatedTransport(loop, self.to_client, self.to_server, server, client)
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.client.is_finished and self.server.is_finished)
+
+    def hold(self) -> None:
+        """Nothing arrives in either direction until released. For one direction: `to_server.hold()`."""
+        self.to_server.hold()
+        self.to_client.hold()
+
+    def release(self) -> None:
+        self.to_server.release()
+        self.to_client.release()
+
+    def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
+        """What is on its way is lost. Those told see a reset; the others notice nothing until `tell`."""
+        self.to_server.kill()
+        self.to_client.kill()
+        for side in tell:
+            self.tell(side)
+
+    def tell(self, side: Side) -> None:
+        self.end(side).reset_arrived()
+
+    def cut_after(self, side: Side, size: int) -> None:
+        """That side reads `size` bytes more, then a reset, and the other sees one when they have arrived."""
+        other: Side = "client" if side == "server" else "server"
+        wire = self.to_server if side == "server" else self.to_client
+        wire.cut_after(size, lambda: self.tell(other))
+
+    def end(self, side: Side) -> SimulatedTransport:
+        return self.client if side == "client" else self.server
+
+
+class SimulatedNetwork:
+    """What all hosts share: random delays (`delay_ms`: from, to; one way), connections, ports.
+
+    `fragments` (readers get pieces of any size), `capacity_bytes` (the sockets' buffers) and `on_connect`, which sees a
+    connection before a byte flows, hold for connections made after they were set.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.delay_ms = (0.0, 0.0)
+        self.fragments = False
+        self.capacity_bytes = SOCKET_BUFFERS_BYTES
+        self.on_connect: Callable[[SimulatedConnection], None] = lambda connection: None
+        self.listeners: list[SimulatedListener] = []
+        self._connections: list[SimulatedConnection] = []
+        self._next_port = FIRST_PORT
+        self._next_client_port = FIRST_CLIENT_PORT
+
+    @property
+    def connections(self) -> list[SimulatedConnection]:
+        """Those open at one end at least, oldest first."""
+        self._connections = [connection for connection in self._connections if connection.is_open]
+        return list(self._connections)
+
+    def delay(self) -> float:
+        """Seconds one way."""
+        low, high = self.delay_ms
+        return (low if low == high else self.rng.uniform(low, high)) / 1000
+
+    def wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
+        wire = Wire(loop, self.rng, self.delay, self.capacity_bytes)
+        wire.fragments = self.fragments
+        return wire
+
+    def add(self, connection: SimulatedConnection) -> None:
+        self._connections.append(connection)
+        self.on_connect(connection)
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def free_client_port(self) -> int:
+        self._next_client_port += 1
+        return self._next_client_port
+
+
+class SimulatedListener(Listener):
+    def __init__(self, net: "SimulatedNet", factory: ProtocolFactory, hosts: tuple[str, ...], port: int) -> None:
+        self.net = net
+        self.factory = factory
+        self._hosts = hosts
+        self._port = port
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(host, self._port) for host in self._hosts]
+
+    def takes(self, source: str, host: str, port: int) -> bool:
+        """Does a connection from the host `source` to `host`:`port` arrive here?"""
+        if port != self._port:
+            return False
+        reachable = source == self.net.name if host in LOOPBACK else host == self.net.name
+        return reachable and any(mine == host or mine in EVERYWHERE for mine in self._hosts)
+
+    def has(self, name: str, hosts: tuple[str, ...], port: int) -> bool:
+        """Is one of these places taken by this listener?"""
+        together = {*hosts, *self._hosts}
+        shared = len(together) < len(hosts) + len(self._hosts) or not together.isdisjoint(EVERYWHERE)
+        return shared and name == self.net.name and port == self._port
+
+    def close(self) -> None:
+        if self in self.net.network.listeners:
+            self.net.network.listeners.remove(self)
+
+    async def wait_closed(self) -> None:
+        await asyncio.sleep(0)
+
+
+class SimulatedNet(Net):
+    """One host. `name` is its address; by default everything is on one host and speaks over loopback."""
+
+    def __init__(self, *, seed: int = 0, name: str = LOOPBACK[0], network: SimulatedNetwork | None = None) -> None:
+        self.name = name
+        self.network = network or SimulatedNetwork(seed)
+
+    def host(self, name: str) -> "SimulatedNet":
+        """Another host, or another process of this one, on the same network."""
+        return SimulatedNet(name=name, network=self.network)
+
+    @property
+    def connections(self) -> list[SimulatedConnection]:
+        """The network's open connections that begin or end here, oldest first."""
+        return [one for one in self.network.connections if self in one.nets.values()]
+
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+        hosts = LOOPBACK if host == "localhost" else (host,)
+        if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
+        if any(one.has(self.name, hosts, port) for one in self.network.listeners):
+            raise OSError(errno.EADDRINUSE, f"port {port} of {self.name} is taken")
+        listener = SimulatedListener(self, factory, hosts, port or self.network.free_port())
+        self.network.listeners.append(listener)
+        return listener
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        await asyncio.sleep(self.network.delay())
+        connection = self._reach(host, port)
+        try:
+            # The answer to the first packet; what the server sends meanwhile arrives later.
+            connection.to_client.not_before += self.network.delay()
+            await asyncio.sleep(connection.to_client.not_before - asyncio.get_running_loop().time())
+        except BaseException:
+            connection.client.die()
+            raise
+        if connection.client.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        protocol = factory()
+        connection.client.start(protocol)
+        return connection.client, protocol
+
+    def kill(self) -> None:
+        """The process on this host is gone: its listeners too, its peers see their connections end, it sees nothing."""
+        for listener in self._listeners():
+            listener.close()
+        for connection in self.connections:
+            for side, net in connection.nets.items():
+                if net is self:
+                    connection.end(side).die()
+
+    def _reach(self, host: str, port: int) -> SimulatedConnection:
+        for target in LOOPBACK if host == "localhost" else (host,):
+            for listener in self.network.listeners:
+                if listener.takes(self.name, target, port):
+                    return self._connection(listener, (target, port))
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
+
+    def _connection(self, listener: SimulatedListener, server: Address) -> SimulatedConnection:
+        source = server[0] if server[0] in LOOPBACK else self.name
+        client = (source, self.network.free_client_port())
+        connection = SimulatedConnection({"client": self, "server": listener.net}, client, server)
+        self.network.add(connection)
+        asyncio.get_running_loop().call_soon(_accept, connection.server, listener)
+        return connection
+
+    def _listeners(self) -> Iterator[SimulatedListener]:
+        return (one for one in list(self.network.listeners) if one.net is self)
+
+
+def _accept(transport: SimulatedTransport, listener: SimulatedListener) -> None:
+    if not transport.is_closing():
+        transport.start(listener.factory())

@@ -1,0 +1,202 @@
+"""The transport at each end of a simulated connection.
+
+The rule: it behaves as asyncio's TCP transport on Linux does. An end that closes with unread bytes, or gets bytes after
+it closed, resets the other. A reset is noticed by who reads or writes. Source: asyncio/selector_events.py, tcp(7).
+"""
+
+import asyncio
+import errno
+from collections.abc import Iterable
+from typing import Any
+
+from .wire import Signal, Wire
+
+HIGH_WATER_BYTES = 64 * 1024
+
+Address = tuple[str, int]
+
+
+class SimulatedTransport(asyncio.Transport):
+    def __init__(self, loop: asyncio.AbstractEventLoop, out: Wire, inward: Wire, here: Address, there: Address) -> None:
+        super().__init__({"sockname": here, "peername": there, "socket": None})
+        out.sender = self
+        inward.receiver = self
+        self._loop = loop
+        self._out = out
+        self._in = inward
+        self._protocol: asyncio.Protocol | None = None
+        self._paused = False
+        self._ended = False  # the other end sends no more
+        self._end_sent = False
+        self._closing = False
+        self._finishing = False
+        self._finished = False
+        self._writing_paused = False
+        self._high = HIGH_WATER_BYTES
+        self._low = HIGH_WATER_BYTES // 4
+
+    def start(self, protocol: asyncio.Protocol) -> None:
+        """The connection is made."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._in.go_on_now()
+
+    # What a protocol calls
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._protocol is not None
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._end_sent:
+            raise RuntimeError("write after write_eof")
+        if self._closing or not data:
+            return
+        if self._in.is_reset:
+            self.reset_arrived()
+            return
+        self._out.send(bytes(data))
+        if self._out.waiting_bytes > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._call("pause_writing")
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and not self._end_sent:
+            self._end_sent = True
+            self._out.send(Signal.END)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = HIGH_WATER_BYTES if low is None else 4 * low
+        self._high, self._low = high, high // 4 if low is None else low
+        if not self._high >= self._low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def get_write_buffer_size(self) -> int:
+        return self._out.waiting_bytes
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._in.go_on_now()
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Send what is waiting, then end."""
+        if not self._closing:
+            self._closing = True
+            if not self._out.waiting_bytes:
+                self._finish_soon(None)
+
+    def abort(self) -> None:
+        """Throw away what is waiting, and end."""
+        self._lose(None)
+
+    # What its wires call
+
+    @property
+    def may_read(self) -> bool:
+        return self._protocol is not None and not (self._paused or self._closing or self._ended)
+
+    @property
+    def may_notice_reset(self) -> bool:
+        return self._protocol is not None and self._out.waiting_bytes > 0
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finished
+
+    def bytes_arrived(self, chunk: bytes) -> None:
+        self._call("data_received", chunk)
+
+    def end_arrived(self) -> None:
+        self._ended = True
+        if not self._call("eof_received"):
+            self.close()
+
+    def reset_arrived(self) -> None:
+        if self._in.ended_before_reset:  # what Linux says of a write after the other end's FIN
+            self._lose(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+        else:
+            self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def refuse(self) -> None:
+        self._out.send(Signal.RESET)
+
+    def drained(self) -> None:
+        if self._finished:
+            return
+        if self._writing_paused and self._out.waiting_bytes <= self._low:
+            self._writing_paused = False
+            self._call("resume_writing")
+        if self._closing and not self._out.waiting_bytes:
+            self._finish_soon(None)
+
+    # Ends
+
+    def die(self) -> None:
+        """The process is gone. Its kernel ends the connection; nobody here is told."""
+        if not self._finished:
+            self._closing = self._finishing = True
+            self._out.forget_waiting()
+            self._close_socket()
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self._finished:
+            self._closing = True
+            self._out.forget_waiting()
+            self._finish_soon(error)
+
+    def _finish_soon(self, error: Exception | None) -> None:
+        if not self._finishing:
+            self._finishing = True
+            self._loop.call_soon(self._finish, error)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._finished:
+            return
+        try:
+            if self._protocol is not None:
+                self._protocol.connection_lost(error)
+        finally:
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        self._finished = True
+        if self._in.has_unread:
+            self._out.send(Signal.RESET)
+        elif not self._end_sent:
+            self._out.send(Signal.END)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """A protocol that raises has its connection ended and is reported, as in asyncio."""
+        try:
+            return getattr(self._protocol, name)(*arguments)
+        except Exception as error:
+            message = f"protocol.{name}() failed."
+            self._loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
+            )
+            self._lose(error)
+            return True

@@ -1,0 +1,207 @@
+"""One direction of a simulated connection: bytes on their way from one transport to the other.
+
+They arrive in order, after a delay, whole or in pieces. `capacity_bytes` of them rest in the kernels; the rest waits in
+the sender's transport. A wire can be held, cut after a number of bytes, or dead: then it takes bytes and loses them.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+READ_BYTES = 256 * 1024  # the most one data_received gets, as in asyncio
+
+
+class Signal(Enum):
+    """What travels beside bytes."""
+
+    END = "end"  # TCP's FIN
+    RESET = "reset"  # TCP's RST
+
+
+class Sender(Protocol):
+    def drained(self) -> None:
+        """The receiver has read something."""
+        ...
+
+
+class Receiver(Protocol):
+    @property
+    def may_read(self) -> bool: ...
+
+    @property
+    def may_notice_reset(self) -> bool: ...
+
+    @property
+    def is_finished(self) -> bool:
+        """Its socket is closed."""
+        ...
+
+    def bytes_arrived(self, chunk: bytes) -> None: ...
+    def end_arrived(self) -> None: ...
+    def reset_arrived(self) -> None: ...
+    def refuse(self) -> None:
+        """Bytes came to a closed socket."""
+        ...
+
+
+class Wire:
+    """`delay` gives seconds; with `fragments` a reader gets pieces of any size. Both may be changed at any time."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, rng: random.Random, delay: Callable[[], float], capacity_bytes: int
+    ) -> None:
+        self.delay = delay
+        self.fragments = False
+        self.capacity_bytes = capacity_bytes
+        self.not_before = loop.time()  # nothing arrives earlier
+        self.waiting_bytes = 0  # what the sender's transport still holds, because the kernels are full
+        self.ended_before_reset = False
+        self.sender: Sender
+        self.receiver: Receiver
+        self._loop = loop
+        self._rng = rng
+        self._flying: deque[tuple[float, bytes | Signal]] = deque()
+        self._arrived = bytearray()
+        self._end: Signal | None = None
+        self._end_told = False
+        self._waiting: deque[memoryview | Signal] = deque()
+        self._kernel_bytes = 0  # flying or arrived
+        self._held = False
+        self._dead = False
+        self._cut: tuple[int, Callable[[], None]] | None = None
+        self._turn_set: asyncio.Handle | None = None
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._arrived)
+
+    @property
+    def is_reset(self) -> bool:
+        """A reset has arrived, noticed by the receiver or not."""
+        return self._end is Signal.RESET
+
+    def send(self, item: bytes | Signal) -> None:
+        if isinstance(item, bytes):
+            self.waiting_bytes += len(item)
+            self._waiting.append(memoryview(item))
+        else:
+            self._waiting.append(item)
+        if not self._dead:
+            self._launch()
+            self.go_on()
+
+    def forget_waiting(self) -> None:
+        """The transport's own buffer is thrown away; the kernels keep theirs."""
+        self._waiting.clear()
+        self.waiting_bytes = 0
+
+    def hold(self) -> None:
+        """Nothing arrives until released; nothing is lost."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        self.go_on_now()
+
+    def kill(self) -> None:
+        """What is on its way is lost, and what will be sent; nobody is told."""
+        self._dead = True
+        self._flying.clear()
+        self._arrived.clear()
+
+    def cut_after(self, size: int, then: Callable[[], None]) -> None:
+        """The receiver gets so many bytes more, then a reset; `then` is called when they have arrived."""
+        self._cut = (size, then)
+
+    def go_on(self) -> None:
+        """See to it that what can happen next will."""
+        if self._held or self._dead or (self._turn_set is not None and not self._turn_set.cancelled()):
+            return
+        if self._can_tell():
+            self._turn_set = self._loop.call_soon(self._turn)
+        elif self._flying:
+            self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
+
+    def go_on_now(self) -> None:
+        """As `go_on`, when the receiver has changed: a timer for what flies must not delay what has arrived."""
+        if self._turn_set is not None:
+            self._turn_set.cancel()
+        self.go_on()
+
+    def _launch(self) -> None:
+        """What the kernels have room for leaves the sender's transport."""
+        while self._waiting:
+            item = self._waiting.popleft()
+            if isinstance(item, memoryview):
+                room = self.capacity_bytes - self._kernel_bytes
+                if len(item) > room:
+                    self._waiting.appendleft(item[room:])
+                    if room <= 0:
+                        return
+                    item = item[:room]
+                self._kernel_bytes += len(item)
+                self.waiting_bytes -= len(item)
+            self.not_before = max(self.not_before, self._loop.time() + self.delay())
+            self._flying.append((self.not_before, bytes(item) if isinstance(item, memoryview) else item))
+
+    def _can_tell(self) -> bool:
+        if self._arrived:
+            return self.receiver.may_read
+        if self._end is None or self._end_told:
+            return False
+        return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
+
+    def _turn(self) -> None:
+        """What a loop does when a socket is readable: take what has come, hand over one piece."""
+        self._turn_set = None
+        if self._held or self._dead:
+            return
+        now = self._loop.time()
+        while self._flying and self._flying[0][0] <= now:
+            self._arrive(self._flying.popleft()[1])
+        if self._can_tell():
+            self._tell()
+        self.go_on()
+
+    def _arrive(self, item: bytes | Signal) -> None:
+        if self.receiver.is_finished:
+            if isinstance(item, bytes):
+                self.receiver.refuse()
+        elif self.is_reset:
+            pass
+        elif item is Signal.RESET:
+            self._arrived.clear()
+            self.ended_before_reset = self._end is Signal.END
+            self._end = item
+            self._end_told = False
+        elif isinstance(item, Signal):
+            self._end = item
+        elif self._cut is not None and len(item) >= self._cut[0]:
+            self._arrived += item[: self._cut[0]]
+            self._end = Signal.RESET
+            self._cut[1]()
+        else:
+            self._arrived += item
+            if self._cut is not None:
+                self._cut = (self._cut[0] - len(item), self._cut[1])
+
+    def _tell(self) -> None:
+        if self._arrived:
+            size = min(len(self._arrived), READ_BYTES)
+            if self.fragments:
+                size = min(size, 1 + int(2 ** self._rng.uniform(0, 16)))
+            chunk = bytes(memoryview(self._arrived)[:size])
+            del self._arrived[:size]
+            self._kernel_bytes -= size
+            self._launch()
+            self.receiver.bytes_arrived(chunk)
+            self.sender.drained()
+        elif self._end is not None and not self._end_told:
+            self._end_told = True
+            if self._end is Signal.END:
+                self.receiver.end_arrived()
+            else:
+                self.receiver.reset_arrived()

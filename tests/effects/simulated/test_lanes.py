@@ -1,0 +1,105 @@
+import asyncio
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import run
+
+
+def recorder():
+    events = []
+
+    def job(name):
+        def work():
+            events.append(f"{name} works")
+            if name == "bad":
+                raise OSError(5, "broken")
+            return name
+
+        return work, lambda result: events.append(f"{result} done")
+
+    return events, job
+
+
+def test_without_a_loop_jobs_run_where_they_are_submitted_and_in_turn():
+    events, job = recorder()
+    lane = SimulatedDisk().lane("journal")
+
+    def first_done(result):
+        lane.submit(*job("second"))
+        events.append("first done")
+
+    lane.submit(job("first")[0], first_done)
+    lane.submit(*job("bad"))
+    assert events == ["first works", "first done", "second works", "second done", "bad works", "[Errno 5] broken done"]
+
+
+def test_with_a_loop_they_run_later_one_after_another():
+    events, job = recorder()
+
+    async def main():
+        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("journal")
+        lane.submit(*job("one"))
+        lane.submit(*job("two"))
+        assert events == []
+        await asyncio.sleep(0.0015)
+        assert events == ["one works"]
+        await asyncio.sleep(1)
+        assert events == ["one works", "one done", "two works", "two done"]
+
+    run(main())
+
+
+def test_several_threads_overlap():
+    events, job = recorder()
+
+    async def main():
+        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("segments", threads=2)
+        for name in ("one", "two", "three"):
+            lane.submit(*job(name))
+        await asyncio.sleep(1)
+        assert events == ["one works", "two works", "one done", "two done", "three works", "three done"]
+
+    run(main())
+
+
+def test_inline_ignores_the_loop():
+    events, job = recorder()
+
+    async def main():
+        SimulatedDisk(inline=True).lane("journal").submit(*job("one"))
+        assert events == ["one works", "one done"]
+
+    run(main())
+
+
+def test_close_lets_what_was_taken_have_its_effect():
+    events, job = recorder()
+
+    async def main():
+        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("journal")
+        lane.submit(*job("one"))
+        lane.submit(*job("two"))
+        lane.close()
+        assert events == ["one works", "two works"]
+        with pytest.raises(RuntimeError):
+            lane.submit(*job("three"))
+        await asyncio.sleep(1)
+        assert events == ["one works", "two works", "one done", "two done"]
+
+    run(main())
+
+
+def test_the_lanes_of_a_killed_process_do_nothing_more():
+    events, job = recorder()
+
+    async def main():
+        disk = SimulatedDisk(latency=lambda: (0.001, 0.002))
+        lane = disk.lane("journal")
+        lane.submit(*job("one"))
+        lane.submit(*job("two"))
+        await asyncio.sleep(0.0015)
+        disk.halt()
+        await asyncio.sleep(1)
+        assert events == ["one works"]
+
+    run(main())

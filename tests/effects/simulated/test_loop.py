@@ -1,0 +1,107 @@
+import asyncio
+import time
+
+import pytest
+from fencepost.effects.simulated.loop import Deadlock, run
+
+
+def test_an_hour_takes_no_time():
+    async def main():
+        started = asyncio.get_running_loop().time()
+        await asyncio.sleep(3600)
+        return asyncio.get_running_loop().time() - started
+
+    began = time.monotonic()
+    assert run(main()) == 3600
+    assert time.monotonic() - began < 1
+
+
+def test_timers_fire_in_order_at_their_time_and_never_early():
+    async def main():
+        loop = asyncio.get_running_loop()
+        fired = []
+        for delay in (0.3, 0.1, 0.2, 1e-7, 86_400 * 3, 1 / 3):
+            when = loop.time() + delay
+            loop.call_at(when, lambda when=when: fired.append((when, loop.time())))
+        await asyncio.sleep(86_400 * 4)
+        return fired
+
+    fired = run(main())
+    assert [when for when, _ in fired] == sorted(when for when, _ in fired)
+    assert all(0 <= at - when + 1e-9 < 1e-5 for when, at in fired)
+
+
+def test_the_loops_clock_has_reached_a_deadline_when_its_timer_fires():
+    async def main():
+        loop = asyncio.get_running_loop()
+        clock = loop.clock(now_ms=1000)
+        for delay_ms in (1, 3, 7, 333, 1001):
+            deadline = clock.monotonic_ms() + delay_ms
+            await asyncio.sleep(delay_ms / 1000)
+            assert clock.monotonic_ms() == deadline
+        assert clock.now_ms() == 1000 + clock.monotonic_ms()
+        clock.jump_wall(-3_600_000)
+        assert clock.now_ms() < 0
+        before = clock.monotonic_ms()
+        clock.advance(500)
+        assert clock.monotonic_ms() == before + 500
+        with pytest.raises(ValueError):
+            clock.advance(-1)
+
+    run(main())
+
+
+def test_what_would_wait_for_ever_is_said_at_once():
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock):
+        run(main())
+
+
+def test_a_stopped_process_is_late_for_its_timers():
+    async def main():
+        loop = asyncio.get_running_loop()
+        due = loop.time() + 1
+        fired = loop.create_future()
+        loop.call_at(due, lambda: fired.set_result(loop.time() - due))
+        loop.pass_time(60)
+        return await fired
+
+    assert run(main()) == 59
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_seed_decides_the_order_of_timers_due_together(seed):
+    async def main():
+        order = []
+        for number in range(20):
+            asyncio.get_running_loop().call_later(0.01, order.append, number)
+        await asyncio.sleep(1)
+        return order
+
+    assert run(main(), seed=seed) == run(main(), seed=seed)
+    assert sorted(run(main(), seed=seed)) == list(range(20))
+    assert run(main(), seed=1) != run(main(), seed=2)
+
+
+def test_threads_become_plain_calls():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(lambda: None)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 / 0)
+        return await asyncio.to_thread(lambda: 5)
+
+    assert run(main()) == 5
+
+
+def test_timeouts_and_cancellation_work_as_ever():
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(100), 10)
+        async with asyncio.timeout(5):
+            await asyncio.gather(asyncio.sleep(1), asyncio.sleep(2))
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == 12

@@ -1,0 +1,495 @@
+"""The simulated network: as TCP under asyncio does it, and what a test can do to it."""
+
+import asyncio
+import random
+
+import pytest
+from fencepost.effects.net import SystemNet
+from fencepost.effects.simulated.loop import run
+from fencepost.effects.simulated.net import SimulatedNet
+
+ends = []
+
+
+class End(asyncio.Protocol):
+    """Records all that happens to it."""
+
+    def __init__(self, echo=False, keep_open=False):
+        self.echo = echo
+        self.keep_open = keep_open
+        self.events = []
+        self.chunks = []
+        self.times = []
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.events.append("made")
+        ends.append(self)
+
+    def data_received(self, data):
+        self.chunks.append(data)
+        self.times.append(asyncio.get_running_loop().time())
+        if self.echo:
+            self.transport.write(data)
+
+    def eof_received(self):
+        self.events.append("eof")
+        return self.keep_open
+
+    def pause_writing(self):
+        self.events.append("pause")
+
+    def resume_writing(self):
+        self.events.append("resume")
+
+    def connection_lost(self, error):
+        self.events.append(f"lost {type(error).__name__}" if error else "lost")
+
+    @property
+    def received(self):
+        return b"".join(self.chunks)
+
+
+async def pair(net, **options):
+    """(client, server, connection or None): both ends of a new connection."""
+    servers = []
+
+    def factory():
+        servers.append(End(**options))
+        return servers[-1]
+
+    listener = await net.listen(factory, "127.0.0.1", 0)
+    _, client = await net.connect(End, *listener.addresses[0])
+    while not servers:  # noqa: ASYNC110 (on either net)
+        await asyncio.sleep(0.001)
+    listener.close()
+    return client, servers[0], net.connections[-1] if isinstance(net, SimulatedNet) else None
+
+
+async def settle():
+    await asyncio.sleep(0.05)
+
+
+async def ended(scenario, net):
+    """Run it and leave no connection open."""
+    ends.clear()
+    try:
+        return await scenario(net)
+    finally:
+        for end in ends:
+            end.transport.abort()
+        await asyncio.sleep(0.01)
+
+
+# The same protocol sees the same on both nets
+
+
+async def echo(net):
+    client, server, _ = await pair(net, echo=True)
+    client.transport.write(b"one ")
+    client.transport.writelines([b"t", memoryview(b"wo"), bytearray(b"!")])
+    await settle()
+    client.transport.close()
+    await settle()
+    return client.received, client.events, server.events
+
+
+async def server_closes_after_its_answer(net):
+    client, server, _ = await pair(net)
+    server.transport.write(b"x" * 200_000)
+    server.transport.close()
+    assert server.transport.is_closing()
+    server.transport.write(b"ignored")
+    await settle()
+    return client.received, client.events, server.events
+
+
+async def half_closed(net):
+    client, server, _ = await pair(net, keep_open=True)
+    client.transport.write(b"question")
+    client.transport.write_eof()
+    await settle()
+    server.transport.write(b"answer")
+    server.transport.close()
+    await settle()
+    return client.received, client.events, server.received, server.events
+
+
+async def abort(net):
+    client, server, _ = await pair(net)
+    client.transport.abort()
+    await settle()
+    return client.events, server.events
+
+
+async def closes_with_unread_bytes(net):
+    client, server, _ = await pair(net)
+    server.transport.pause_reading()
+    client.transport.write(b"unread")
+    await settle()
+    server.transport.close()
+    await settle()
+    return client.events, server.events, server.received
+
+
+async def writes_to_who_is_gone(net):
+    client, server, _ = await pair(net, keep_open=True)
+    server.transport.pause_reading()
+    client.transport.abort()
+    await settle()
+    server.transport.write(b"to nobody")
+    await settle()
+    server.transport.write(b"again")
+    await settle()
+    return client.events, server.events
+
+
+async def fills_the_buffers(net):
+    client, server, _ = await pair(net)
+    server.transport.pause_reading()
+    sent = random.Random(1).randbytes(1 << 20) * 8
+    client.transport.write(sent)
+    await settle()
+    assert client.transport.get_write_buffer_size() > 0
+    assert client.events == ["made", "pause"]
+    server.transport.resume_reading()
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        if len(server.received) == len(sent):
+            break
+    assert server.received == sent
+    assert client.transport.get_write_buffer_size() == 0
+    return client.events
+
+
+async def a_protocol_that_raises(net):
+    class Broken(End):
+        def data_received(self, data):
+            raise ValueError("cannot")
+
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    client, server, _ = await pair(net)
+    server.transport.set_protocol(broken := Broken())
+    client.transport.write(b"x")
+    await settle()
+    asyncio.get_running_loop().set_exception_handler(None)
+    return [type(one).__name__ for one in told], broken.events, client.events
+
+
+async def nobody_listens(net):
+    listener = await net.listen(End, "127.0.0.1", 0)
+    listener.close()
+    await listener.wait_closed()
+    try:
+        await net.connect(End, *listener.addresses[0])
+    except OSError as error:
+        return type(error).__name__
+
+
+async def a_taken_port(net):
+    listener = await net.listen(End, "127.0.0.1", 0)
+    try:
+        await net.listen(End, *listener.addresses[0])
+    except OSError as error:
+        return error.errno
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        echo,
+        server_closes_after_its_answer,
+        half_closed,
+        abort,
+        closes_with_unread_bytes,
+        writes_to_who_is_gone,
+        fills_the_buffers,
+        a_protocol_that_raises,
+        nobody_listens,
+        a_taken_port,
+    ],
+)
+def test_it_behaves_as_the_real_one(scenario):
+    assert run(ended(scenario, SimulatedNet())) == asyncio.run(ended(scenario, SystemNet()))
+
+
+def test_it_runs_on_a_real_loop_too():
+    assert asyncio.run(echo(SimulatedNet()))[0] == b"one two!"
+
+
+# Addresses
+
+
+def test_both_ends_know_the_addresses():
+    async def main():
+        net = SimulatedNet(name="10.0.0.1")
+        listener = await net.listen(End, "0.0.0.0", 9092)
+        transport, _ = await net.host("10.0.0.2").connect(End, "10.0.0.1", 9092)
+        assert listener.addresses == [("0.0.0.0", 9092)]
+        assert transport.get_extra_info("peername") == ("10.0.0.1", 9092)
+        assert transport.get_extra_info("sockname")[0] == "10.0.0.2"
+        assert transport.get_extra_info("socket") is None
+        assert transport.get_extra_info("else", 5) == 5
+        server = net.connections[0].server
+        assert server.get_extra_info("sockname") == ("10.0.0.1", 9092)
+        assert server.get_extra_info("peername") == transport.get_extra_info("sockname")
+
+    run(main())
+
+
+def test_loopback_is_each_hosts_own():
+    async def main():
+        net = SimulatedNet(name="10.0.0.1")
+        listener = await net.listen(End, "localhost", 0)
+        assert [host for host, _ in listener.addresses] == ["127.0.0.1", "::1"]
+        port = listener.addresses[0][1]
+        for host in ("127.0.0.1", "::1", "localhost"):
+            await net.connect(End, host, port)
+        for source, host in ((net.host("10.0.0.2"), "127.0.0.1"), (net, "10.0.0.1")):
+            with pytest.raises(ConnectionRefusedError):
+                await source.connect(End, host, port)
+        with pytest.raises(OSError):
+            await net.listen(End, "::", port)
+        with pytest.raises(OSError):
+            await net.listen(End, "10.0.0.9", 0)
+        assert len(net.connections) == 3
+
+    run(main())
+
+
+# Delays and order
+
+
+def test_bytes_take_their_time_and_keep_their_order():
+    async def main():
+        net = SimulatedNet(seed=3)
+        net.network.delay_ms = (5, 50)
+        client, server, _ = await pair(net)
+        started = asyncio.get_running_loop().time()
+        for number in range(50):
+            client.transport.write(b"%02d" % number)
+        await asyncio.sleep(1)
+        assert server.received == b"".join(b"%02d" % number for number in range(50))
+        assert server.times[0] - started >= 0.005
+        assert server.times[-1] - started <= 0.05
+        return server.times
+
+    assert run(main()) == run(main())
+
+
+def test_a_connection_takes_a_round_trip():
+    async def main():
+        net = SimulatedNet()
+        net.network.delay_ms = (10, 10)
+        listener = await net.listen(End, "127.0.0.1", 0)
+        await net.connect(End, *listener.addresses[0])
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(0.02)
+
+
+def test_a_reader_may_get_pieces_of_any_size():
+    async def main():
+        net = SimulatedNet(seed=5)
+        net.network.fragments = True
+        client, server, _ = await pair(net)
+        sent = random.Random(2).randbytes(200_000)
+        client.transport.write(sent)
+        await asyncio.sleep(1)
+        assert server.received == sent
+        sizes = {len(chunk) for chunk in server.chunks}
+        assert min(sizes) < 20
+        assert max(sizes) > 10_000
+
+    run(main())
+
+
+# What can go wrong
+
+
+def test_held_bytes_arrive_when_released():
+    async def main():
+        client, server, connection = await pair(SimulatedNet(), echo=True)
+        connection.to_client.hold()
+        client.transport.write(b"x")
+        await settle()
+        assert (server.received, client.received) == (b"x", b"")
+        connection.release()
+        await settle()
+        assert client.received == b"x"
+        connection.hold()
+        client.transport.write(b"y")
+        client.transport.close()
+        await settle()
+        assert server.received == b"x"
+        connection.release()
+        await settle()
+        assert server.received == b"xy"
+        assert server.events == ["made", "eof", "lost"]
+
+    run(main())
+
+
+def test_a_cut_is_seen_by_both_and_loses_what_was_on_its_way():
+    async def main():
+        net = SimulatedNet()
+        net.network.delay_ms = (5, 5)
+        client, server, connection = await pair(net)
+        await settle()
+        client.transport.write(b"never")
+        connection.cut()
+        await settle()
+        assert server.received == b""
+        assert client.events == server.events == ["made", "lost ConnectionResetError"]
+        assert net.connections == []
+
+    run(main())
+
+
+def test_a_cut_that_one_side_does_not_notice():
+    async def main():
+        client, server, connection = await pair(SimulatedNet())
+        connection.cut(tell=("client",))
+        await settle()
+        assert client.events == ["made", "lost ConnectionResetError"]
+        server.transport.write(b"x" * 1_000_000)
+        await settle()
+        assert server.events == ["made", "pause"]
+        connection.tell("server")
+        await settle()
+        assert server.events == ["made", "pause", "lost ConnectionResetError"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 9])
+def test_a_connection_may_be_cut_at_any_byte(size):
+    async def main():
+        client, server, connection = await pair(SimulatedNet())
+        connection.cut_after("server", size)
+        client.transport.write(b"01234")
+        client.transport.write(b"56789")
+        await settle()
+        assert server.received == b"0123456789"[:size]
+        assert server.events == client.events == ["made", "lost ConnectionResetError"]
+
+    run(main())
+
+
+def test_every_new_connection_can_be_met():
+    async def main():
+        net = SimulatedNet()
+        net.network.on_connect = lambda connection: connection.cut_after("client", 2)
+        client, server, _ = await pair(net)
+        server.transport.write(b"answer")
+        await settle()
+        assert client.received == b"an"
+
+    run(main())
+
+
+def test_a_killed_process_leaves_its_peers_and_hears_nothing():
+    async def main():
+        net = SimulatedNet()
+        other = net.host("127.0.0.1")
+        servers = []
+        listener = await net.listen(lambda: servers.append(End()) or servers[-1], "127.0.0.1", 0)
+        _, client = await other.connect(End, *listener.addresses[0])
+        await settle()
+        net.kill()
+        await settle()
+        assert client.events == ["made", "eof", "lost"]
+        assert servers[0].events == ["made"]
+        with pytest.raises(ConnectionRefusedError):
+            await other.connect(End, *listener.addresses[0])
+        again = await other.listen(End, *listener.addresses[0])
+        assert again.addresses == listener.addresses
+
+    run(main())
+
+
+def test_connect_fails_when_the_connection_is_cut_before_it_is_made():
+    async def main():
+        net = SimulatedNet()
+        net.network.delay_ms = (5, 5)
+        listener = await net.listen(End, "127.0.0.1", 0)
+        connecting = asyncio.ensure_future(net.connect(End, *listener.addresses[0]))
+        await asyncio.sleep(0.007)
+        net.connections[0].cut()
+        with pytest.raises(ConnectionResetError):
+            await connecting
+
+    run(main())
+
+
+def test_an_abandoned_connect_leaves_no_connection():
+    async def main():
+        net = SimulatedNet()
+        net.network.delay_ms = (5, 5)
+        servers = []
+        listener = await net.listen(lambda: servers.append(End()) or servers[-1], "127.0.0.1", 0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(net.connect(End, *listener.addresses[0]), 0.007)
+        await settle()
+        assert servers[0].events == ["made", "eof", "lost"]
+        assert net.connections == []
+
+    run(main())
+
+
+def test_buffer_limits_are_as_set():
+    async def main():
+        net = SimulatedNet()
+        net.network.capacity_bytes = 1000
+        client, server, _ = await pair(net)
+        client.transport.set_write_buffer_limits(high=500, low=100)
+        assert client.transport.get_write_buffer_limits() == (100, 500)
+        server.transport.pause_reading()
+        assert not server.transport.is_reading()
+        client.transport.write(b"x" * 1500)
+        await settle()
+        assert client.events == ["made"]
+        client.transport.write(b"x")
+        assert client.events == ["made", "pause"]
+        assert client.transport.get_write_buffer_size() == 501
+        with pytest.raises(ValueError):
+            client.transport.set_write_buffer_limits(high=1, low=2)
+        client.transport.abort()
+        await settle()
+        server.transport.resume_reading()
+        await settle()
+        assert len(server.received) == 1000
+
+    run(main())
+
+
+def test_streams_work_on_it():
+    async def main():
+        net = SimulatedNet(seed=1)
+        net.network.fragments = True
+
+        async def answer(reader, writer):
+            while line := await reader.readline():
+                writer.write(line.upper())
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+        loop = asyncio.get_running_loop()
+        factory = lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), answer)  # noqa: E731
+        listener = await net.listen(factory, "127.0.0.1", 0)
+        reader = asyncio.StreamReader()
+        transport, protocol = await net.connect(lambda: asyncio.StreamReaderProtocol(reader), *listener.addresses[0])
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        for text in (b"one\n", b"two" * 10_000 + b"\n"):
+            writer.write(text)
+            assert await reader.readline() == text.upper()
+        writer.close()
+        await writer.wait_closed()
+        await settle()
+        assert net.connections == []
+
+    run(main())
