@@ -7,6 +7,8 @@ import pytest
 from fencepost.effects.net import SystemNet
 from fencepost.effects.simulated.loop import run
 from fencepost.effects.simulated.net import SimulatedNet
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ends = []
 
@@ -305,6 +307,47 @@ def test_a_reader_may_get_pieces_of_any_size():
         assert max(sizes) > 10_000
 
     run(main())
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 5000)),
+    st.tuples(st.just("sleep"), st.integers(0, 30)),
+    st.sampled_from([("pause",), ("resume",), ("hold",), ("release",)]),
+)
+
+
+@given(st.lists(STEPS, max_size=30), st.integers(0, 1000), st.booleans(), st.sampled_from([200, 2000, 100_000]))
+@settings(max_examples=40, deadline=None)
+def test_whatever_the_traffic_no_byte_is_lost_doubled_or_moved(steps, seed, fragments, capacity_bytes):
+    async def main():
+        net = SimulatedNet(seed=seed)
+        net.network.delay_ms, net.network.fragments = (0, 10), fragments
+        net.network.capacity_bytes = capacity_bytes
+        client, server, connection = await pair(net)
+        client.transport.set_write_buffer_limits(high=3000)
+        sent = b""
+        for number, (kind, *size) in enumerate(steps):
+            match kind:
+                case "write":
+                    sent += (chunk := bytes([number]) * size[0])
+                    client.transport.write(chunk)
+                case "sleep":
+                    await asyncio.sleep(size[0] / 1000)
+                case "pause" | "resume":
+                    getattr(server.transport, f"{kind}_reading")()
+                case _:
+                    getattr(connection.to_server, kind)()
+            assert sent.startswith(server.received)
+        server.transport.resume_reading()
+        connection.release()
+        client.transport.close()
+        await asyncio.sleep(len(sent) / capacity_bytes + 1)
+        assert server.received == sent
+        assert client.events[-1] == server.events[-1] == "lost"
+        flow = [event for event in client.events if event in ("pause", "resume")]
+        assert flow == ["pause", "resume"] * (len(flow) // 2)
+
+    run(main(), seed=seed)
 
 
 # What can go wrong
