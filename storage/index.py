@@ -34,6 +34,11 @@ class IndexRow(NamedTuple):
     entries: int = 0
     crc: int = 0
 
+    @classmethod
+    def of(cls, content: bytes, entry_bytes: int) -> "IndexRow":
+        """The row of a whole file."""
+        return cls(len(content) // entry_bytes, crc32c(content))
+
     def grown(self, added: bytes, entry_bytes: int) -> "IndexRow":
         """This row with entries added behind."""
         if not added:
@@ -171,6 +176,7 @@ class IndexCache:
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self.limit_bytes = limit_bytes
+        self.damaged: set[str] = set()  # paths whose files did not match; the loop has them written again
         self._loaded: OrderedDict[str, Indexes] = OrderedDict()
         self._size_bytes = 0
         self._lock = threading.Lock()
@@ -195,6 +201,8 @@ class IndexCache:
             self._loaded[path] = indexes
             self._loaded.move_to_end(path)
             self._size_bytes += indexes.size_bytes
+            if indexes.damaged:
+                self.damaged.add(path)
             self._drop_surplus()
 
     def extend(
@@ -222,12 +230,14 @@ class IndexCache:
         """The segment is gone."""
         with self._lock:
             loaded = self._loaded.pop(path, None)
+            self.damaged.discard(path)
             if loaded is not None:
                 self._size_bytes -= loaded.size_bytes
 
     def clear(self) -> None:
         with self._lock:
             self._loaded.clear()
+            self.damaged.clear()
             self._size_bytes = 0
 
     def _drop_surplus(self) -> None:

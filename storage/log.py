@@ -8,17 +8,19 @@ is released; what counts of them is what the manifest in the store's checkpoint 
 import os.path
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..effects.disk import Buffer, Disk
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
 from . import log_opening
 from .aborted import AbortedTransaction
-from .log_flush import SNAPSHOT_SUFFIX, FlushJob, SnapshotJob, SyncJob, TailBatch
-from .log_manifest import Manifest, Retired, choose_snapshots
-from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, segment_number
+from .compaction import MOST_KEYS, Compaction, cleanable, is_due
+from .log_flush import FlushJob, SyncJob, TailBatch
+from .log_manifest import Manifest, Retired
+from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, segment_number, take_repairs
 from .log_settings import LogSettings as LogSettings
+from .log_snapshots import ProducerSnapshots, SnapshotJob
 from .log_times import LatestLookup, TimeLookup
 from .open_files import OpenFiles
 from .producers import ProducerStates
@@ -63,7 +65,7 @@ class PartitionLog:
         self.tail_bytes = 0
         self.segments: list[SegmentState] = []  # ascending; a changed state is another object
         self.retired: list[Retired] = []  # files that newer manifests do not name any more
-        self.snapshots: list[int] = []  # offsets of producer snapshots on disk, ascending
+        self.snapshots = ProducerSnapshots(self)
         self.next_generation = 1  # of compaction; above any that was ever seen here
         self.cleaned_offset = 0  # compaction has been through everything below
         self.compacting = False
@@ -73,10 +75,7 @@ class PartitionLog:
         self._tail: list[TailBatch] = []
         self._aborted: list[AbortedTransaction] = []  # of markers in the tail
         self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
-        self._appended_bytes = 0
-        self._snapshot_mark = 0  # _appended_bytes at the newest snapshot
         self._flush: FlushJob | None = None
-        self._snapshot: SnapshotJob | None = None
         self._unsynced: dict[str, int] = {}  # path → number of its newest flush
         self._flushes = 0
         self._unsynced_directories: set[str] = set()
@@ -118,7 +117,7 @@ class PartitionLog:
         self._tail.append((last_offset, base_offset, size, batch.max_timestamp, unit, now_ms, parts))
         self.end_offset = last_offset + 1
         self.tail_bytes += size
-        self._appended_bytes += size
+        self.snapshots.taken_bytes += size
         if batch.producer_id >= 0:
             if batch.is_control:
                 first_offset = self.producers.first_offset_of(batch.producer_id)
@@ -317,37 +316,33 @@ class PartitionLog:
         """What a checkpoint is to say of this log, as flushed now: true once the sync_job of this moment has run."""
         if self.evidence is not None:
             return self.evidence
-        self._adopt_snapshot()
-        no_producers = not self.producers
         manifest = self._manifest
-        if manifest is None or manifest.no_producers != no_producers:
-            manifest = self._manifest = self._capture(no_producers)
+        if self.snapshots.adopt() or manifest is None:
+            manifest = self._manifest = self._capture()
         for retired in self.retired:
             retired.unnamed = True
         self._offered = manifest
         return manifest
 
-    def _capture(self, no_producers: bool) -> Manifest:
+    def _capture(self) -> Manifest:
         """Drop what lies wholly below the start and is not needed for producer state, and describe the rest."""
-        snapshots = () if no_producers else choose_snapshots(self.snapshots, self.flushed_offset)
-        self._retire_snapshots(snapshots)
-        found = Manifest(
-            self.start_offset,
-            self.flushed_offset,
-            self.cleaned_offset,
-            no_producers,
-            snapshots,
-            tuple(self.segments),
-        )
+        snapshots, gone = self.snapshots.choose()
+        self.retired.extend(Retired(path) for path in gone)
+        found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
         below = min(self.start_offset, found.snapshot_floor)
         droppable = [state for state in self.segments if state.end_offset <= below]
-        if self._flush is not None or self.compacting:
+        if self._flush is not None:  # it may go on with the last one
             droppable = [state for state in droppable if state is not self.segments[-1]]
         if not droppable or self.compacting:
             return found
         del self.segments[: len(droppable)]
         self.retire(droppable)
         return found._replace(segments=tuple(self.segments))
+
+    def replace(self, number: int, state: SegmentState) -> None:
+        """The same segment, described anew."""
+        self.segments[number] = state
+        self._manifest = None
 
     def retire(self, states: Sequence[SegmentState]) -> None:
         """These segments count no more; their files go when two durable checkpoints do not name them."""
@@ -357,14 +352,6 @@ class PartitionLog:
             self._unsynced.pop(stem + LOG_SUFFIX, None)
             self.retired.extend(Retired(stem + suffix) for suffix in SUFFIXES)
         self._manifest = None
-
-    def _retire_snapshots(self, kept: tuple[int, ...]) -> None:
-        newest = kept[-1] if kept else -1
-        gone = [offset for offset in self.snapshots if offset not in kept and offset <= newest]
-        if not kept and not self.producers:
-            gone = self.snapshots
-        self.snapshots = [offset for offset in self.snapshots if offset not in gone]
-        self.retired.extend(Retired(self._snapshot_path(offset)) for offset in gone)
 
     def checkpointed(self) -> None:
         """The manifest taken last is in a durable checkpoint."""
@@ -385,9 +372,11 @@ class PartitionLog:
 
     def sync_job(self) -> SyncJob | None:
         """What must be made durable before a manifest of this moment may be written; None if nothing."""
-        if not self._unsynced and not self._unsynced_directories:
+        active_is_out = self._flush is not None
+        repairs = take_repairs(self, spare_active=active_is_out) if self.open_files.indexes.damaged else []
+        if not self._unsynced and not self._unsynced_directories and not repairs:
             return None
-        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories))
+        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories), repairs)
 
     def synced(self, job: SyncJob) -> None:
         """The job has run. What was written meanwhile stays to be synced."""
@@ -401,37 +390,20 @@ class PartitionLog:
     @property
     def bytes_since_snapshot(self) -> int:
         """What a recovery would scan to rebuild the producers' state."""
-        return self._appended_bytes - self._snapshot_mark if self.producers else 0
+        return self.snapshots.bytes_since
 
-    def rescanned(self, size_bytes: int) -> None:
-        """So much was applied to the producers in opening, and would be again without a newer snapshot."""
-        self._appended_bytes += size_bytes
+    def prepare_snapshot(self) -> bool:
+        """One slice, of a millisecond or so, of a snapshot of many producers. False: snapshot_job may be asked."""
+        return self.snapshots.prepare()
 
     def snapshot_job(self) -> SnapshotJob | None:
-        """Write down the producers' state as of end_offset; it counts once that is flushed. None: nothing new."""
-        newest = self.snapshots[-1] if self.snapshots else -1
-        if not self.producers or newest == self.end_offset or not self.made_directory or self.offline is not None:
-            return None
-        self._adopt_snapshot()
-        path = self._snapshot_path(self.end_offset)
-        mark = self._appended_bytes
-        self._snapshot = SnapshotJob(self.disk, path, self.end_offset, mark, self.producers.snapshot())
-        return self._snapshot
+        """Write down the producers' state; it counts once all it knows is flushed. None: nothing new, or not ready."""
+        return self.snapshots.job()
 
     def snapshotted(self, job: SnapshotJob) -> None:
         """The job has run. (A manifest sees by itself whether it has.)"""
-        self._adopt_snapshot()
-
-    def _adopt_snapshot(self) -> None:
-        job = self._snapshot
-        if job is not None and job.done:
-            self._snapshot = None
-            self.snapshots.append(job.offset)
-            self._snapshot_mark = job.mark
+        if self.snapshots.adopt():
             self._manifest = None
-
-    def _snapshot_path(self, offset: int) -> str:
-        return f"{self.directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
     # ---- retention -------------------------------------------------------------------------------------------
 
@@ -442,6 +414,38 @@ class PartitionLog:
         first_open = self.producers.first_open_offset()
         bound = self.checkpointed_offset if first_open is None else min(first_open, self.checkpointed_offset)
         return new_start(self.segments, self.start_offset, bound, self.tail_bytes, now_ms, self.settings)
+
+    # ---- compaction ------------------------------------------------------------------------------------------
+
+    def compaction(self, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS) -> Compaction | None:
+        """A run of compaction, if one is due. It is to be given to compacted or compaction_failed in the end."""
+        if self.compacting or self.offline is not None or self._offered is None or not self.settings.compacts:
+            return None
+        bound = min(self.checkpointed_offset, self.last_stable_offset, self._offered.snapshot_floor)
+        states = cleanable(self, bound, now_ms)
+        if not is_due(self, states, now_ms):
+            return None
+        aborted = self.aborted_between(states[0].base_offset, states[-1].end_offset)
+        self.compacting = True
+        find = aborted.run if isinstance(aborted, AbortedLookup) else lambda: aborted
+        run = Compaction(self, states, find, monotonic_ms, now_ms, most_keys)
+        self.next_generation += 1
+        return run
+
+    def compacted(self, run: Compaction) -> None:
+        """Swap the run's segments in. On disk this is so with the next checkpoint."""
+        self.compacting = False
+        replaced = self.segments[: len(run.states)]
+        self.segments[: len(run.states)] = run.outputs
+        self.cleaned_offset = run.end_offset
+        self.retire(replaced)
+
+    def compaction_failed(self, run: Compaction) -> None:
+        """The run is given up; what it wrote goes."""
+        self.compacting = False
+        run.close()
+        for path in run.paths:
+            self.retired.append(Retired(path, checkpoints_left=0))
 
 
 def _first_offset(entry: AbortedTransaction) -> int:

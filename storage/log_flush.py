@@ -8,8 +8,7 @@ Slices of at most 64 KiB: larger writes ask the kernel for large folios, which m
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from ..effects.disk import Buffer, Disk
-from . import checkpoints
+from ..effects.disk import Buffer
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .log_settings import LogSettings
@@ -17,9 +16,6 @@ from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 
 SLICE_BYTES = 64 << 10
-SNAPSHOT_KIND = "producers"
-SNAPSHOT_VERSION = 1
-SNAPSHOT_SUFFIX = ".producers"
 FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
 
 
@@ -227,32 +223,21 @@ def _few(buffers: list[Buffer]) -> list[Buffer]:
 class SyncJob:
     """Make durable what a manifest captured at the same moment names."""
 
-    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: list[str]) -> None:
-        """paths: with the number of the newest flush of each."""
+    def __init__(
+        self, files: OpenFiles, paths: dict[str, int], directories: list[str], repairs: list[tuple[str, bytes]]
+    ) -> None:
+        """paths: with the number of the newest flush of each. repairs: index files to be written anew."""
         self.paths = paths
         self.directories = directories
+        self._repairs = repairs
         self._files = files
 
     def run(self) -> None:
         """Raises OSError: then what is on disk is unknown, and the broker must halt."""
+        for path, content in self._repairs:
+            with self._files.use(path, create=True) as file:
+                file.write([content], 0)
         for path in self.paths:
             self._files.sync(path)
         for directory in self.directories:
             self._files.disk.sync_directory(directory)
-
-
-class SnapshotJob:
-    """A producer snapshot on its way to its file. `done` once it is durable."""
-
-    def __init__(self, disk: Disk, path: str, offset: int, mark: int, payload: bytes) -> None:
-        self.offset = offset
-        self.mark = mark  # bytes the log had taken by then
-        self.done = False
-        self._disk = disk
-        self._path = path
-        self._payload = payload
-
-    def run(self) -> None:
-        """Raises: DiskFull (harmless: the one before still counts), OSError."""
-        checkpoints.write_file(self._disk, self._path, SNAPSHOT_KIND, SNAPSHOT_VERSION, self._payload)
-        self.done = True

@@ -7,6 +7,7 @@ in a row, captured after it was retired, do not name it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .log_snapshots import Snapshot
 from .segment import SegmentState
 
 
@@ -16,8 +17,7 @@ class Manifest(NamedTuple):
     start_offset: int
     end_offset: int  # of what is flushed; the journal has the rest
     cleaned_offset: int
-    no_producers: bool  # no producer had any state at end_offset
-    snapshots: tuple[int, ...]  # offsets of the producer snapshots that count, ascending, two at most
+    snapshots: tuple[Snapshot, ...]  # of the producers, those that count: ascending, two at most
     segments: tuple[SegmentState, ...]
 
     @classmethod
@@ -25,16 +25,14 @@ class Manifest(NamedTuple):
         """Raises TypeError or ValueError if this is no manifest."""
         if not isinstance(row, Sequence):
             raise TypeError(f"a manifest is a row, not {row!r}")
-        start_offset, end_offset, cleaned_offset, no_producers, snapshots, segments = row
+        start_offset, end_offset, cleaned_offset, snapshots, segments = row
         states = tuple(SegmentState.from_row(segment) for segment in segments)
-        return cls(start_offset, end_offset, cleaned_offset, bool(no_producers), tuple(snapshots), states)
+        return cls(start_offset, end_offset, cleaned_offset, tuple(Snapshot(*each) for each in snapshots), states)
 
     @property
     def snapshot_floor(self) -> int:
         """Segments from here on are needed to rebuild the state of producers, even below the start."""
-        if self.no_producers:
-            return self.end_offset
-        return self.snapshots[0] if self.snapshots else 0
+        return self.snapshots[0].offset if self.snapshots else 0
 
 
 class Retired:
@@ -42,12 +40,7 @@ class Retired:
 
     __slots__ = ("checkpoints_left", "path", "unnamed")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, checkpoints_left: int = 2) -> None:
         self.path = path
         self.unnamed = False  # a manifest has been captured since
-        self.checkpoints_left = 2
-
-
-def choose_snapshots(snapshots: Sequence[int], end_offset: int) -> tuple[int, ...]:
-    """The newest two that say nothing of records above end_offset."""
-    return tuple(offset for offset in snapshots if offset <= end_offset)[-2:]
+        self.checkpoints_left = checkpoints_left

@@ -7,12 +7,12 @@ then stays as it is, in every later checkpoint, and no file is touched. Indexes 
 
 from typing import TYPE_CHECKING
 
-from . import checkpoints
+from . import checkpoints, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
-from .log_flush import SNAPSHOT_KIND, SNAPSHOT_SUFFIX, SNAPSHOT_VERSION
 from .log_manifest import Manifest, Retired
 from .log_reads import load_indexes
+from .log_snapshots import Snapshot
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
     log.start_offset = manifest.start_offset
     log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
     log.cleaned_offset = manifest.cleaned_offset
-    log.snapshots = list(manifest.snapshots)
+    log.snapshots.kept = list(manifest.snapshots)
     log.segments = [
         state
         if state.last_age_ms <= age_ms
@@ -101,19 +101,18 @@ def _cut_file(log: "PartitionLog", name: str, size_bytes: int) -> None:
 
 def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
     """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there."""
-    if manifest.no_producers:
-        return
     problems = []
-    for offset in reversed(manifest.snapshots):
-        path = f"{log.directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+    for snapshot in reversed(manifest.snapshots):
+        path = log.snapshots.path(snapshot.offset)
         try:
-            payload = checkpoints.read_file(log.disk, path, SNAPSHOT_KIND, SNAPSHOT_VERSION)
-            log.producers.restore(payload, age_ms)
+            if not snapshot.empty:
+                payload = checkpoints.read_file(log.disk, path, log_snapshots.KIND, log_snapshots.VERSION)
+                log.producers.restore(payload, age_ms)
         except (checkpoints.Damaged, FileNotFoundError, ValueError) as problem:
             problems.append(str(problem))
-            log.snapshots.remove(offset)
+            log.snapshots.kept.remove(snapshot)
             continue
-        _apply_above(log, offset, age_ms)
+        _apply_above(log, snapshot.offset, age_ms)
         break
     else:
         states = manifest.segments
@@ -139,7 +138,7 @@ def _apply_above(log: "PartitionLog", offset: int, age_ms: int) -> None:
             for _, batch in scan(file, state, position=position, ends_at=ends_at):
                 if batch.base_offset >= offset and batch.producer_id >= 0:
                     log.producers.apply(batch, age_ms)
-                    log.rescanned(batch.size)
+                    log.snapshots.taken_bytes += batch.size
 
 
 def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
@@ -172,6 +171,6 @@ def _leftover_offset(name: str, named: set[str], manifest: Manifest) -> int | No
         state = SegmentState(parsed[0], parsed[1])
         return None if state.stem in named else parsed[0]
     digits, _, suffix = name.partition(".")
-    if "." + suffix == SNAPSHOT_SUFFIX and digits.isdigit() and int(digits) not in manifest.snapshots:
-        return int(digits)
+    if "." + suffix == log_snapshots.SUFFIX and digits.isdigit():
+        return None if Snapshot(int(digits), False) in manifest.snapshots else int(digits)
     return None

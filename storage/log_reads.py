@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from crc32c import crc32c
 
 from ..protocol.errors import ErrorCode, KafkaError
-from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, unpack
-from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
+from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
+from .index import NO_TIMESTAMP, OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
 from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, NOTHING_HERE, TXN_SUFFIX, SegmentDamaged, SegmentState, Slice, Span, read_span, scan
 
@@ -190,3 +190,31 @@ def _derived_aborted(
                 if entry is not None and state is states[number]:
                     found.append(entry)
     return found
+
+
+def take_repairs(log: "PartitionLog", *, spare_active: bool) -> list[tuple[str, bytes]]:
+    """(path, content) of index files that were found damaged; from now on the log describes them as they will be.
+
+    spare_active: a flush is adding entries to the files of the last segment.
+    """
+    repairs: list[tuple[str, bytes]] = []
+    indexes = log.open_files.indexes
+    for number, state in enumerate(log.segments[:-1] if spare_active else log.segments):
+        stem = f"{log.directory}/{state.stem}"
+        loaded = indexes.get(stem, state.size_bytes) if stem in indexes.damaged else None
+        if loaded is None:
+            continue
+        offset_entries, time_entries = loaded.entries()
+        txn_entries = pack(loaded.aborted)
+        repairs += (stem + OFFSET_SUFFIX, offset_entries), (stem + TIME_SUFFIX, time_entries)
+        repairs.append((stem + TXN_SUFFIX, txn_entries))
+        repaired = state._replace(
+            offset_index=IndexRow.of(offset_entries, OFFSET_ENTRY.size),
+            time_index=IndexRow.of(time_entries, TIME_ENTRY.size),
+            txn_index=IndexRow.of(txn_entries, TXN_ENTRY.size),
+            last_indexed_time=loaded.timestamps[-1] if loaded.timestamps else NO_TIMESTAMP,
+        )
+        log.replace(number, repaired)
+        loaded.damaged = False
+        indexes.damaged.discard(stem)
+    return repairs

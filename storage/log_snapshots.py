@@ -1,0 +1,139 @@
+"""When the state of a log's producers is written down, and which snapshots count.
+
+A snapshot is the state as of end_offset; it counts once everything below is flushed, since a recovery goes on from it
+with the batches behind. Two are kept. That no producer is remembered is a snapshot too, and needs no file. Many
+producers are packed in slices, between which appends go on.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..effects.disk import Disk
+from . import checkpoints
+
+if TYPE_CHECKING:
+    from .log import PartitionLog
+
+KIND = "producers"
+VERSION = 1
+SUFFIX = ".producers"
+SLICE_PRODUCERS = 500
+
+
+class Snapshot(NamedTuple):
+    """Producer state as of an offset: in a file, or none at all."""
+
+    offset: int
+    empty: bool
+
+
+class SnapshotJob:
+    """A snapshot on its way to its file. `done` once it is durable."""
+
+    def __init__(self, disk: Disk, path: str, offset: int, mark: int, payload: bytes) -> None:
+        self.offset = offset
+        self.mark = mark  # bytes the log had taken by then
+        self.done = False
+        self._disk = disk
+        self._path = path
+        self._payload = payload
+
+    def run(self) -> None:
+        """Raises: DiskFull (harmless: the one before still counts), OSError."""
+        checkpoints.write_file(self._disk, self._path, KIND, VERSION, self._payload)
+        self.done = True
+
+
+class _Slices:
+    """A snapshot that is being taken."""
+
+    def __init__(self, offset: int, mark: int) -> None:
+        self.offset = offset
+        self.mark = mark
+        self.pieces: list[bytes] = []  # all of them, once complete
+
+
+class ProducerSnapshots:
+    """The snapshots of one log."""
+
+    def __init__(self, log: "PartitionLog") -> None:
+        self.kept: list[Snapshot] = []  # ascending; the last ones may still wait for their batches to be flushed
+        self.taken_bytes = 0  # appended to the log, or scanned in opening it
+        self._log = log
+        self._mark = 0  # taken_bytes at the newest snapshot
+        self._job: SnapshotJob | None = None
+        self._slices: _Slices | None = None
+
+    def path(self, offset: int) -> str:
+        """The file of the snapshot as of this offset."""
+        return f"{self._log.directory}/{offset:020d}{SUFFIX}"
+
+    @property
+    def bytes_since(self) -> int:
+        """What a recovery would scan to rebuild the state."""
+        return self.taken_bytes - self._mark if self._log.producers else 0
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether there is anything to write down that no snapshot says yet, and a place to do so."""
+        log = self._log
+        newest = self.kept[-1].offset if self.kept else -1
+        return bool(log.producers) and newest < log.end_offset and log.made_directory and log.offline is None
+
+    def prepare(self) -> bool:
+        """One slice, of a millisecond or so, of a snapshot of many producers. False: job() may be asked."""
+        if self._slices is None:
+            if len(self._log.producers) <= SLICE_PRODUCERS or not self._wanted:
+                return False
+            self._begin()
+        else:
+            self._advance()
+        return self._slices is not None and not self._slices.pieces
+
+    def job(self) -> SnapshotJob | None:
+        """Write the state down. None: there is nothing new, or it is not prepared yet."""
+        self.adopt()
+        if self._slices is not None:
+            self._advance()
+        elif self._wanted:
+            self._begin()
+        if self._slices is None or not self._slices.pieces:
+            return None
+        slices, self._slices = self._slices, None
+        payload = b"".join(slices.pieces)
+        self._job = SnapshotJob(self._log.disk, self.path(slices.offset), slices.offset, slices.mark, payload)
+        return self._job
+
+    def _begin(self) -> None:
+        self._slices = _Slices(self._log.end_offset, self.taken_bytes)
+        self._log.producers.begin_snapshot()
+        self._advance()
+
+    def _advance(self) -> None:
+        slices = self._slices
+        if slices is not None and not slices.pieces:
+            slices.pieces = self._log.producers.advance_snapshot(SLICE_PRODUCERS) or []
+
+    def adopt(self) -> bool:
+        """Take in what a job has written, or that no producer is left. Returns whether anything is new."""
+        job = self._job
+        if job is not None and job.done:
+            self._job = None
+            self.kept.append(Snapshot(job.offset, empty=False))
+            self._mark = job.mark
+            return True
+        here = Snapshot(self._log.flushed_offset, empty=True)
+        if self._log.producers or self.kept[-1:] == [here]:
+            return False
+        self._mark = self.taken_bytes
+        self.kept.append(here)
+        return True
+
+    def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:
+        """(the newest two that say nothing of unflushed records, files of older ones): the older go."""
+        flushed_offset = self._log.flushed_offset
+        chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
+        if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed
+            del chosen[:-1]
+        gone = [each for each in self.kept if chosen and each.offset < chosen[0].offset]
+        del self.kept[: len(gone)]
+        return tuple(chosen), [self.path(each.offset) for each in gone if not each.empty]
