@@ -117,6 +117,7 @@ class Housekeeping:
         self._look_at_congestion()
 
     def _look_at_congestion(self) -> None:
+        self._store.look()
         congested = self._store.congested
         if self._congested and not congested:
             for relieved in self.on_relief:

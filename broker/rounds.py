@@ -90,6 +90,7 @@ class Rounds:
     def _end_of_turn(self) -> None:
         self._scheduled = False
         store = self._store
+        store.look()
         if store.halted is not None:
             self._touched.clear()
             return

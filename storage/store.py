@@ -77,6 +77,8 @@ class Store:
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
         self._age_origin_ms = clock.monotonic_ms() - age_ms
+        self.now_ms = age_ms  # the age as of the last look(); a turn old at most
+        self.congested = False  # sockets are not read for now: the tail is full, or the journal nearly
         self._open_ends: dict[PartitionLog, int] = {}  # end offset of each log touched in the open round
         self._taken_ends: dict[PartitionLog, int] = {}
         self._sync_wanted = False
@@ -91,11 +93,14 @@ class Store:
         """
         if self.halted is not None:
             raise BrokerHalted from self.halted
-        base_offset = log.end_offset
-        head = batches.stamped(batch, base_offset)
-        rest = batch.buffer[16:]
-        unit = self.journal.append_batch(log.log_id, base_offset, head, rest)
-        self._apply_append(log, batch, base_offset, (head, rest), unit, self.age_ms())
+        base_offset = batch.base_offset = log.end_offset
+        parts = batches.stamped(batch, base_offset), batch.buffer[16:]
+        unit = self.journal.append_batch(log.log_id, base_offset, *parts)
+        log.apply(batch, parts, unit, self.now_ms)
+        self.tail_bytes += batch.size
+        self._open_ends[log] = log.end_offset
+        if log.settings.durability_mode == "fsync":
+            self._sync_wanted = True
         self.on_change()
         return base_offset
 
@@ -199,10 +204,10 @@ class Store:
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
-    @property
-    def congested(self) -> bool:
-        """Whether sockets should not be read for now: the tail is full, or the journal nearly."""
-        return self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
+    def look(self) -> None:
+        """Once a turn: what is too dear to ask at every append, the time and whether there is room."""
+        self.now_ms = self.clock.monotonic_ms() - self._age_origin_ms
+        self.congested = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
 
     def look_at_free_space(self) -> None:
         """Compare free space with the two floors (design part 4): first client data stops, then everything."""

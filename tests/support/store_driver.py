@@ -40,6 +40,7 @@ class Driven:
 
     def append(self, log: PartitionLog, values: Sequence[bytes], **fields: Any) -> int:
         """Append a batch of these values. Returns its base offset; not durable before the next round."""
+        self.store.look()
         return self.store.append(log, batches.check_produced(memoryview(batch_of(values, **fields))))
 
     def round(self, *, sync: bool | None = None) -> None:
