@@ -1,0 +1,215 @@
+"""A broker: what handlers may reach, and the order in which its parts begin and end.
+
+Begin: recover the data directory, read the catalogue, and then, only then, listen. End: listen no more, let the open
+round become durable and its replies leave, close the connections, say on disk that all is synced, let go of the
+directory. A failed write or sync halts it instead: nobody is answered any more (design D4).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from ..effects.clock import Clock, SystemClock
+from ..effects.disk import Disk, SystemDisk
+from ..effects.net import Net, SystemNet
+from ..effects.rng import Rng, SystemRng
+from ..storage.log import PartitionLog
+from ..storage.recovery import RecoveryReport, open_store
+from ..storage.store import Store, StoreSettings
+from .dispatch import Dispatcher
+from .fetch_sessions import FetchSessions
+from .housekeeping import Housekeeping, HousekeepingSettings
+from .metrics import Metrics
+from .rounds import Rounds
+from .server import Server
+from .settings import BrokerSettings, address
+from .topics import Topics
+from .waiting import Waiter, Waiting
+
+log = logging.getLogger("fencepost.broker")
+
+READ_THREADS = 4
+SEGMENT_THREADS = 4
+
+
+class Broker:
+    """One broker on one data directory, in the loop that runs start().
+
+    What handlers reach: clock, rng, disk, disk_lane, settings, store, rounds, topics, waiting, fetch_sessions, metrics.
+    """
+
+    store: Store
+    rounds: Rounds
+    housekeeping: Housekeeping
+    topics: Topics
+    server: Server
+    recovery: RecoveryReport
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        net: Net | None = None,
+    ) -> None:
+        self.settings = settings
+        self.disk = disk or SystemDisk()
+        self.clock = clock or SystemClock()
+        self.rng = rng or SystemRng()
+        self.net = net or SystemNet()
+        self.metrics = Metrics()
+        self.waiting = Waiting()
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots,
+            settings.min_incremental_fetch_session_eviction_ms,
+            lambda: self.rng.below(2**31 - 1) + 1,
+        )
+        self.on_halt: list[Callable[[BaseException], None]] = []
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_ms = 0
+        self._started = False
+
+    @property
+    def node_id(self) -> int:
+        return self.settings.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.topics.cluster_id
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens: (host, port), as the system gave them."""
+        return self.server.addresses
+
+    @property
+    def halted(self) -> BaseException | None:
+        """Why nothing is answered any more; None while all is well."""
+        return self.store.halted
+
+    # ---- start and stop --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover, then serve. Raises what open_store raises, and OSError if an address cannot be had."""
+        self.store, self.recovery = open_store(
+            self.disk, self.clock, self.rng, self.settings.log_dir, _store_settings(self)
+        )
+        self._loop = asyncio.get_running_loop()
+        self.disk_lane = self.disk.lane("reads", READ_THREADS)
+        self._journal_lane = self.disk.lane("journal", 1)
+        self._segments_lane = self.disk.lane("segments", SEGMENT_THREADS)
+        self._started = True
+        try:
+            self._assemble()
+            await self._idle()  # what recovery and the catalogue began is durable before anyone can ask
+            await self.server.listen([address(text) for text in self.settings.listeners])
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _assemble(self) -> None:
+        settings, loop = self.settings, self._loop
+        sync_every_ms = settings.durability_interval_ms if settings.durability_mode == "interval" else 0
+        self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=sync_every_ms)
+        self.rounds.on_release.append(self._released)
+        self.rounds.on_halt.append(self._halted)
+        self.housekeeping = Housekeeping(
+            self.store, self.rounds, self._segments_lane, loop, self.clock, _housekeeping_settings(self)
+        )
+        self.topics = Topics(self)
+        self.topics.load()
+        serve = Dispatcher(self).serve
+        self.server = Server(
+            self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
+        )
+        self.housekeeping.on_relief.append(self.server.relieve)
+        self.housekeeping.start()
+
+    async def stop(self) -> None:
+        """End in order; what was answered is durable, and the directory is free for the next."""
+        if not self._started:
+            return
+        self._started = False
+        if hasattr(self, "server"):
+            await self.server.stop_listening()
+            await self._idle()
+            await self.server.stop()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        if hasattr(self, "housekeeping"):
+            self.housekeeping.stop()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if hasattr(self, "rounds") and self.halted is None:
+            self.rounds.sync_soon()
+            await self._idle()
+            self.rounds.close()
+        for lane in (self.disk_lane, self._segments_lane, self._journal_lane):
+            lane.close()
+        await asyncio.sleep(0)  # what the lanes delivered last
+        self.store.close()
+
+    async def _idle(self) -> None:
+        """Wait until nothing is open or in flight in the journal, or the broker is halted."""
+        if self.halted is not None:
+            return
+        idle = asyncio.Event()
+        self.rounds.when_idle(idle.set)
+        self.rounds.on_halt.append(lambda _: idle.set())
+        await idle.wait()
+        await asyncio.sleep(0)
+
+    def _halted(self, error: BaseException) -> None:
+        log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)
+        if hasattr(self, "server"):
+            self.server.abort_all()
+        for callback in self.on_halt:
+            callback(error)
+
+    # ---- fetches that wait -----------------------------------------------------------------------------------
+
+    def _released(self, moved: Collection[PartitionLog]) -> None:
+        self.waiting.wake(moved)
+
+    def park(self, waiter: Waiter) -> None:
+        """Let a waiter wait: for its logs, and at the latest for its deadline."""
+        self.waiting.park(waiter)
+        if self._deadline_timer is None or waiter.deadline_ms < self._deadline_ms:
+            self._set_deadline_timer()
+
+    def _set_deadline_timer(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+        deadline_ms = self.waiting.next_deadline_ms()
+        if deadline_ms is not None:
+            self._deadline_ms = deadline_ms
+            delay_ms = max(0, deadline_ms - self.clock.monotonic_ms())
+            self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._deadline)
+
+    def _deadline(self) -> None:
+        self._deadline_timer = None
+        self.waiting.expire(self.clock.monotonic_ms())
+        self._set_deadline_timer()
+
+
+def _store_settings(broker: Broker) -> StoreSettings:
+    settings = broker.settings
+    return StoreSettings(
+        journal_max_bytes=settings.journal_max_bytes,
+        tail_max_bytes=settings.log_tail_max_bytes,
+        min_free_bytes=settings.storage_min_free_bytes,
+        max_open_files=settings.max_open_files,
+        durability_mode=settings.durability_mode,
+    )
+
+
+def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:
+    settings = broker.settings
+    return HousekeepingSettings(
+        producer_expiration_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
+        producer_expiration_ms=settings.producer_id_expiration_ms,
+    )

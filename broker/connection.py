@@ -1,0 +1,352 @@
+"""One client's connection: frames in, replies out in the order of their requests, and bounds on both.
+
+The rules: replies leave in request order (slots), each only when it is known and the unit it waits for is released;
+at most one write per turn, by flush(); a client that does not read, asks too much ahead, or sends while the store is
+full is not read until that has passed, and keeps nobody else from being served. Bytes that are no frame close this
+connection and no other. Pure but for the transport it is given. Source: Kafka's SocketServer, but pipelined.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..protocol.errors import MalformedFrame
+from ..protocol.framing import Framer
+from ..protocol.primitives import Buffer, Readable
+from .waiting import Parked
+
+JOIN_BELOW_BYTES = 64 << 10  # replies that together are smaller are copied into one write; larger ones go as a list
+WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
+WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
+RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole
+
+# Reasons for not reading, as bits.
+PEER_DOES_NOT_READ = 1
+TOO_MUCH_AHEAD = 2
+STORE_IS_FULL = 4
+NO_ROOM_FOR_FRAME = 8
+CLOSING = 16
+
+PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
+
+
+class Transport(Protocol):
+    """What of asyncio's transports a connection uses."""
+
+    def write(self, data: Buffer) -> None: ...
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Owner(Protocol):
+    """What a connection asks of the server it belongs to."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether the store takes no more for now."""
+
+    def touch(self, connection: "Connection", /) -> None:
+        """Have flush() called at the end of this turn, and at releases while something waits."""
+
+    def serve(self, connection: "Connection", frame: Readable, /) -> None:
+        """Handle one request: call reply() or park(), or neither if it is not to be answered."""
+
+    def reserve(self, connection: "Connection", size_bytes: int) -> bool:
+        """Room for a large frame. False: wait; admitted() is called when there is."""
+
+    def give_back(self, size_bytes: int) -> None:
+        """The large frame is handled, or will never come."""
+
+    def stalled(self, connection: "Connection") -> None:
+        """The connection waits for the store to take more; relieved() is called when it does."""
+
+    def soon(self, work: Callable[[], None], /) -> object:
+        """Call back in a turn of its own."""
+
+    def malformed(self, connection: "Connection", reason: str) -> None:
+        """The connection is closed for what it sent."""
+
+    def lost(self, connection: "Connection") -> None:
+        """The connection has gone."""
+
+
+class Connection:
+    """Frames, slots and backpressure of one client.
+
+    A slot is (unit, reply): the reply leaves when `unit` is released. None as a reply closes the connection there.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_framer",
+        "_out_bytes",
+        "_owner",
+        "_reading",
+        "_reserved_bytes",
+        "_slots",
+        "_stopped",
+        "client_host",
+        "client_id",
+        "client_software",
+        "idle_since_ms",
+        "listener_address",
+        "route",
+        "seen",
+        "transport",
+    )
+
+    def __init__(self, owner: Owner, max_frame_bytes: int) -> None:
+        self.transport: Transport | None = None
+        self.client_host = ""
+        self.client_id: str | None = None
+        self.client_software = ""  # what ApiVersions said: name and version
+        self.listener_address: tuple[str, int] = ("", 0)
+        self.seen = True  # something came since the server last looked
+        self.idle_since_ms = 0
+        self.route: Any = None  # what the straight way of Produce remembers of the last request
+        self._owner = owner
+        self._framer = Framer(max_frame_bytes)
+        self._slots: deque[tuple[int, Buffer | list[Buffer] | Slot | None]] = deque()
+        self._backlog: deque[Readable] = deque()
+        self._out_bytes = 0  # of replies in slots
+        self._reserved_bytes = 0
+        self._reading = True
+        self._stopped = 0  # reasons for not reading
+
+    # ---- requests in -----------------------------------------------------------------------------------------
+
+    def data_received(self, chunk: bytes) -> None:
+        """One pass over what came: every whole frame is handled now, unless something is full."""
+        self.seen = True
+        if self._stopped & CLOSING:
+            return
+        try:
+            frames = self._framer.feed(chunk)
+        except MalformedFrame as error:
+            self.fail(str(error))
+            return
+        owner, held_back = self._owner, self._stopped
+        if held_back or owner.congested:
+            self._backlog.extend(frames)
+            self._work()
+        else:
+            serve = owner.serve
+            for frame in frames:
+                if self._stopped:
+                    self._backlog.append(frame)
+                else:
+                    serve(self, frame)
+        if self._reserved_bytes or self._framer.wanted_bytes >= RESERVE_FROM_BYTES:
+            self._make_room()
+        if len(self._slots) > WAITING_REPLIES:
+            self._stop(TOO_MUCH_AHEAD)
+        owner.touch(self)
+
+    def _work(self) -> None:
+        """Handle what was held back, as far as it goes."""
+        owner, backlog = self._owner, self._backlog
+        while backlog and not self._stopped:
+            if owner.congested and backlog[0][:2] == PRODUCE:
+                self._stop(STORE_IS_FULL)
+                owner.stalled(self)
+                return
+            owner.serve(self, backlog.popleft())
+            if len(self._slots) > WAITING_REPLIES:
+                self._stop(TOO_MUCH_AHEAD)
+
+    def _go_on(self) -> None:
+        """Some reason for not reading has passed."""
+        if self.transport is not None and not self._stopped & CLOSING:
+            self._work()
+            self._make_room()
+            if not self._stopped and not self._reading:
+                self._reading = True
+                self.transport.resume_reading()
+            self._owner.touch(self)
+
+    def _stop(self, reason: int) -> None:
+        if self._reading and self.transport is not None:
+            self._reading = False
+            self.transport.pause_reading()
+        self._stopped |= reason
+
+    def _allow(self, reason: int) -> None:
+        if self._stopped & reason:
+            self._stopped &= ~reason
+            if not self._stopped:
+                self._owner.soon(self._go_on)
+
+    def _make_room(self) -> None:
+        """A large frame is coming, or is handled: take its place in the pool, or give that back."""
+        wanted = self._framer.wanted_bytes
+        wanted = wanted if wanted >= RESERVE_FROM_BYTES else 0
+        if wanted == self._reserved_bytes or self._backlog:  # what is held back may be that frame
+            return
+        if self._reserved_bytes:
+            self._owner.give_back(self._reserved_bytes)
+            self._reserved_bytes = 0
+        if wanted and not self._stopped & NO_ROOM_FOR_FRAME:
+            if self._owner.reserve(self, wanted):
+                self._reserved_bytes = wanted
+            else:
+                self._stop(NO_ROOM_FOR_FRAME)
+
+    def admitted(self, size_bytes: int) -> None:
+        """There is room for the large frame now, and it is ours."""
+        self._reserved_bytes = size_bytes
+        self._allow(NO_ROOM_FOR_FRAME)
+
+    def relieved(self) -> None:
+        """The store takes more."""
+        self._allow(STORE_IS_FULL)
+
+    # ---- replies out -----------------------------------------------------------------------------------------
+
+    def reply(self, reply: Buffer | list[Buffer], unit: int) -> None:
+        """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
+        self._slots.append((unit, reply))
+        if isinstance(reply, list):
+            self._count(sum(map(len, reply)))
+
+    def park(self, parked: Parked) -> "Slot":
+        """A place for a reply that comes later."""
+        slot = Slot(self, parked)
+        self._slots.append((0, slot))
+        return slot
+
+    def filled(self, size_bytes: int) -> None:
+        """A parked reply is there."""
+        self._count(size_bytes)
+        self._owner.touch(self)
+
+    def _count(self, size_bytes: int) -> None:
+        self._out_bytes += size_bytes
+        if self._out_bytes > WAITING_BYTES:
+            self._stop(TOO_MUCH_AHEAD)
+
+    def flush(self, released_unit: int) -> bool:
+        """Write, at once and in order, every reply that may leave. Returns whether another waits for a unit."""
+        slots = self._slots
+        out: list[Buffer] = []
+        waits = closes = False
+        while slots:
+            unit, reply = slots[0]
+            if isinstance(reply, Slot):
+                if reply.reply is None:
+                    break
+                unit, reply = reply.unit, reply.reply
+            if unit > released_unit:
+                waits = True
+                break
+            slots.popleft()
+            if reply is None:
+                closes = True
+                break
+            if isinstance(reply, list):
+                out += reply
+                self._out_bytes -= sum(map(len, reply))
+            else:
+                out.append(reply)
+        if out:
+            self._write(out)
+        if closes:
+            self._close()
+            return False
+        if self._stopped & TOO_MUCH_AHEAD and len(slots) <= WAITING_REPLIES and self._out_bytes <= WAITING_BYTES:
+            self._allow(TOO_MUCH_AHEAD)
+        return waits
+
+    def _write(self, out: list[Buffer]) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        elif sum(map(len, out)) < JOIN_BELOW_BYTES:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    # ---- the transport's side --------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The peer does not read: nothing more is done for it."""
+        self._stop(PEER_DOES_NOT_READ)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._allow(PEER_DOES_NOT_READ)
+
+    def eof_received(self) -> bool:
+        """The client will send no more. Close: a client that wants its answers stays."""
+        return False
+
+    def connection_lost(self, reason: BaseException | None) -> None:
+        """Let go of everything; what waited for this client is cancelled."""
+        self.transport = None
+        self._stopped |= CLOSING
+        if self._reserved_bytes:
+            self._owner.give_back(self._reserved_bytes)
+            self._reserved_bytes = 0
+        self._backlog.clear()
+        slots, self._slots = self._slots, deque()
+        for _, reply in slots:
+            if isinstance(reply, Slot):
+                reply.parked.cancel()
+        self._owner.lost(self)
+
+    # ---- the end ---------------------------------------------------------------------------------------------
+
+    def fail(self, reason: str) -> None:
+        """Close because of what the client sent, after the replies it is still owed."""
+        if not self._stopped & CLOSING:
+            self._owner.malformed(self, reason)
+            self.close_after_replies()
+
+    def close_after_replies(self) -> None:
+        """Read no more; close when everything before this moment is answered."""
+        if not self._stopped & CLOSING:
+            self._stop(CLOSING)
+            self._backlog.clear()
+            self._slots.append((0, None))
+            self._owner.touch(self)
+
+    def hang_up(self) -> None:
+        """Read no more, and close once what was written has left."""
+        self._stop(CLOSING)
+        self._close()
+
+    def abort(self) -> None:
+        """Close at once; nothing that waits is answered."""
+        if self.transport is not None:
+            self._stopped |= CLOSING
+            self.transport.abort()
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+
+class Slot:
+    """The place of a parked reply."""
+
+    __slots__ = ("connection", "parked", "reply", "unit")
+
+    def __init__(self, connection: Connection, parked: Parked) -> None:
+        self.connection = connection
+        self.parked = parked
+        self.unit = 0
+        self.reply: list[Buffer] | None = None
+
+    def fill(self, reply: list[Buffer], unit: int) -> None:
+        """The reply has come; it leaves in its turn, when `unit` is released."""
+        self.reply = reply
+        self.unit = unit
+        self.connection.filled(sum(map(len, reply)))
+
+    def close(self) -> None:
+        """There will be no reply: close the connection."""
+        self.connection.abort()

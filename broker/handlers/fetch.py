@@ -1,0 +1,338 @@
+"""Fetch: batches as they lie in the log, now if there is enough, else as soon as there is or the wait is over.
+
+The rules: only released records are seen, under read_committed only those below the last stable offset; limits are
+soft, so that the first batch always comes, however large; partitions are read in the order asked. A partition that
+does not exist does not end the wait, an error of reading does. What must come from the disk is read in a worker.
+Source: Kafka's KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, DelayedFetch.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ...storage.aborted import AbortedTransaction
+from ...storage.log_reads import AbortedLookup, ColdRead
+from ...storage.segment import Slice
+from ..dispatch import Call, handles
+from ..fetch_sessions import Fetching, Key, Told, Wanted
+from ..partition import Partition, storage_error
+from ..waiting import Parked, Waiter
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+Answer = FetchResponse.Topic.Partition
+Found = Slice | list[AbortedTransaction]
+EpochEndOffset = Answer.EpochEndOffset
+
+TOPIC_IDS_SINCE = 13
+STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
+READ_COMMITTED = 1
+
+
+@handles(FetchRequest, waits=False)
+def fetch(broker: "Broker", call: Call, request: FetchRequest) -> FetchResponse | Parked:
+    """Begin a fetch: answer it, or park it."""
+    if request.isolation_level not in (0, READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
+    fetching = broker.fetch_sessions.begin(
+        request.session_id,
+        request.session_epoch,
+        _wanted(request),
+        _forgotten(request, call.version),
+        uses_topic_ids=call.version >= TOPIC_IDS_SINCE,
+        now_ms=broker.clock.monotonic_ms(),
+    )
+    if fetching.error is not None:
+        broker.metrics.error(fetching.error)
+        return FetchResponse(error_code=fetching.error, responses=[])
+    return _Fetch(broker, call, request, fetching).begin()
+
+
+def _wanted(request: FetchRequest) -> dict[Key, Wanted]:
+    found: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
+        by: str | bytes = name or topic_id
+        for part in topic.partitions:
+            found[by, part.partition] = Wanted(
+                name,
+                topic_id,
+                part.partition,
+                part.fetch_offset,
+                max(0, part.partition_max_bytes),
+                part.current_leader_epoch,
+                part.last_fetched_epoch,
+            )
+    return found
+
+
+def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
+    by_id = version >= TOPIC_IDS_SINCE
+    for topic in request.forgotten_topics_data:
+        for index in topic.partitions:
+            yield (topic.topic_id if by_id else topic.topic), index
+
+
+class _Read:
+    """One partition of a fetch: what is asked, and what was found."""
+
+    __slots__ = ("answer", "cold", "key", "missing", "partition", "seen_bytes", "size_bytes", "wanted")
+
+    def __init__(self, key: Key, wanted: Wanted) -> None:
+        self.key = key
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.answer = Answer(partition_index=wanted.index, records=[])
+        self.cold: ColdRead | AbortedLookup | None = None
+        self.missing = False  # there is no such partition
+        self.size_bytes = 0
+        self.seen_bytes = 0  # of what had been appended to the partition when it was read
+
+    def told(self) -> Told:
+        answer = self.answer
+        return Told(
+            self.size_bytes > 0,
+            answer.error_code,
+            answer.high_watermark,
+            answer.log_start_offset,
+            answer.diverging_epoch is not None,
+        )
+
+
+def _is_missing(read: _Read) -> bool:
+    return read.missing
+
+
+class _Fetch:
+    """One fetch under way."""
+
+    def __init__(self, broker: "Broker", call: Call, request: FetchRequest, fetching: Fetching) -> None:
+        self.broker = broker
+        self.version = call.version
+        self.fetching = fetching
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.max_wait_ms = request.max_wait_ms
+        self.max_bytes = max(0, min(request.max_bytes, broker.settings.fetch_max_bytes))
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.parts = fetching.partitions()
+        state = request.replica_state
+        self.replica_id = request.replica_id if state is None else state.replica_id
+        self.reads: list[_Read] = []
+        self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
+        self.parked: Parked | None = None
+        self.jobs_left = 0
+
+    def begin(self) -> FetchResponse | Parked:
+        """Read; then answer now, when the disk has delivered, or when there is more."""
+        enough = self._read()
+        if not enough and self.max_wait_ms > 0:
+            return self._wait()
+        if self.jobs_left:
+            self.parked = Parked()
+            self._read_cold()
+            return self.parked
+        return self._response()
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def _wait(self) -> Parked:
+        broker = self.broker
+        logs = [read.partition.log for read in self.reads if read.partition is not None]
+        waiter = Waiter(logs, broker.clock.monotonic_ms() + self.max_wait_ms, self._look)
+        self.parked = Parked()
+        self.parked.on_cancel = lambda: broker.waiting.leave(waiter)
+        broker.metrics.fetch_waits += 1
+        broker.park(waiter)
+        return self.parked
+
+    def _look(self, at_deadline: bool) -> bool:
+        """Some partition moved, or time is over: whether that ends the wait."""
+        if not at_deadline and not self._may_be_enough():
+            return False
+        if not self._read() and not at_deadline:
+            return False
+        if self.jobs_left:
+            self._read_cold()
+        else:
+            self._finish()
+        return True
+
+    def _may_be_enough(self) -> bool:
+        """Whether so much was appended meanwhile that reading again is worth while.
+
+        More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
+        appended before, so under read_committed only reading tells.
+        """
+        if self.committed or self.min_bytes <= 1:
+            return True
+        possible = sum(read.size_bytes for read in self.reads)
+        for read in self.reads:
+            if read.partition is None or read.partition.log.offline is not None:
+                return True
+            possible += read.partition.appended_bytes - read.seen_bytes
+        return possible >= self.min_bytes
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Read all partitions anew. Returns whether the answer need not wait for more."""
+        budget, at_least_one, failed, existing = self.max_bytes, True, False, False
+        self.reads, self.jobs_left = [], 0
+        for key, wanted in self.parts:
+            read = _Read(key, wanted)
+            self.reads.append(read)
+            try:
+                self._read_one(read, min(budget, wanted.max_bytes), at_least_one)
+            except KafkaError as error:
+                self._refuse(read, error)
+                failed = failed or not read.missing
+            existing = existing or not read.missing
+            if read.size_bytes or read.cold is not None:
+                at_least_one = False
+            budget = max(0, budget - read.size_bytes)
+            failed = failed or read.answer.diverging_epoch is not None
+        self.missing = {read.key for read in self.reads if read.missing}
+        self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
+        return failed or not existing or self.jobs_left > 0 or self.max_bytes - budget >= self.min_bytes
+
+    def _read_one(self, read: _Read, max_bytes: int, at_least_one: bool) -> None:
+        wanted, answer = read.wanted, read.answer
+        partition = read.partition = self._partition(read)
+        if self.replica_id >= 0:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
+        partition.check_leader_epoch(wanted.leader_epoch)
+        partition.check_online()
+        log = partition.log
+        high_watermark, stable = log.high_watermark, log.last_stable_offset
+        read.seen_bytes = partition.appended_bytes
+        offset = wanted.fetch_offset
+        if wanted.last_fetched_epoch >= 0 and self._diverges(read, partition):
+            pass
+        elif not log.start_offset <= offset <= log.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        else:
+            below = stable if self.committed else high_watermark
+            if offset < below and (max_bytes > 0 or at_least_one):
+                found = log.read(offset, max_bytes, below, at_least_one=at_least_one)
+                if isinstance(found, ColdRead):
+                    self._needs(read, found)
+                    read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
+                else:
+                    self._found(read, found)
+        answer.high_watermark = high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = log.start_offset
+        if self.committed and answer.aborted_transactions is None:
+            answer.aborted_transactions = []
+
+    def _partition(self, read: _Read) -> Partition:
+        topics, wanted = self.broker.topics, read.wanted
+        by_id = self.version >= TOPIC_IDS_SINCE
+        topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic or "")
+        if topic is None or not 0 <= wanted.index < len(topic.partitions):
+            read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
+            code = ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code)
+        return topic.partitions[wanted.index]
+
+    @staticmethod
+    def _diverges(read: _Read, partition: Partition) -> bool:
+        """A reader that knows an epoch is told if its log is longer than ours ever was in it (KIP-595)."""
+        epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
+        if end_offset < 0 or read.wanted.fetch_offset < partition.log.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= read.wanted.last_fetched_epoch and end_offset >= read.wanted.fetch_offset:
+            return False
+        read.answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+    def _found(self, read: _Read, found: Slice) -> None:
+        read.answer.records = found.buffers
+        read.size_bytes = found.size_bytes
+        if self.committed and read.partition is not None:
+            aborted = read.partition.log.aborted_between(read.wanted.fetch_offset, found.next_offset)
+            if isinstance(aborted, AbortedLookup):
+                self._needs(read, aborted)
+            else:
+                self._name_aborted(read, aborted)
+
+    @staticmethod
+    def _name_aborted(read: _Read, aborted: list[AbortedTransaction]) -> None:
+        read.answer.aborted_transactions = [
+            Answer.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted
+        ]
+
+    def _refuse(self, read: _Read, error: KafkaError) -> None:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.broker.metrics.error(code)
+        aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
+        read.answer = Answer(
+            partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted
+        )
+        read.size_bytes = 0
+        read.cold = None
+
+    # ---- from the disk ---------------------------------------------------------------------------------------
+
+    def _needs(self, read: _Read, job: ColdRead | AbortedLookup) -> None:
+        """This partition is not answered without a look at the disk."""
+        read.cold = job
+        self.jobs_left += 1
+
+    def _read_cold(self) -> None:
+        """Have workers read what is not in memory; the answer goes when all of it is there."""
+        for read in self.reads:
+            self._submit_next(read)
+
+    def _submit_next(self, read: _Read) -> None:
+        """What was read may itself ask for another look."""
+        if read.cold is not None:
+            self._submit(read, read.cold)
+
+    def _submit(self, read: _Read, job: ColdRead | AbortedLookup) -> None:
+        run: Callable[[], Found] = job.run
+        self.broker.metrics.cold_reads += 1
+        self.broker.disk_lane.submit(run, lambda result: self._cold_done(read, result))
+
+    def _cold_done(self, read: _Read, result: Found | BaseException) -> None:
+        self.jobs_left -= 1
+        read.cold = None
+        if isinstance(result, BaseException):
+            self._refuse(read, storage_error(result))
+        elif isinstance(result, Slice):
+            self._found(read, result)
+            self._submit_next(read)
+        else:
+            self._name_aborted(read, result)
+        if not self.jobs_left:
+            self._finish()
+
+    # ---- the answer ------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        assert self.parked is not None
+        try:
+            self.parked.answer(self._response())
+        except Exception as error:
+            self.parked.answer(error)
+
+    def _response(self) -> FetchResponse:
+        fetching = self.fetching
+        named = fetching.finish([(read.key, read.told()) for read in self.reads], self.broker.clock.monotonic_ms())
+        response = FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[])
+        topic: FetchResponse.Topic | None = None
+        for read in self.reads:
+            if named is not None and read.key not in named:
+                continue
+            wanted = read.wanted
+            name, topic_id = wanted.topic or "", wanted.topic_id or ZERO_UUID
+            if topic is None or topic.topic != name or topic.topic_id != topic_id:
+                topic = FetchResponse.Topic(topic=name, topic_id=topic_id, partitions=[])
+                response.responses.append(topic)
+            topic.partitions.append(read.answer)
+        return response

@@ -1,0 +1,161 @@
+"""ListOffsets and OffsetForLeaderEpoch: which offset stands at a time, or at an end of the log.
+
+The rules: only released records exist here (design D5), under read_committed only those below the last stable offset;
+"not found" is no error: offset -1, timestamp -1 (T24). Looking records up by time reads batches, so a worker does it.
+Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
+"""
+
+from collections import Counter
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from ...storage.log_times import LatestLookup, TimeLookup, Timestamped
+from ..dispatch import Call, handles
+from ..partition import Partition, storage_error
+from ..waiting import Parked
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+Asked = ListOffsetsRequest.Topic.Partition
+Answer = ListOffsetsResponse.Topic.Partition
+Job = TimeLookup | LatestLookup
+
+READ_COMMITTED = 1
+
+
+class Place(IntEnum):
+    """The timestamps below zero, which name a place in the log."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+KNOWN_SINCE = {
+    Place.LATEST: 1,
+    Place.EARLIEST: 1,
+    Place.MAX_TIMESTAMP: 7,
+    Place.EARLIEST_LOCAL: 8,
+    Place.LATEST_TIERED: 9,
+    Place.EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+@handles(ListOffsetsRequest, waits=False)
+def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
+    """Answer at once what the log knows, and after a look at its records what it does not."""
+    if request.isolation_level not in (0, READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
+    listing = _Listing(broker, call.version, request)
+    return listing.parked if listing.jobs_left else listing.response
+
+
+class _Listing:
+    """One ListOffsets under way."""
+
+    def __init__(self, broker: "Broker", version: int, request: ListOffsetsRequest) -> None:
+        self.broker = broker
+        self.version = version
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.response = ListOffsetsResponse(topics=[])
+        self.parked = Parked()
+        self.jobs_left = 0
+        named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+        for topic in request.topics:
+            answers = [
+                self._answer(topic.name, part, named.pop((topic.name, part.partition_index)))
+                for part in topic.partitions
+                if (topic.name, part.partition_index) in named  # one that is named twice is answered once, as by Kafka
+            ]
+            self.response.topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=answers))
+
+    def _answer(self, name: str, asked: Asked, times_named: int) -> Answer:
+        answer = Answer(partition_index=asked.partition_index)
+        try:
+            if times_named > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+            if asked.timestamp < 0 and self.version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):  # type: ignore[call-overload]
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} in v{self.version}")
+            partition = find_partition(self.broker, name, asked.partition_index)
+            partition.check_leader_epoch(asked.current_leader_epoch)
+            partition.check_online()
+            self._look_up(partition, asked.timestamp, answer)
+        except KafkaError as error:
+            self._refuse(answer, error)
+        return answer
+
+    def _look_up(self, partition: Partition, timestamp: int, answer: Answer) -> None:
+        log = partition.log
+        below = log.last_stable_offset if self.committed else log.high_watermark
+        job: Job | None = None
+        if timestamp == Place.LATEST:
+            answer.offset, answer.leader_epoch = below, partition.leader_epoch
+        elif timestamp in (Place.EARLIEST, Place.EARLIEST_LOCAL):
+            answer.offset, answer.leader_epoch = log.start_offset, partition.leader_epoch
+        elif timestamp == Place.MAX_TIMESTAMP:
+            job = log.offset_of_latest_time(below)
+        elif timestamp >= 0:
+            job = log.offset_for_time(timestamp, below)
+        if job is not None:
+            self.jobs_left += 1
+            self.broker.disk_lane.submit(job.run, lambda found: self._found(partition, answer, found))
+
+    def _found(self, partition: Partition, answer: Answer, found: Timestamped | BaseException | None) -> None:
+        self.jobs_left -= 1
+        if isinstance(found, BaseException):
+            self._refuse(answer, storage_error(found))
+        elif found is not None:
+            answer.offset, answer.timestamp = found
+            answer.leader_epoch = partition.leader_epoch
+        if not self.jobs_left:
+            self.parked.answer(self.response)
+
+    def _refuse(self, answer: Answer, error: KafkaError) -> None:
+        self.broker.metrics.error(error.code)
+        answer.error_code = error.code
+
+
+@handles(OffsetForLeaderEpochRequest, waits=False)
+def offset_for_leader_epoch(
+    broker: "Broker", call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Where an epoch ended, for clients that look whether their log was cut (KIP-320)."""
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        ends = [_end_of_epoch(broker, topic.topic, part) for part in topic.partitions]
+        response.topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=ends))
+    return response
+
+
+def _end_of_epoch(
+    broker: "Broker", name: str, asked: OffsetForLeaderEpochRequest.Topic.Partition
+) -> OffsetForLeaderEpochResponse.Topic.Partition:
+    answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=asked.partition)
+    try:
+        partition = find_partition(broker, name, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition.check_online()
+        answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        answer.error_code = error.code
+    return answer
+
+
+def find_partition(broker: "Broker", name: str, index: int) -> Partition:
+    """The partition of that name. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+    topic = broker.topics.by_name.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic.partitions[index]

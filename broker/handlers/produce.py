@@ -1,0 +1,196 @@
+"""Produce: batches into partitions, each checked, judged and appended in one step, each with an error of its own.
+
+The rules: what a client may send (KIP-98, Kafka's LogValidator) stands in partition.py, what its sequences must be in
+storage/producers.py. A duplicate is a success with the offset of the first time, and is not answered before that is
+durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all.
+Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ...protocol.records import RecordsRefused
+from ..dispatch import Call, handles
+from ..partition import Partition, TimestampsRefused, is_one_batch
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+Topic = ProduceRequest.Topic
+Answer = ProduceResponse.Topic.Partition
+
+ACKS = (-1, 0, 1)
+ZSTD = 4
+ZSTD_SINCE = 7  # the version from which on clients know that a consumer may not understand zstd
+MAGIC_AT, ATTRIBUTES_AT = 16, 22  # the second byte of the attributes
+NO_TRANSACTIONAL_ID = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+NO_TIMESTAMP = -1
+ERRORS_OF_THE_REQUEST = {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+}
+
+
+@handles(ProduceRequest)
+def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse | None:
+    """Append what can be appended; say of every partition what became of it."""
+    if request.acks == 0:
+        _produce_unanswered(broker, call, request)
+        return None
+    return _produce(broker, call, request)
+
+
+def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest) -> None:
+    """acks=0: the only way to tell of an error is to close the connection, and Kafka does."""
+    try:
+        response = _produce(broker, call, request)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        call.connection.close_after_replies()
+        return
+    answers = (answer for topic in response.responses for answer in topic.partition_responses)
+    if any(answer.error_code for answer in answers):
+        call.connection.close_after_replies()
+
+
+def _produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse:
+    unauthorized = request.transactional_id is None and _any_transactional(request)  # transactions need an id (C-11)
+    response = ProduceResponse(responses=[])
+    for topic in request.topic_data:
+        answers = [
+            _refused(broker, part.index, NO_TRANSACTIONAL_ID)
+            if unauthorized
+            else _append_or_refuse(broker, call, request, topic, part.index, part.records)
+            for part in topic.partition_data
+        ]
+        if answers:
+            named = ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            response.responses.append(named)
+    return response
+
+
+def _any_transactional(request: ProduceRequest) -> bool:
+    return any(
+        part.records is not None and len(part.records) >= HEADER_BYTES and _is_transactional(part.records)
+        for topic in request.topic_data
+        for part in topic.partition_data
+    )
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return records[MAGIC_AT] == MAGIC and records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0
+
+
+def _append_or_refuse(
+    broker: "Broker", call: Call, request: ProduceRequest, topic: Topic, index: int, records: memoryview | None
+) -> Answer:
+    """One partition, from its name to its answer. What is no KafkaError is a bug and fails the whole request."""
+    partition = None
+    try:
+        partition = _partition(broker, call, topic, index)
+        if request.acks not in ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {request.acks}")
+        if partition.rules.internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
+        return _append(broker, call, partition, records)
+    except KafkaError as error:
+        answer = _refused(broker, index, error)
+        if partition is not None and _tells_log_start(error, records):
+            answer.log_start_offset = partition.log.start_offset
+        return answer
+
+
+def _partition(broker: "Broker", call: Call, topic: Topic, index: int) -> Partition:
+    by_id = call.version >= 13
+    found = broker.topics.by_id.get(topic.topic_id) if by_id else broker.topics.by_name.get(topic.name)
+    if found is None and by_id:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if found is None or not 0 <= index < len(found.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return found.partitions[index]
+
+
+def _append(broker: "Broker", call: Call, partition: Partition, records: memoryview | None) -> Answer:
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
+    if call.version < ZSTD_SINCE and len(records) >= HEADER_BYTES and records[ATTRIBUTES_AT] & CODEC_BITS == ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
+    partition.check_online()
+    batch = partition.accept(records, broker.clock.now_ms())
+    if batch.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator yet")
+    partition_log = partition.log
+    if batch.producer_id >= 0:
+        first = partition_log.producers.judge(batch)
+        if first is not None:
+            broker.metrics.duplicates_refused += 1
+            return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
+    if not broker.store.admits(batch.size):
+        broker.metrics.space_refusals += 1
+        raise _no_space()
+    base_offset = broker.store.append(partition_log, batch)
+    _count(broker, partition, batch)
+    return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
+
+
+def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:
+    return Answer(
+        index=partition.index,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=partition.log.start_offset,
+    )
+
+
+def _count(broker: "Broker", partition: Partition, batch: Batch) -> None:
+    partition.appended_bytes += batch.size
+    broker.metrics.batches += 1
+    broker.metrics.records += batch.record_count
+
+
+def _no_space() -> KafkaError:
+    """Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
+
+    KAFKA_STORAGE_ERROR, the truer name, is unknown to clients before 1.0, is not retried by older sarama, and makes the
+    others ask for metadata at each attempt.
+    """
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
+
+
+def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
+    metrics = broker.metrics
+    metrics.error(error.code)
+    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        metrics.out_of_order += 1
+    elif error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+        metrics.stale_epochs += 1
+    log.debug("a batch for partition %s is refused: %s", index, error)
+    if not isinstance(error, RecordsRefused | TimestampsRefused):
+        says_why = error.code is ErrorCode.NOT_ENOUGH_REPLICAS  # Kafka leaves the others to the client's own words
+        return Answer(index=index, error_code=error.code, error_message=error.detail if says_why else None)
+    return Answer(
+        index=index,
+        error_code=error.code,
+        error_message=error.detail,
+        record_errors=[
+            Answer.RecordError(batch_index=record, batch_index_error_message=why) for record, why in error.record_errors
+        ],
+    )
+
+
+def _tells_log_start(error: KafkaError, records: memoryview | None) -> bool:
+    """Kafka tells where the log begins with the errors that its log finds, and not with those of the request."""
+    if error.code is ErrorCode.INVALID_RECORD:
+        return records is not None and is_one_batch(records)
+    return error.code not in ERRORS_OF_THE_REQUEST

@@ -1,0 +1,66 @@
+"""What the broker counts of itself: plain ints in slots, added to where things happen, read by whoever shows them.
+
+Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks.
+"""
+
+from collections.abc import Iterator
+
+API_KEYS = 128  # Kafka's keys end below 100; what lies above is counted nowhere
+
+
+class Metrics:
+    """Counters since the start of this broker."""
+
+    __slots__ = (
+        "accepted_connections",
+        "batches",
+        "bytes_in",
+        "bytes_out",
+        "closed_idle",
+        "closed_malformed",
+        "closed_unsupported",
+        "cold_reads",
+        "duplicates_refused",
+        "errors",
+        "failures",
+        "fetch_waits",
+        "out_of_order",
+        "records",
+        "refused_connections",
+        "requests",
+        "space_refusals",
+        "stale_epochs",
+        "stalls",
+    )
+
+    def __init__(self) -> None:
+        self.requests = [0] * API_KEYS  # by API key
+        self.errors: dict[int, int] = {}  # responses that carry an error, by code
+        self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
+        self.accepted_connections = 0
+        self.refused_connections = 0
+        self.closed_malformed = 0
+        self.closed_unsupported = 0
+        self.closed_idle = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.batches = 0  # appended by producers
+        self.records = 0
+        self.duplicates_refused = 0
+        self.out_of_order = 0
+        self.stale_epochs = 0
+        self.space_refusals = 0
+        self.fetch_waits = 0
+        self.cold_reads = 0
+        self.stalls = 0  # times a connection was not read because something was full
+
+    def error(self, code: int) -> None:
+        """A response says `code`."""
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """Every plain counter by name, for whoever shows them."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int):
+                yield name, value

@@ -1,0 +1,233 @@
+"""The listening side: accepts connections, bounds how many and how much, and ends them.
+
+The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
+while all of them together fit `queued.max.request.bytes`; a silent connection is closed after
+`connections.max.idle.ms`. On a halt every connection is cut without an answer.
+Source: Kafka's SocketServer, ConnectionQuotas, SimpleMemoryPool.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..effects.clock import Clock
+from ..effects.net import Listener, Net
+from ..protocol.primitives import Readable
+from ..storage.store import Store
+from .connection import Connection
+from .metrics import Metrics
+from .rounds import Rounds
+from .settings import BrokerSettings
+
+log = logging.getLogger("fencepost.broker")
+
+CONGESTION_CHECK_S = 0.01  # how often stalled connections look again, beside being told
+SHORTEST_SWEEP_MS = 50
+NO_LIMIT = -1
+UNBOUNDED = 1 << 62
+
+
+class ServedConnection(Connection, asyncio.Protocol):
+    """A connection with asyncio's face."""
+
+    __slots__ = ("server",)
+
+    def __init__(self, server: "Server") -> None:
+        super().__init__(server, server.settings().socket_request_max_bytes)
+        self.server = server
+
+    def connection_made(self, transport: Any) -> None:
+        """A client connected."""
+        peer = transport.get_extra_info("peername")
+        here = transport.get_extra_info("sockname")
+        self.client_host = str(peer[0]) if peer else ""
+        self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
+        self.transport = transport
+        self.server.arrived(self)
+
+
+class Server:
+    """All connections of one broker. Handlers are behind `serve`."""
+
+    def __init__(
+        self,
+        net: Net,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], BrokerSettings],
+        store: Store,
+        rounds: Rounds,
+        metrics: Metrics,
+        serve: Callable[[Connection, Readable], None],
+    ) -> None:
+        self.settings = settings  # of now: some of them change while running
+        self.metrics = metrics
+        self.serve = serve
+        self.touch: Callable[[Connection], None] = rounds.touch
+        self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        self.connections: set[Connection] = set()
+        self.addresses: list[tuple[str, int]] = []
+        self._net = net
+        self._clock = clock
+        self._loop = loop
+        self._store = store
+        self._rounds = rounds
+        self._by_host: Counter[str] = Counter()
+        self._listeners: list[Listener] = []
+        pool_bytes = settings().queued_max_request_bytes
+        self._pool_bytes = UNBOUNDED if pool_bytes == NO_LIMIT else pool_bytes
+        self._pool_used = 0
+        self._pool_queue: deque[tuple[Connection, int]] = deque()
+        self._stalled: dict[Connection, None] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._emptied: asyncio.Event | None = None
+
+    # ---- start and stop --------------------------------------------------------------------------------------
+
+    async def listen(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Serve on these addresses; port 0 takes a free one.
+
+        Raises: OSError if one of them cannot be had; then none is.
+        """
+        try:
+            for host, port in addresses:
+                listener = await self._net.listen(lambda: ServedConnection(self), host, port)
+                self._listeners.append(listener)
+                self.addresses += listener.addresses
+        except BaseException:
+            await self.stop_listening()
+            raise
+        self._sweep()
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; those who are here stay."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
+        for listener in listeners:
+            await listener.wait_closed()
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Close all connections, each after the replies already written; what is parked is not waited for.
+
+        grace_s: how long a client may take to read them.
+        """
+        self._stopping = True
+        await self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.hang_up()
+        if self.connections:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), grace_s)
+        self.abort_all()
+
+    def abort_all(self) -> None:
+        """Cut every connection without an answer: the broker is halted, or stops."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    # ---- connections come and go -----------------------------------------------------------------------------
+
+    def arrived(self, connection: ServedConnection) -> None:
+        """A new connection: keep it, unless there are too many."""
+        settings, host = self.settings(), connection.client_host
+        refused = ""
+        if self._stopping or self._store.halted is not None:
+            refused = "the broker is stopping"
+        elif len(self.connections) >= settings.max_connections:
+            refused = f"there are {settings.max_connections} connections already (max.connections)"
+        elif self._by_host[host] >= settings.max_connections_per_ip:
+            refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
+        self._by_host[host] += 1
+        self.connections.add(connection)
+        if refused:
+            self.metrics.refused_connections += 1
+            log.warning("a connection from %s is refused: %s", host, refused)
+            connection.abort()
+            return
+        self.metrics.accepted_connections += 1
+        connection.idle_since_ms = self._clock.monotonic_ms()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has gone."""
+        self.connections.discard(connection)
+        self._stalled.pop(connection, None)
+        self._rounds.forget(connection)
+        host = connection.client_host
+        self._by_host[host] -= 1
+        if self._by_host[host] <= 0:
+            del self._by_host[host]
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    def malformed(self, connection: Connection, reason: str) -> None:
+        """A client sent what cannot be answered."""
+        self.metrics.closed_malformed += 1
+        log.warning("closing the connection of %s (%s): %s", connection.client_host, connection.client_id, reason)
+
+    def _sweep(self) -> None:
+        """Close who was silent for too long."""
+        idle_ms = self.settings().connections_max_idle_ms
+        if idle_ms == NO_LIMIT:
+            return
+        now_ms = self._clock.monotonic_ms()
+        for connection in list(self.connections):
+            if connection.seen:
+                connection.seen = False
+                connection.idle_since_ms = now_ms
+            elif now_ms - connection.idle_since_ms >= idle_ms:
+                self.metrics.closed_idle += 1
+                connection.abort()
+        self._sweeper = self._loop.call_later(max(SHORTEST_SWEEP_MS, idle_ms // 4) / 1000, self._sweep)
+
+    # ---- what is full ----------------------------------------------------------------------------------------
+
+    @property
+    def congested(self) -> bool:
+        """Whether the store takes no more for now."""
+        return self._store.congested
+
+    def stalled(self, connection: Connection) -> None:
+        """A connection has something to append, and the store is full."""
+        self.metrics.stalls += 1
+        if not self._stalled:
+            self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
+        self._stalled[connection] = None
+
+    def _look_again(self) -> None:
+        if self._stalled:
+            self.relieve()
+            if self._stalled:
+                self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
+
+    def relieve(self) -> None:
+        """The store may have room again."""
+        if not self._store.congested:
+            stalled, self._stalled = self._stalled, {}
+            for connection in stalled:
+                connection.relieved()
+
+    def reserve(self, connection: Connection, size_bytes: int) -> bool:
+        """Room for a large frame: granted while anything is left, as Kafka's memory pool does; else in turn."""
+        if not self._pool_queue and self._pool_used < self._pool_bytes:
+            self._pool_used += size_bytes
+            return True
+        self._pool_queue.append((connection, size_bytes))
+        self.metrics.stalls += 1
+        return False
+
+    def give_back(self, size_bytes: int) -> None:
+        """A large frame has gone; whoever is next may read theirs."""
+        self._pool_used -= size_bytes
+        while self._pool_queue and self._pool_used < self._pool_bytes:
+            connection, wanted = self._pool_queue.popleft()
+            if connection.transport is not None:
+                self._pool_used += wanted
+                connection.admitted(wanted)
