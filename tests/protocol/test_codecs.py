@@ -1,0 +1,74 @@
+"""Our codecs against two others, byte for byte: every message in every version that is declared.
+
+The long variant takes FENCEPOST_EXAMPLES (a number for each message) and FENCEPOST_SEED from the environment.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fencepost.protocol.apis import API_VERSIONS, APIS
+from fencepost.protocol.compile import decoder, encoder
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from wire_oracles import KafkaPython, Kio
+from wire_values import messages, plain
+
+MESSAGES = [
+    pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
+    for api in APIS.values()
+    for cls in (api.request, api.response)
+    for version in api.declared
+]
+
+
+def agreement(cls: type, version: int) -> Callable[[Any], None]:
+    """The check of one value against both oracles."""
+    encode, decode = encoder(cls, version), decoder(cls, version)
+    kio, kafka_python = Kio(cls, version), KafkaPython(cls, version)
+    assert kafka_python.knows
+
+    def check(message: Any) -> None:
+        data = b"".join(encode(message))
+        value = plain(message)
+        for readable in (data, memoryview(data)):
+            read, end = decode(readable, 0)
+            assert (plain(read), end) == (value, len(data))
+        assert kio.encode(message) == data
+        read, end = kio.decode(data)
+        assert (plain(read), end) == (value, len(data))
+        assert kafka_python.encode(message) == data
+        if cls is not APIS[API_VERSIONS].response or not message.error_code:  # kafka-python reads an error as version 0
+            assert plain(kafka_python.decode(data)) == value
+
+    return check
+
+
+def run(cls: type, version: int, examples: int, number: int) -> None:
+    check = agreement(cls, version)
+    bounded = settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    bounded(seed(number)(given(messages(cls, version, Kio(cls, version).dates))(check)))()
+
+
+@pytest.mark.parametrize(("cls", "version"), MESSAGES)
+def test_every_message_is_written_and_read_as_kio_and_kafka_python_do(cls: type, version: int) -> None:
+    run(cls, version, 12, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("cls", "version"), MESSAGES)
+def test_every_message_is_written_and_read_as_they_do_many_times(cls: type, version: int) -> None:
+    number = int(os.environ.get("FENCEPOST_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"FENCEPOST_SEED={number}")
+    run(cls, version, int(os.environ.get("FENCEPOST_EXAMPLES", "500")), number)
+
+
+def test_the_oracles_know_no_api_of_ours_in_fewer_versions() -> None:
+    assert len(MESSAGES) == 216

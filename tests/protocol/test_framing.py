@@ -1,0 +1,116 @@
+"""Frames out of chunks, however the chunks fall."""
+
+import random
+import struct
+import tracemalloc
+
+import pytest
+from fencepost.protocol.errors import MalformedFrame
+from fencepost.protocol.framing import Framer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
+    return [bytes(frame) for chunk in chunks for frame in framer.feed(chunk)]
+
+
+SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
+
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
+def test_frames_come_out_whole_and_in_order_however_the_chunks_fall(sizes: list[int], number: int) -> None:
+    rng = random.Random(number)
+    bodies = [rng.randbytes(size) for size in sizes]
+    stream, framer, found = framed(*bodies), Framer(), []
+    while stream:
+        size = rng.choice((1, 3, 4, 5, 200, 5000, 65_536, 200_000))
+        found += fed(framer, stream[:size])
+        stream = stream[size:]
+    assert found == bodies
+    assert framer.held_bytes == 0
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_frame_cut_anywhere_waits_for_its_rest(cut: int) -> None:
+    framer = Framer()
+    stream = framed(b"payload!")
+    assert fed(framer, stream[:cut]) == []
+    assert framer.held_bytes == cut
+    assert fed(framer, stream[cut:]) == [b"payload!"]
+
+
+def test_a_frame_may_come_byte_by_byte() -> None:
+    stream = framed(b"a" * 3000, b"b")
+    framer = Framer()
+    assert fed(framer, *(stream[i : i + 1] for i in range(len(stream)))) == [b"a" * 3000, b"b"]
+
+
+def test_a_frame_that_comes_byte_by_byte_costs_little_more_than_its_bytes() -> None:
+    size = 100_000
+    framer = Framer()
+    chunks = [bytes([i % 256, i % 255]) for i in range(size // 2)]
+    tracemalloc.start()
+    try:
+        framer.feed(struct.pack(">i", size + 1))
+        for chunk in chunks:
+            framer.feed(chunk[:1] + chunk[1:])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * size
+    assert fed(framer, b"!") == [b"".join(chunks) + b"!"]
+
+
+@pytest.mark.parametrize("length", [0, -1, -(1 << 31), 1001, (1 << 31) - 1])
+@pytest.mark.parametrize("before", [b"", framed(b"ok")])
+def test_a_length_that_is_not_above_zero_or_above_the_limit_is_malformed(length: int, before: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        Framer(max_bytes=1000).feed(before + struct.pack(">i", length))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_bad_length_is_seen_when_it_comes_in_two_chunks(cut: int) -> None:
+    framer, prefix = Framer(max_bytes=1000), struct.pack(">i", 1001)
+    framer.feed(prefix[:cut])
+    with pytest.raises(MalformedFrame):
+        framer.feed(prefix[cut:])
+
+
+def test_the_largest_frame_allowed_passes() -> None:
+    assert fed(Framer(max_bytes=1000), framed(b"x" * 1000)) == [b"x" * 1000]
+
+
+def test_an_announced_frame_costs_nothing_before_it_comes() -> None:
+    framer = Framer()
+    tracemalloc.start()
+    try:
+        framer.feed(struct.pack(">i", framer.max_bytes) + b"x")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2000
+
+
+def test_a_small_frame_does_not_keep_its_chunk() -> None:
+    (small, *_rest) = Framer().feed(framed(b"s" * 4096, b"x" * 60_000))
+    assert type(small) is bytes
+    (alone,) = Framer().feed(framed(b"s" * 4096))
+    assert type(alone) is bytes
+
+
+def test_a_large_frame_is_not_copied() -> None:
+    chunk = framed(b"x" * 60_000)
+    (frame,) = Framer().feed(chunk)
+    assert isinstance(frame, memoryview)
+    assert frame.obj is chunk
+
+
+def test_a_frame_that_is_less_than_half_of_its_chunk_is_copied() -> None:
+    frames = Framer().feed(framed(*(b"x" * 20_000 for _ in range(5))))
+    assert [type(frame) for frame in frames] == [bytes] * 5

@@ -1,0 +1,184 @@
+"""The schema notation: what a class may say, and what it becomes."""
+
+import traceback
+from typing import Any
+
+import pytest
+from fencepost.protocol.compile import decoder, encoder
+from fencepost.protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from fencepost.protocol.schema import (
+    Boolean,
+    Bytes,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    String,
+    Uint16,
+    Uint32,
+    Uuid,
+    Versions,
+    field,
+    request,
+    response,
+    schema_of,
+    struct,
+    versions_of,
+)
+
+
+@request(api=30000, versions="0-3", flexible="2+", serves="1-2", listed_from=0)
+class EverythingRequest:
+    """A field of each type."""
+
+    @struct
+    class Part:
+        number: Int8
+        name: String | None = None
+
+    flag: Boolean
+    small: Int16
+    unsigned: Uint16
+    wide: Uint32
+    large: Int64
+    real: Float64
+    id: Uuid
+    blob: Bytes
+    nullable_blob: Bytes | None = field(nullable="1+", default=b"")
+    names: list[String] = field(factory=list)
+    parts: list[Part] | None = None
+    later: list[Int32] | None = field("2+", nullable="3+", factory=list)
+    tagged: Int32 = field("2+", tag=3, default=7)
+    tagged_names: list[String] = field("2+", tag=1, factory=list)
+    tagged_part: Part | None = field("3+", tag=0, default=None)
+
+
+@response(to=EverythingRequest)
+class EverythingResponse:
+    answer: String = "yes"
+
+
+def everything(**changes: Any) -> EverythingRequest:
+    values: dict[str, Any] = {
+        "flag": True,
+        "small": -2,
+        "unsigned": 65535,
+        "wide": 4294967295,
+        "large": -(1 << 63),
+        "real": 1.5,
+        "id": bytes(range(16)),
+        "blob": b"\0\1",
+        "names": ["", "ä"],
+        "parts": [EverythingRequest.Part(number=-128, name="n"), EverythingRequest.Part(number=1)],
+    }
+    return EverythingRequest(**values | changes)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_field_of_each_type_survives(version: int) -> None:
+    message = everything(
+        later=[1, -1] if version >= 2 else [],
+        tagged=-9 if version >= 2 else 7,
+        tagged_names=["x"] if version >= 2 else [],
+        tagged_part=EverythingRequest.Part(number=3) if version >= 3 else None,
+    )
+    data = b"".join(encoder(EverythingRequest, version)(message))
+    assert decoder(EverythingRequest, version)(data, 0) == (message, len(data))
+    assert decoder(EverythingRequest, version)(b"before" + data + b"after", 6) == (message, 6 + len(data))
+    for end in range(len(data)):
+        with pytest.raises(MalformedFrame):
+            decoder(EverythingRequest, version)(data[:end], 0)
+
+
+def test_what_a_version_does_not_carry_is_left_out_and_read_as_its_default() -> None:
+    message = everything(later=[1], tagged=8, tagged_names=["x"])
+    read, _ = decoder(EverythingRequest, 1)(b"".join(encoder(EverythingRequest, 1)(message)), 0)
+    assert (read.later, read.tagged, read.tagged_names, read.tagged_part) == ([], 7, [], None)
+
+
+def test_absent_lists_are_not_shared() -> None:
+    decode, data = decoder(EverythingRequest, 0), b"".join(encoder(EverythingRequest, 0)(everything()))
+    first, second = decode(data, 0)[0], decode(data, 0)[0]
+    first.later.append(1)
+    assert second.later == []
+    assert everything().later is not everything().later
+
+
+def test_null_is_refused_by_a_version_that_has_none() -> None:
+    data = b"".join(encoder(EverythingRequest, 2)(everything(nullable_blob=None)))
+    assert decoder(EverythingRequest, 2)(data, 0)[0].nullable_blob is None
+    at_zero = b"".join(encoder(EverythingRequest, 1)(everything(nullable_blob=None)))
+    with pytest.raises(MalformedFrame, match="nullable_blob is null"):
+        decoder(EverythingRequest, 0)(at_zero, 0)
+
+
+def test_instances_are_small_comparable_and_say_what_they_hold() -> None:
+    part = EverythingRequest.Part(number=1)
+    assert part == EverythingRequest.Part(number=1, name=None)
+    assert part != EverythingRequest.Part(number=2)
+    assert part != 1
+    assert repr(part) == "EverythingRequest.Part(number=1, name=None)"
+    with pytest.raises(AttributeError):
+        part.nunber = 3  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="number"):
+        EverythingRequest.Part()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        hash(part)
+
+
+def test_a_response_has_the_versions_of_its_request() -> None:
+    schema = schema_of(EverythingResponse)
+    assert (schema.api, schema.versions, schema.answers) == (30000, Versions(0, 3), EverythingRequest)
+    assert b"".join(encoder(EverythingResponse, 2)(EverythingResponse())) == b"\x04yes\0"
+
+
+def test_a_version_that_is_not_declared_is_refused() -> None:
+    for version in (-1, 4):
+        with pytest.raises(KafkaError) as refused:
+            decoder(EverythingRequest, version)
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_struct_alone_is_of_the_old_encoding() -> None:
+    assert encoder(EverythingRequest.Part, 0)(EverythingRequest.Part(number=5, name="x")) == [b"\x05\0\x01x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "versions"),
+    [("3+", Versions(3, 32767)), ("0-12", Versions(0, 12)), ("5", Versions(5, 5)), ("none", Versions(1, 0))],
+)
+def test_versions_are_written_as_kafka_writes_them(text: str, versions: Versions) -> None:
+    assert versions_of(text) == versions
+
+
+def test_a_field_of_some_versions_only_needs_a_default() -> None:
+    with pytest.raises(TypeError, match="late: a field that some versions do not carry needs a default"):
+
+        @struct
+        class Wrong:
+            late: Int32 = field("2+")
+
+
+def test_only_types_of_the_protocol_and_null_can_be_declared() -> None:
+    with pytest.raises(TypeError, match="no type of the protocol"):
+
+        @struct
+        class Wrong:
+            number: int
+
+    with pytest.raises(TypeError, match="can be joined to a type"):
+
+        @struct
+        class WrongToo:
+            number: Int32 | String
+
+
+def test_generated_code_shows_in_tracebacks() -> None:
+    encode = encoder(EverythingRequest, 1)
+    try:
+        encode(everything(names=None))
+    except TypeError as error:
+        shown = "".join(traceback.format_exception(error))
+    assert "<fencepost encoder of EverythingRequest v1>" in shown
+    assert "parts.append(pack_i(len(v5)))" in shown

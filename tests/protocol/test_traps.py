@@ -1,0 +1,302 @@
+"""The traps of the protocol that lie in its encoding, one test each, with the bytes as they must be."""
+
+import struct
+
+import pytest
+from fencepost.protocol.apis import (
+    API_VERSIONS,
+    APIS,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from fencepost.protocol.compile import decoder, encoder
+from fencepost.protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from fencepost.protocol.headers import read_request_header
+from fencepost.protocol.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataResponse,
+)
+from fencepost.protocol.messages.fetch import FetchRequest, FetchResponse
+from fencepost.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.protocol.messages.produce import ProduceRequest, ProduceResponse
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.schema import schema_of
+from wire_oracles import Kio
+
+TOPIC_ID = bytes(range(16))
+
+
+def body(message: object, version: int) -> bytes:
+    return b"".join(encoder(type(message), version)(message))
+
+
+def framed(api_key: int, version: int, message: object, correlation_id: int = 7, client_id: str = "me") -> bytes:
+    """A request without its length prefix."""
+    return b"".join(encode_request(APIS[api_key], version, correlation_id, client_id, message))[4:]
+
+
+# T1 ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_t1_an_api_versions_response_has_no_tag_byte_in_its_header(version: int) -> None:
+    response = ApiVersionsResponse(api_keys=[])
+    frame = b"".join(encode_response(APIS[API_VERSIONS], version, 7, response))
+    assert frame[4:] == struct.pack(">i", 7) + body(response, version)
+    assert decode_response(APIS[API_VERSIONS], version, frame[4:]) == (7, response)
+
+
+def test_t1_an_api_versions_request_has_a_tag_byte_in_its_header() -> None:
+    frame = framed(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+    assert frame == struct.pack(">hhih", 18, 3, 7, 2) + b"me" + b"\0" + b"\x02x\x021\0"
+
+
+def test_t1_every_other_flexible_response_has_one() -> None:
+    for api in APIS.values():
+        for version in api.declared:
+            expected = version >= api.flexible_from and api.key != API_VERSIONS
+            assert (version >= api.flexible_responses_from) == expected
+
+
+# T2 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_t2_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -> None:
+    frame = struct.pack(">hhih", 18, 5, 7, 2) + b"me" + b"\0" + b"whatever version five may bring"
+    header = read_request_header(frame)
+    assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (18, 5, 7, "me")
+    with pytest.raises(KafkaError) as refused:
+        decode_request(APIS[API_VERSIONS], 5, frame, header.position)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    api = APIS[API_VERSIONS]
+    only = ApiVersionsResponse.ApiKey(api_key=18, min_version=api.min, max_version=api.max)
+    answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[only])
+    frame = b"".join(encode_response(api, 0, header.correlation_id, answer))
+    assert frame == struct.pack(">ii", 16, 7) + struct.pack(">hihhh", 35, 1, 18, 0, 4)
+
+
+# T4 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_t4_produce_is_listed_from_0_and_served_from_3() -> None:
+    produce = APIS[0]
+    assert (produce.advertised_min, produce.min, produce.max) == (0, 3, 11)
+    assert [produce.serves(version) for version in (0, 2, 3, 11, 12)] == [False, False, True, True, False]
+    assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
+
+
+def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
+    ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values()}
+    assert ranges == {
+        "Produce": (0, 11),
+        "Fetch": (4, 17),
+        "ListOffsets": (1, 11),
+        "Metadata": (0, 13),
+        "FindCoordinator": (0, 6),
+        "ApiVersions": (0, 4),
+        "CreateTopics": (2, 7),
+        "DeleteTopics": (1, 6),
+        "DeleteRecords": (0, 2),
+        "InitProducerId": (0, 5),
+        "OffsetForLeaderEpoch": (2, 4),
+        "DescribeConfigs": (1, 4),
+        "AlterConfigs": (0, 2),
+        "DescribeLogDirs": (1, 4),
+        "CreatePartitions": (0, 3),
+        "IncrementalAlterConfigs": (0, 1),
+        "DescribeCluster": (0, 2),
+        "DescribeProducers": (0, 0),
+        "DescribeTopicPartitions": (0, 0),
+    }
+
+
+# T5 ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_t5_the_client_id_is_of_the_old_encoding_and_null_is_empty(version: int) -> None:
+    tags = b"\0" if version >= 9 else b""
+    for given, read in ((b"\0\x02me", "me"), (b"\xff\xff", ""), (b"\0\0", "")):
+        header = read_request_header(struct.pack(">hhi", 3, version, -5) + given + tags + b"body")
+        assert (header.client_id, header.correlation_id) == (read, -5)
+        assert header.position == 8 + len(given) + len(tags)
+
+
+def test_t5_a_client_id_of_a_length_below_minus_one_is_malformed() -> None:
+    with pytest.raises(MalformedFrame):
+        read_request_header(struct.pack(">hhih", 3, 9, 7, -2) + b"abc")
+
+
+def test_t5_tagged_fields_in_a_request_header_are_skipped() -> None:
+    frame = struct.pack(">hhih", 3, 9, 7, -1) + b"\x02\x00\x01x\x64\x02yz" + b"body"
+    assert frame[read_request_header(frame).position :] == b"body"
+
+
+def test_t5_the_header_of_an_api_that_we_do_not_know_can_be_read() -> None:
+    header = read_request_header(struct.pack(">hhih", 999, 77, 7, 2) + b"me")
+    assert (header.api_key, header.api_version) == (999, 77)
+
+
+def test_t5_the_correlation_id_is_echoed() -> None:
+    frame = b"".join(encode_response(APIS[22], 2, -1, APIS[22].response()))
+    assert frame[4:9] == b"\xff\xff\xff\xff\0"
+
+
+# T6 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_t6_an_array_of_the_old_encoding_is_null_at_minus_one_and_empty_at_0() -> None:
+    assert body(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
+    assert body(MetadataRequest(topics=[]), 1) == b"\0\0\0\0"
+
+
+def test_t6_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
+    assert body(MetadataRequest(topics=None), 9)[:1] == b"\0"
+    assert body(MetadataRequest(topics=[]), 9)[:1] == b"\x01"
+    assert body(MetadataRequest(topics=[MetadataRequest.Topic(name="")]), 9)[:1] == b"\x02"
+
+
+def test_t6_tagged_fields_stand_in_the_order_of_their_tags_and_not_at_all_at_their_defaults() -> None:
+    response = ApiVersionsResponse(api_keys=[], finalized_features_epoch=0, zk_migration_ready=True)
+    assert body(response, 3) == b"\0\0" + b"\x01" + bytes(4) + b"\x02" + b"\x01\x08" + bytes(8) + b"\x03\x01\x01"
+    assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"
+
+
+def test_t6_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
+    request = DescribeTopicPartitionsRequest(topics=[])
+    assert body(request, 0) == b"\x01" + struct.pack(">i", 2000) + b"\xff" + b"\0"
+    request.cursor = Cursor(topic_name="t", partition_index=3)
+    assert body(request, 0) == b"\x01" + struct.pack(">i", 2000) + b"\x01" + b"\x02t\0\0\0\x03\0" + b"\0"
+    assert decoder(DescribeTopicPartitionsRequest, 0)(body(request, 0), 0)[0] == request
+
+
+# T7 ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("readable", [bytes, memoryview])
+def test_t7_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> None:
+    partition = ProduceRequest.Topic.Partition(index=0, records=memoryview(b"r" * 50))
+    topic = ProduceRequest.Topic(name="t", partition_data=[partition])
+    for version in (3, 9):
+        data = body(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic]), version)
+        for missing in range(1, 60):
+            with pytest.raises(MalformedFrame):
+                decoder(ProduceRequest, version)(readable(data[:-missing]), 0)
+
+
+# T12 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_t12_every_response_says_that_it_does_not_throttle() -> None:
+    for api in APIS.values():
+        throttle = next(f for f in schema_of(api.response).fields if f.name == "throttle_time_ms")
+        assert throttle.default == 0
+
+
+# T16 -----------------------------------------------------------------------------------------------------------------
+
+
+BY_ID = [
+    ProduceRequest(acks=-1, timeout_ms=1, topic_data=[ProduceRequest.Topic(topic_id=TOPIC_ID, partition_data=[])]),
+    ProduceResponse(responses=[ProduceResponse.Topic(topic_id=TOPIC_ID, partition_responses=[])]),
+    FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchRequest.Topic(topic_id=TOPIC_ID, partitions=[])]),
+    FetchResponse(responses=[FetchResponse.Topic(topic_id=TOPIC_ID, partitions=[])]),
+]
+
+
+@pytest.mark.parametrize("message", BY_ID, ids=lambda message: type(message).__name__)
+def test_t16_from_version_13_on_topics_have_ids_and_no_names(message: object) -> None:
+    data = body(message, 13)
+    assert decoder(type(message), 13)(data, 0) == (message, len(data))
+    assert TOPIC_ID in data
+    assert TOPIC_ID not in body(message, 12)
+
+
+@pytest.mark.parametrize("version", [10, 13])
+def test_t16_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: int) -> None:
+    request = MetadataRequest(topics=[MetadataRequest.Topic(topic_id=TOPIC_ID, name=None)])
+    read, _ = decoder(MetadataRequest, version)(body(request, version), 0)
+    assert (read.topics[0].topic_id, read.topics[0].name) == (TOPIC_ID, None)
+    name = None if version >= 12 else "t"
+    response = MetadataResponse(
+        brokers=[], topics=[MetadataResponse.Topic(name=name, topic_id=TOPIC_ID, partitions=[])]
+    )
+    assert decoder(MetadataResponse, version)(body(response, version), 0)[0] == response
+
+
+def test_t16_the_old_encoding_has_no_null_name_in_metadata() -> None:
+    with pytest.raises(MalformedFrame, match="name is null"):
+        decoder(MetadataRequest, 8)(b"\0\0\0\x01\xff\xff\x01\0\0", 0)
+
+
+def test_t16_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
+    topics = [DeleteTopicsRequest.Topic(name="t"), DeleteTopicsRequest.Topic(topic_id=TOPIC_ID)]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
+    assert decoder(DeleteTopicsRequest, 6)(body(request, 6), 0)[0] == request
+    by_name = DeleteTopicsRequest(topic_names=["t", "u"], timeout_ms=1)
+    assert decoder(DeleteTopicsRequest, 5)(body(by_name, 5), 0)[0] == by_name
+
+
+# T17 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_t17_all_topics_are_an_empty_list_in_version_0_and_null_from_1_on() -> None:
+    assert decoder(MetadataRequest, 0)(b"\0\0\0\0", 0)[0].topics == []
+    assert decoder(MetadataRequest, 1)(b"\xff\xff\xff\xff", 0)[0].topics is None
+    with pytest.raises(MalformedFrame):
+        decoder(MetadataRequest, 0)(b"\xff\xff\xff\xff", 0)
+
+
+def test_t17_topics_may_be_created_where_the_request_cannot_say_otherwise() -> None:
+    assert decoder(MetadataRequest, 3)(b"\0\0\0\0", 0)[0].allow_auto_topic_creation is True
+    assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
+
+
+def test_t17_operations_on_the_cluster_are_in_versions_8_to_10_and_a_top_level_error_from_13_on() -> None:
+    response = MetadataResponse(brokers=[], topics=[], cluster_authorized_operations=5, error_code=129)
+    for version in APIS[3].declared:
+        read, _ = decoder(MetadataResponse, version)(body(response, version), 0)
+        assert (read.cluster_authorized_operations == 5) == (8 <= version <= 10)
+        assert read.error_code == (129 if version >= 13 else 0)
+
+
+# T18 -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_t18_find_coordinator_has_only_lists_from_version_4_on(version: int) -> None:
+    request = FindCoordinatorRequest(key="lost", key_type=1, coordinator_keys=["a", "b"])
+    assert body(request, version) == b"\x01" + b"\x03\x02a\x02b" + b"\0"
+    one = FindCoordinatorResponse.Coordinator(key="a", node_id=1, host="h", port=9, error_code=0)
+    response = FindCoordinatorResponse(error_code=15, node_id=3, host="lost", port=4, coordinators=[one])
+    assert b"lost" not in body(response, version)
+    read, _ = decoder(FindCoordinatorResponse, version)(body(response, version), 0)
+    assert (read.error_code, read.node_id, read.host, read.port, read.coordinators) == (0, -1, "", -1, [one])
+
+
+def test_t18_find_coordinator_has_one_key_before_that() -> None:
+    request = FindCoordinatorRequest(key="g", key_type=0)
+    assert body(request, 0) == b"\0\x01g"
+    assert body(request, 3) == b"\x02g\0\0"
+    response = FindCoordinatorResponse(node_id=1, host="h", port=9)
+    assert body(response, 0) == Kio(FindCoordinatorResponse, 0).encode(response)
+
+
+# T8, as far as it is a matter of encoding ----------------------------------------------------------------------------
+
+
+def test_t8_features_ride_in_tagged_fields_from_version_3_on() -> None:
+    response = ApiVersionsResponse(
+        api_keys=[],
+        supported_features=[ApiVersionsResponse.SupportedFeature(name="f", min_version=1, max_version=2)],
+        finalized_features_epoch=0,
+        finalized_features=[ApiVersionsResponse.FinalizedFeature(name="f", max_version_level=2, min_version_level=2)],
+    )
+    assert body(response, 2) == b"\0\0" + bytes(4) + bytes(4)
+    assert decoder(ApiVersionsResponse, 3)(body(response, 3), 0)[0] == response
