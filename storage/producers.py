@@ -280,6 +280,8 @@ class ProducerStates:
             if now_ms - producer.age_ms < expiration_ms:
                 return False
             if producer.first_open >= 0:
+                if self._snapshot is not None:
+                    self._snapshot.keep(producer_id, producer)
                 producer.age_ms = now_ms
                 producers.move_to_end(producer_id)
             else:
