@@ -26,13 +26,17 @@ _Partition = DescribeProducersResponse.Topic.Partition
 @handles(InitProducerIdRequest)
 def init_producer_id(broker: "Broker", call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id at epoch 0. What an idempotent producer says of its former id and of a timeout means nothing."""
-    if (request.producer_id == -1) != (request.producer_epoch == -1):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
-    if request.transactional_id == "":
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if (request.producer_id == -1) != (request.producer_epoch == -1) or request.transactional_id == "":
+        return _not_initialised(broker, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _not_initialised(broker, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=broker.topics.next_producer_id(), producer_epoch=0)
+
+
+def _not_initialised(broker: "Broker", code: ErrorCode) -> InitProducerIdResponse:
+    """Without the id the client spoke of: a refusal gives none."""
+    broker.metrics.error(code)
+    return InitProducerIdResponse(error_code=code)
 
 
 @handles(DescribeProducersRequest, waits=False)
@@ -70,7 +74,7 @@ def _described(broker: "Broker", name: str, index: int) -> list[_Partition.Produ
             last_sequence=producer.last_sequence,
             last_timestamp=producer.last_timestamp,
             coordinator_epoch=producer.coordinator_epoch,
-            current_txn_start_offset=-1 if producer.open_from is None else producer.open_from,
+            current_txn_start_offset=producer.current_txn_start_offset,
         )
         for producer in partition.log.producers.describe()
     ]

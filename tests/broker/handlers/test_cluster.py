@@ -1,0 +1,257 @@
+"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, beside what Kafka 4.3.1 answers."""
+
+from typing import Any
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.messages.cluster import (
+    ApiVersionsRequest,
+    Cursor,
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+)
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.primitives import ZERO_UUID
+from simulated_broker import SimulatedBroker
+
+Asked = MetadataRequest.Topic
+SOME_ID = bytes(15) + b"c"
+
+
+def make(broker: SimulatedBroker, **partitions: int) -> dict[str, bytes]:
+    topics = [CreateTopicsRequest.Topic(name=name, num_partitions=count) for name, count in partitions.items()]
+    return {topic.name: topic.topic_id for topic in broker.ask(CreateTopicsRequest(topics=topics)).topics}
+
+
+# ---- ApiVersions ---------------------------------------------------------------------------------------------
+
+
+def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: SimulatedBroker) -> None:
+    response = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    assert listed[0] == (0, 11)  # T4: an old librdkafka takes 3 for "no codecs but zstd"
+    assert listed[3] == (0, 13)
+    assert listed[22] == (0, 5)
+    assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
+
+
+def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
+    response = broker.ask(ApiVersionsRequest())
+    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
+    assert [(each.name, each.max_version_level) for each in response.finalized_features] == [("metadata.version", 29)]
+    assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_api_versions_is_answered(broker: SimulatedBroker, version: int) -> None:
+    response = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), version)
+    assert response.error_code == 0
+    assert response.api_keys
+
+
+def test_an_odd_client_name_is_no_reason_to_refuse(broker: SimulatedBroker) -> None:
+    # Kafka answers INVALID_REQUEST, which kafka-python takes for a response of version 0 and cannot read.
+    assert broker.ask(ApiVersionsRequest(client_software_name="", client_software_version="-")).error_code == 0
+
+
+# ---- Metadata ------------------------------------------------------------------------------------------------
+
+
+def metadata(broker: SimulatedBroker, *asked: Asked, version: int = 13, create: bool = False) -> list[tuple[Any, ...]]:
+    request = MetadataRequest(topics=list(asked), allow_auto_topic_creation=create)
+    topics = broker.ask(request, version).topics
+    return [(topic.error_code, topic.name, topic.topic_id, len(topic.partitions)) for topic in topics]
+
+
+def test_topics_are_found_by_name_and_by_id(broker: SimulatedBroker) -> None:
+    ids = make(broker, a=2, b=1)
+    assert metadata(broker, Asked(name="b"), Asked(name="a")) == [(0, "b", ids["b"], 1), (0, "a", ids["a"], 2)]
+    assert metadata(broker, Asked(topic_id=ids["a"], name=None)) == [(0, "a", ids["a"], 2)]
+    assert metadata(broker, Asked(name="a"), Asked(name="a")) == [(0, "a", ids["a"], 2)]
+
+
+def test_each_topic_that_is_not_there_is_answered_by_itself(broker: SimulatedBroker) -> None:
+    ids = make(broker, a=1)
+    assert metadata(
+        broker,
+        Asked(name="nope"),
+        Asked(name="a b"),
+        Asked(name=""),
+        Asked(topic_id=SOME_ID, name=None),
+        Asked(topic_id=ZERO_UUID, name=None),
+    ) == [
+        (3, "nope", ZERO_UUID, 0),
+        (17, "a b", ZERO_UUID, 0),
+        (17, "", ZERO_UUID, 0),
+        (100, None, SOME_ID, 0),
+        (42, "", ZERO_UUID, 0),
+    ]
+    assert metadata(broker, Asked(topic_id=ids["a"], name=None), version=10) == [(42, "", ids["a"], 0)]
+    assert metadata(broker, Asked(topic_id=SOME_ID, name="a")) == [(100, None, SOME_ID, 0)]
+
+
+def test_an_empty_list_means_all_in_version_0_and_none_later(broker: SimulatedBroker) -> None:
+    make(broker, a=1, b=1)
+    assert len(metadata(broker, version=0)) == 2
+    assert metadata(broker, version=1) == []
+    assert len(broker.ask(MetadataRequest(topics=None), 1).topics) == 2
+
+
+def test_a_topic_is_made_when_it_is_asked_for_and_that_is_allowed(broker: SimulatedBroker) -> None:
+    assert [answer[:2] for answer in metadata(broker, Asked(name="a"))] == [(3, "a")]
+    made = metadata(broker, Asked(name="a"), create=True)
+    assert [(code, name, partitions) for code, name, _, partitions in made] == [(0, "a", 1)]
+    assert [answer[0] for answer in metadata(broker, Asked(name="b"), version=3)] == [0]  # below 4 always allowed
+    assert metadata(broker, Asked(name="a b"), create=True)[0][0] == 17
+
+
+def test_no_topic_is_made_where_that_is_off() -> None:
+    with SimulatedBroker(BrokerSettings(auto_create_topics_enable=False)) as broker:
+        assert [answer[:2] for answer in metadata(broker, Asked(name="a"), create=True)] == [(3, "a")]
+        assert metadata(broker, version=0) == []
+
+
+def test_allowed_operations_are_told_to_those_who_ask(broker: SimulatedBroker) -> None:
+    make(broker, a=1)
+    silent = broker.ask(MetadataRequest(topics=None), 9)
+    asked = MetadataRequest(
+        topics=None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
+    )
+    told = broker.ask(asked, 9)
+    assert silent.topics[0].topic_authorized_operations == silent.cluster_authorized_operations == -(2**31)
+    assert (told.topics[0].topic_authorized_operations, told.cluster_authorized_operations) == (3576, 8096)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_of_metadata_is_answered(broker: SimulatedBroker, version: int) -> None:
+    make(broker, a=1)
+    response = broker.ask(MetadataRequest(topics=[Asked(name="a")]), version)
+    assert [(each.node_id, each.host, each.port) for each in response.brokers] == [(1, "127.0.0.1", 9092)]
+    (partition,) = response.topics[0].partitions
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
+
+
+def test_a_partition_that_is_offline_is_listed_without_a_leader(broker: SimulatedBroker) -> None:
+    make(broker, a=2)
+    broker.broker.topics.by_name["a"].partitions[1].log.offline = "bad bytes"
+    first, second = broker.ask(MetadataRequest(topics=None)).topics[0].partitions
+    assert (first.error_code, first.leader_id, first.offline_replicas) == (0, 1, [])
+    assert (second.error_code, second.leader_id, second.offline_replicas) == (5, -1, [1])
+
+
+def test_the_cluster_keeps_its_id() -> None:
+    with SimulatedBroker() as broker:
+        first = broker.ask(MetadataRequest(topics=[])).cluster_id
+        with broker.after_power_cut() as again:
+            assert again.ask(MetadataRequest(topics=[])).cluster_id == first
+    assert len(first) == 22
+
+
+# ---- DescribeCluster -----------------------------------------------------------------------------------------
+
+
+def test_the_cluster_is_one_broker(broker: SimulatedBroker) -> None:
+    response = broker.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
+    assert (response.error_code, response.controller_id, response.cluster_authorized_operations) == (0, 1, 8096)
+    assert [(each.broker_id, each.host, each.port, each.is_fenced) for each in response.brokers] == [
+        (1, "127.0.0.1", 9092, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "code", "text"),
+    [
+        (
+            2,
+            114,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        ),
+        (3, 115, "Unsupported endpoint type 3"),
+    ],
+)
+def test_the_broker_is_no_controller_endpoint(broker: SimulatedBroker, endpoint: int, code: int, text: str) -> None:
+    response = broker.ask(DescribeClusterRequest(endpoint_type=endpoint))
+    assert (response.error_code, response.error_message, response.brokers) == (code, text, [])
+
+
+# ---- DescribeTopicPartitions ---------------------------------------------------------------------------------
+
+
+def pages(
+    broker: SimulatedBroker, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> tuple[list[tuple[int, str, list[int]]], tuple[str, int] | None]:
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.Topic(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    response = broker.ask(request)
+    found = [
+        (topic.error_code, topic.name, [partition.partition_index for partition in topic.partitions])
+        for topic in response.topics
+    ]
+    following = response.next_cursor
+    return found, None if following is None else (following.topic_name, following.partition_index)
+
+
+A, B, C = (0, "a", [0, 1, 2]), (0, "b", [0, 1, 2]), (0, "c", [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("names", "limit", "cursor", "expected"),
+    [
+        (["c", "a", "b"], 2000, None, ([A, B, C], None)),
+        (["a", "a"], 2000, None, ([A], None)),
+        (["c", "a", "b"], 2, None, ([(0, "a", [0, 1])], ("a", 2))),
+        (["c", "a", "b"], 3, None, ([A], ("b", 0))),
+        (["c", "a", "b"], 4, None, ([A, (0, "b", [0])], ("b", 1))),
+        (["c", "a", "b"], 0, None, ([(0, "a", [0])], ("a", 1))),
+        (["c", "a", "b"], -5, None, ([(0, "a", [0])], ("a", 1))),
+        (["c", "a", "b"], 4, ("b", 1), ([(0, "b", [1, 2]), (0, "c", [0, 1])], ("c", 2))),
+        (["c", "a", "b"], 4, ("b", 3), ([(0, "b", []), C], None)),
+        (["nope", "a", "b"], 3, None, ([A], ("b", 0))),
+        (["a", "nope", "b b"], 9, None, ([A, (17, "b b", []), (3, "nope", [])], None)),
+        (["a", "b"], 9, ("z", 0), ([(42, "a", []), (42, "b", [])], None)),
+        (["a", "b"], 9, ("a", -1), ([(42, "a", []), (42, "b", [])], None)),
+        ([], 9, None, ([A, B, C], None)),
+        ([], 3, ("aa", 0), ([B], ("c", 0))),
+    ],
+)
+def test_partitions_come_in_pages(
+    broker: SimulatedBroker,
+    names: list[str],
+    limit: int,
+    cursor: tuple[str, int] | None,
+    expected: tuple[Any, Any],
+) -> None:
+    make(broker, b=3, c=3, a=3)
+    assert pages(broker, names, limit, cursor) == expected
+
+
+def test_following_the_cursor_gives_every_partition_once(broker: SimulatedBroker) -> None:
+    make(broker, a=7, b=1, c=4)
+    seen, cursor = [], None
+    for _ in range(20):
+        found, cursor = pages(broker, [], 3, cursor)
+        seen += [(name, index) for _, name, indexes in found for index in indexes]
+        if cursor is None:
+            break
+    assert seen == [("a", i) for i in range(7)] + [("b", 0)] + [("c", i) for i in range(4)]
+
+
+# ---- DescribeLogDirs -----------------------------------------------------------------------------------------
+
+
+def test_the_data_directory_is_told_with_the_sizes_of_what_is_asked_for(broker: SimulatedBroker) -> None:
+    make(broker, a=2, b=1)
+    Topic = DescribeLogDirsRequest.Topic
+    asked = [Topic(topic="a", partitions=[1, 7]), Topic(topic="nope", partitions=[0]), Topic(topic="b", partitions=[])]
+    (result,) = broker.ask(DescribeLogDirsRequest(topics=asked)).results
+    assert [(topic.name, [each.partition_index for each in topic.partitions]) for topic in result.topics] == [
+        ("a", [1])
+    ]
+    assert result.usable_bytes > 0
+    (everything,) = broker.ask(DescribeLogDirsRequest(topics=None), 1).results
+    assert sorted(topic.name for topic in everything.topics) == ["a", "b"]

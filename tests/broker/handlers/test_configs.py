@@ -1,0 +1,270 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, as Kafka 4.3.1 answers them."""
+
+from typing import Any
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from simulated_broker import SimulatedBroker
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OK = (0, None)
+
+
+@pytest.fixture
+def topic(broker: SimulatedBroker) -> SimulatedBroker:
+    """A broker with a topic a."""
+    broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
+    return broker
+
+
+def describe(broker: SimulatedBroker, kind: int, name: str, keys: list[str] | None = None, **asked: Any) -> Any:
+    resource = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    (result,) = broker.ask(DescribeConfigsRequest(resources=[resource], **asked)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def alter(broker: SimulatedBroker, kind: int, name: str, configs: dict[str, str | None], **asked: Any) -> Any:
+    entries = [AlterConfigsRequest.Resource.Config(name=key, value=value) for key, value in configs.items()]
+    resource = AlterConfigsRequest.Resource(resource_type=kind, resource_name=name, configs=entries)
+    (result,) = broker.ask(AlterConfigsRequest(resources=[resource], **asked)).responses
+    return result.error_code, result.error_message
+
+
+Change = IncrementalAlterConfigsRequest.Resource.Config
+
+
+def change(broker: SimulatedBroker, kind: int, name: str, *changes: tuple[str, int, str | None], **asked: Any) -> Any:
+    entries = [Change(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = IncrementalAlterConfigsRequest.Resource(resource_type=kind, resource_name=name, configs=entries)
+    (result,) = broker.ask(IncrementalAlterConfigsRequest(resources=[resource], **asked)).responses
+    return result.error_code, result.error_message
+
+
+def overrides(broker: SimulatedBroker, topic: str = "a") -> dict[str, str]:
+    return {config.name: config.value for config in describe(broker, TOPIC, topic).configs if config.config_source == 1}
+
+
+# ---- describing ----------------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_told_with_type_words_and_everything_it_falls_back_to(topic: SimulatedBroker) -> None:
+    change(topic, TOPIC, "a", ("max.message.bytes", SET, "9000"))
+    (config,) = describe(
+        topic, TOPIC, "a", ["max.message.bytes"], include_synonyms=True, include_documentation=True
+    ).configs
+    assert (config.value, config.config_source, config.config_type, config.read_only) == ("9000", 1, 3, False)
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [
+        ("max.message.bytes", "9000", 1),
+        ("message.max.bytes", "1048588", 5),
+    ]
+    assert config.documentation
+
+
+def test_only_the_settings_asked_for_are_told_and_unknown_ones_left_out(topic: SimulatedBroker) -> None:
+    found = describe(topic, TOPIC, "a", ["segment.ms", "nope", "retention.ms"]).configs
+    assert [config.name for config in found] == ["retention.ms", "segment.ms"]
+    assert [config.documentation for config in found] == [None, None]
+    assert len(describe(topic, TOPIC, "a", []).configs) == len(describe(topic, TOPIC, "a").configs) > 30
+
+
+def test_the_brokers_settings_say_which_can_be_changed_while_it_runs(broker: SimulatedBroker) -> None:
+    found = {config.name: config for config in describe(broker, BROKER, "1").configs}
+    assert found["num.partitions"].read_only
+    assert not found["message.max.bytes"].read_only
+    assert (found["durability.mode"].value, found["durability.mode"].config_source) == ("fsync", 5)
+    assert describe(broker, BROKER, "").configs == []
+
+
+def test_a_setting_from_flag_or_file_is_told_as_such() -> None:
+    with SimulatedBroker(BrokerSettings(num_partitions=3)) as broker:
+        (config,) = describe(broker, BROKER, "1", ["num.partitions"]).configs
+        assert (config.value, config.config_source) == ("3", 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "text"),
+    [
+        (TOPIC, "nope", 3, None),
+        (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
+        (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
+        (0, "1", 42, None),
+        (99, "1", 42, None),
+    ],
+)
+def test_a_resource_that_is_not_there_is_answered_by_itself(
+    topic: SimulatedBroker, kind: int, name: str, code: int, text: str | None
+) -> None:
+    good = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a")
+    bad = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name)
+    first, second = topic.ask(DescribeConfigsRequest(resources=[bad, good])).results
+    assert (first.error_code, first.configs) == (code, [])
+    assert text is None or first.error_message == text
+    assert (second.error_code, second.error_message) == (0, "")
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_of_describe_configs_is_answered(topic: SimulatedBroker, version: int) -> None:
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=TOPIC, resource_name="a", configuration_keys=["segment.ms"]
+    )
+    (result,) = topic.ask(DescribeConfigsRequest(resources=[resource]), version).results
+    assert [(config.name, config.value) for config in result.configs] == [("segment.ms", "604800000")]
+
+
+# ---- changing topics -----------------------------------------------------------------------------------------
+
+
+def test_alter_configs_replaces_everything_there_was(topic: SimulatedBroker) -> None:
+    assert alter(topic, TOPIC, "a", {"retention.ms": "5", "cleanup.policy": "compact"}) == OK
+    assert overrides(topic) == {"retention.ms": "5", "cleanup.policy": "compact"}
+    assert alter(topic, TOPIC, "a", {"segment.ms": "50000"}) == OK
+    assert overrides(topic) == {"segment.ms": "50000"}
+    assert alter(topic, TOPIC, "a", {}) == OK
+    assert overrides(topic) == {}
+
+
+def test_incremental_changes_leave_the_other_settings_alone(topic: SimulatedBroker) -> None:
+    steps: list[tuple[tuple[str, int, str | None], dict[str, str]]] = [
+        (("retention.ms", SET, "5"), {"retention.ms": "5"}),
+        (("segment.ms", SET, "55555"), {"retention.ms": "5", "segment.ms": "55555"}),
+        (("retention.ms", DELETE, None), {"segment.ms": "55555"}),
+        (("retention.ms", DELETE, None), {"segment.ms": "55555"}),
+        (("nope", DELETE, None), {"segment.ms": "55555"}),
+        (("segment.ms", DELETE, "ignored"), {}),
+        (("cleanup.policy", APPEND, "compact"), {"cleanup.policy": "delete,compact"}),
+        (("cleanup.policy", APPEND, "compact"), {"cleanup.policy": "delete,compact"}),
+        (("cleanup.policy", SUBTRACT, "delete"), {"cleanup.policy": "compact"}),
+        (("cleanup.policy", SUBTRACT, "delete"), {"cleanup.policy": "compact"}),
+        (("cleanup.policy", SUBTRACT, "compact"), {"cleanup.policy": ""}),
+        (("cleanup.policy", SET, "delete"), {"cleanup.policy": "delete"}),
+    ]
+    for step, expected in steps:
+        assert change(topic, TOPIC, "a", step) == OK
+        assert overrides(topic) == expected, step
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "entry", "code", "text"),
+    [
+        (TOPIC, "a", ("nope", SET, "1"), 40, "Unknown topic config name: nope"),
+        (
+            TOPIC,
+            "a",
+            ("retention.ms", SET, "-5"),
+            40,
+            "Invalid value -5 for configuration retention.ms: Value must be at least -1",
+        ),
+        (TOPIC, "a", ("retention.ms", SET, None), 42, "Null value not supported for : retention.ms"),
+        (TOPIC, "a", ("cleanup.policy", APPEND, None), 42, "Null value not supported for : cleanup.policy"),
+        (
+            TOPIC,
+            "a",
+            ("retention.ms", APPEND, "5"),
+            40,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            TOPIC,
+            "a",
+            ("cleanup.policy", APPEND, "foo"),
+            40,
+            "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (TOPIC, "nope", ("retention.ms", SET, "5"), 3, "The topic 'nope' does not exist."),
+        (TOPIC, "", ("retention.ms", SET, "5"), 42, "Default topic resources are not allowed."),
+        (BROKER, "1", ("num.partitions", SET, "3"), 42, "Cannot update these configs dynamically: [num.partitions]"),
+        (BROKER, "2", ("message.max.bytes", SET, "3"), 42, "Unexpected broker id, expected 1, but received 2"),
+        (BROKER, "x", ("message.max.bytes", SET, "3"), 42, "Node id must be an integer, but it is: x"),
+        (
+            BROKER,
+            "",
+            ("message.max.bytes", SET, "-1"),
+            42,
+            "Invalid value -1 for configuration message.max.bytes: Value must be at least 0",
+        ),
+        (0, "x", ("a", SET, "1"), 42, "Unknown resource type 0"),
+        (5, "x", ("a", SET, "1"), 42, "Unknown resource type 5"),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_change_that_cannot_be_is_refused_in_kafkas_words(
+    topic: SimulatedBroker,
+    kind: int,
+    name: str,
+    entry: tuple[str, int, str | None],
+    code: int,
+    text: str,
+    validate_only: bool,
+) -> None:
+    assert change(topic, kind, name, entry, validate_only=validate_only) == (code, text)
+    if entry[1] == SET:
+        assert alter(topic, kind, name, {entry[0]: entry[2]}, validate_only=validate_only) == (code, text)
+    assert overrides(topic) == {}
+
+
+def test_an_unknown_operation_is_refused(topic: SimulatedBroker) -> None:
+    # Kafka answers UNKNOWN_SERVER_ERROR here.
+    assert change(topic, TOPIC, "a", ("cleanup.policy", 9, "compact"))[0] == 42
+
+
+def test_a_resource_is_changed_whole_or_not_at_all(topic: SimulatedBroker) -> None:
+    code, _ = change(topic, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.ms", SET, "0"))
+    assert code == 40
+    assert overrides(topic) == {}
+
+
+def test_a_setting_or_a_resource_named_twice_is_refused(topic: SimulatedBroker) -> None:
+    doubled = change(topic, TOPIC, "a", ("retention.ms", SET, "5"), ("retention.ms", DELETE, None))
+    assert doubled == (42, "Error due to duplicate config keys")
+    resource = AlterConfigsRequest.Resource(resource_type=TOPIC, resource_name="a", configs=[])
+    answers = topic.ask(AlterConfigsRequest(resources=[resource, resource])).responses
+    assert [(answer.error_code, answer.error_message) for answer in answers] == [
+        (42, "Each resource must appear at most once.")
+    ] * 2
+
+
+def test_a_change_that_is_only_validated_changes_nothing(topic: SimulatedBroker) -> None:
+    assert alter(topic, TOPIC, "a", {"retention.ms": "77"}, validate_only=True) == OK
+    assert change(topic, TOPIC, "a", ("retention.ms", SET, "77"), validate_only=True) == OK
+    assert overrides(topic) == {}
+
+
+def test_changes_survive_a_power_cut(topic: SimulatedBroker) -> None:
+    assert change(topic, TOPIC, "a", ("retention.ms", SET, "5")) == OK
+    assert change(topic, BROKER, "", ("message.max.bytes", SET, "2000")) == OK
+    with topic.after_power_cut() as again:
+        assert overrides(again) == {"retention.ms": "5"}
+        assert again.broker.settings.message_max_bytes == 2000
+
+
+# ---- changing the broker -------------------------------------------------------------------------------------
+
+
+def test_a_brokers_setting_changes_while_it_runs_for_every_topic_that_says_nothing_else(topic: SimulatedBroker) -> None:
+    topic.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="b")]))
+    change(topic, TOPIC, "b", ("max.message.bytes", SET, "7000"))
+    assert change(topic, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
+    assert change(topic, BROKER, "1", ("message.max.bytes", SET, "6000")) == OK
+    of_a = topic.broker.topics.by_name["a"].partitions[0].rules.max_message_bytes
+    of_b = topic.broker.topics.by_name["b"].partitions[0].rules.max_message_bytes
+    assert (of_a, of_b) == (6000, 7000)
+    (config,) = describe(topic, TOPIC, "a", ["max.message.bytes"], include_synonyms=True).configs
+    assert [(each.value, each.source) for each in config.synonyms] == [("6000", 2), ("5000", 3), ("1048588", 5)]
+    (of_all,) = describe(topic, BROKER, "").configs
+    assert (of_all.name, of_all.value, of_all.config_source) == ("message.max.bytes", "5000", 3)
+    assert change(topic, BROKER, "1", ("message.max.bytes", DELETE, None)) == OK
+    assert topic.broker.settings.message_max_bytes == 5000
+
+
+def test_a_brokers_setting_that_nobody_knows_is_kept_as_kafka_keeps_it(broker: SimulatedBroker) -> None:
+    assert change(broker, BROKER, "1", ("some.plugins.setting", SET, "1")) == OK
+    assert describe(broker, BROKER, "1", ["some.plugins.setting"]).configs == []

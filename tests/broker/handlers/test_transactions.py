@@ -1,0 +1,81 @@
+"""InitProducerId and DescribeProducers."""
+
+import pytest
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
+from fencepost.protocol.records import Record, build
+from simulated_broker import SimulatedBroker
+
+
+def init(broker: SimulatedBroker, version: int | None = None, **fields: object) -> tuple[int, int, int]:
+    response = broker.ask(InitProducerIdRequest(transaction_timeout_ms=1000, **fields), version)  # type: ignore[arg-type]
+    return response.error_code, response.producer_id, response.producer_epoch
+
+
+@pytest.mark.requirement("S-14", "S-15")
+def test_every_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(broker: SimulatedBroker) -> None:
+    assert [init(broker) for _ in range(3)] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
+
+
+@pytest.mark.requirement("S-16")
+def test_a_restarted_broker_never_gives_an_id_again(broker: SimulatedBroker) -> None:
+    first = init(broker)[1]
+    with broker.again() as restarted:
+        second = init(restarted)[1]
+        with restarted.after_power_cut() as unplugged:
+            third = init(unplugged)[1]
+    assert (first, second, third) == (0, 1000, 2000)
+
+
+@pytest.mark.requirement("S-16")
+def test_ids_go_on_in_the_next_block_when_one_is_used_up(broker: SimulatedBroker) -> None:
+    assert [init(broker)[1] for _ in range(1001)] == list(range(1001))
+    with broker.after_power_cut() as unplugged:
+        assert init(unplugged)[1] == 2000
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_version_of_init_producer_id_is_answered(broker: SimulatedBroker, version: int) -> None:
+    assert init(broker, version) == (0, 0, 0)
+
+
+def test_what_a_producer_without_a_transactional_id_says_of_its_past_means_nothing(broker: SimulatedBroker) -> None:
+    assert init(broker, producer_id=5, producer_epoch=3) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("fields", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}])
+def test_a_request_that_makes_no_sense_is_refused(broker: SimulatedBroker, fields: dict[str, object]) -> None:
+    assert init(broker, **fields) == (42, -1, -1)
+
+
+def test_a_transactional_id_is_told_to_try_again_while_there_is_no_coordinator(broker: SimulatedBroker) -> None:
+    assert init(broker, transactional_id="t") == (15, -1, -1)
+
+
+def test_a_partition_tells_of_the_producers_it_remembers(broker: SimulatedBroker) -> None:
+    broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
+    _, producer_id, epoch = init(broker)
+    records = [Record(offset, 1_700_000_000_000, None, b"v") for offset in range(3)]
+    batch = build(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+    partition = ProduceRequest.Topic.Partition(index=0, records=memoryview(batch))
+    data = [ProduceRequest.Topic(name="a", partition_data=[partition])]
+    response = broker.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    asked = DescribeProducersRequest.Topic(name="a", partition_indexes=[0, 9])
+    (topic,) = broker.ask(DescribeProducersRequest(topics=[asked])).topics
+    there, missing = topic.partitions
+    assert (missing.partition_index, missing.error_code, missing.active_producers) == (9, 3, [])
+    (producer,) = there.active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (producer_id, 0, 2)
+    assert (producer.last_timestamp, producer.current_txn_start_offset) == (1_700_000_000_000, -1)
+
+
+def test_topics_that_are_not_there_are_answered_one_for_one(broker: SimulatedBroker) -> None:
+    Topic = DescribeProducersRequest.Topic
+    asked = [Topic(name="nope", partition_indexes=[0]), Topic(name="a b", partition_indexes=[1])]
+    found = broker.ask(DescribeProducersRequest(topics=asked)).topics
+    assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in found] == [
+        ("nope", [(0, 3)]),
+        ("a b", [(1, 17)]),
+    ]

@@ -1,0 +1,116 @@
+"""The whole broker in a world of its own: memory for a disk, virtual time, seeded chance, no sockets.
+
+Requests go over a simulated connection, so versions, refusals, order and the reply barrier are all as in life. A
+broker can be stopped, killed or unplugged, and the next one begins on what that left of the disk.
+"""
+
+import asyncio
+import struct
+from typing import Any
+
+from fencepost.broker.broker import Broker
+from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.effects.simulated.net import SimulatedNet
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol.apis import APIS, decode_response, encode_request
+from fencepost.protocol.schema import schema_of
+
+ADDRESS = ("127.0.0.1", 9092)
+
+
+class _Line(asyncio.Protocol):
+    """One connection's frames."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.closed = False
+        self.waiting: asyncio.Future[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._wake()
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
+
+    async def frame(self) -> bytes:
+        """The next frame without its length. Raises ConnectionError."""
+        while len(self.received) < 4 or len(self.received) < 4 + struct.unpack_from(">i", self.received)[0]:
+            if self.closed:
+                raise ConnectionError("the broker closed the connection")
+            self.waiting = asyncio.get_running_loop().create_future()
+            await self.waiting
+        end = 4 + struct.unpack_from(">i", self.received)[0]
+        frame = bytes(self.received[4:end])
+        del self.received[:end]
+        return frame
+
+
+class SimulatedBroker:
+    """A running broker and a client of it. `ask` blocks the test, not the broker's world."""
+
+    def __init__(
+        self, settings: BrokerSettings | None = None, *, disk: SimulatedDisk | None = None, seed: int = 0
+    ) -> None:
+        self.settings = settings or BrokerSettings()
+        self.disk = disk or SimulatedDisk(history=False)
+        self.seed = seed
+        self.loop = SimulatedLoop()
+        self.net = SimulatedNet(seed=seed)
+        self.broker = Broker(self.settings, disk=self.disk, clock=self.loop.clock(), rng=SeededRng(seed), net=self.net)
+        self._line: _Line | None = None
+        self._transport: Any = None
+        self._next_id = 0
+        self.loop.run_until_complete(self.broker.start())
+
+    def __enter__(self) -> "SimulatedBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.loop.is_closed():
+            self.stop()
+
+    def ask(self, request: Any, version: int | None = None) -> Any:
+        """The response to one request, by default in the newest version that is served."""
+        return self.loop.run_until_complete(self._ask(request, version))
+
+    async def _ask(self, request: Any, version: int | None) -> Any:
+        api = APIS[schema_of(type(request)).api or 0]
+        version = api.max if version is None else version
+        if self._line is None or self._line.closed:
+            self._transport, line = await self.net.connect(_Line, *ADDRESS)
+            assert isinstance(line, _Line)
+            self._line = line
+        self._next_id += 1
+        for piece in encode_request(api, version, self._next_id, "test", request):
+            self._transport.write(piece)
+        correlation_id, response = decode_response(api, version, await self._line.frame())
+        assert correlation_id == self._next_id
+        return response
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def stop(self) -> None:
+        self.loop.run_until_complete(self.broker.stop())
+        self.loop.close()
+
+    def again(self, settings: BrokerSettings | None = None) -> "SimulatedBroker":
+        """Stopped in order, and started again."""
+        self.stop()
+        return self._successor(self.disk, settings)
+
+    def after_power_cut(self) -> "SimulatedBroker":
+        """Unplugged, and started on what had been synced."""
+        return self._successor(self.disk.after_power_cut(), None)
+
+    def _successor(self, disk: SimulatedDisk, settings: BrokerSettings | None) -> "SimulatedBroker":
+        return SimulatedBroker(settings or self.settings, disk=disk, seed=self.seed + 1)
