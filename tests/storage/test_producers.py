@@ -36,6 +36,11 @@ ANSWERED_BY_KAFKA = {
     "an epoch far ahead": ([(0, 0, 1), (9, 0, 1)], [0, 1]),
     "the wrap between batches": ([(0, LAST - 1, 2), (0, 0, 1), (0, LAST - 1, 2), (0, 1, 1)], [0, 2, 0, 3]),
     "the wrap within a batch": ([(0, LAST, 3), (0, 2, 1), (0, LAST, 3), (0, 3, 1)], [0, 3, 0, 4]),
+    "the wrap of a known producer": (
+        [(0, LAST - 1, 1), (0, LAST, 1), (0, 0, 1), (0, LAST, 1), (0, 1, 1)],
+        [0, 1, 2, 1, 3],
+    ),
+    "a sequence of the old epoch in the new": ([(0, 5, 1), (0, 6, 1), (1, 0, 1), (1, 5, 1)], [0, 1, 2, GAP]),
     "a gap behind the wrap": ([(0, LAST, 1), (0, 1, 1)], [0, GAP]),
     "the last sequence twice": ([(0, LAST, 1), (0, LAST, 1)], [0, 0]),
     "the highest epoch": ([(32767, 0, 1), (32767, 1, 1)], [0, 1]),
@@ -149,6 +154,17 @@ def test_a_client_that_gives_up_and_takes_a_new_epoch_or_a_split_batch_is_not_he
     assert [partition.send(Q, 0, n) for n in range(3)] == [1, 2, 3]
 
 
+def test_once_the_one_turned_away_is_in_or_all_is_restored_nothing_is_held_back(partition):
+    empty = partition.states.snapshot()
+    partition.states.turned_away(make(P, 0, 0))
+    partition.send(P, 0, 0)
+    partition.states.evict()
+    assert partition.send(P, 0, 9) == 1
+    partition.states.turned_away(make(Q, 0, 0))
+    partition.states.restore(empty)
+    assert partition.send(Q, 0, 9) == 2
+
+
 def test_only_so_many_refusals_are_remembered_and_none_of_known_producers(partition):
     partition.send(P, 0, 0)
     for producer_id in range(P, 3000):
@@ -211,7 +227,7 @@ def test_a_marker_of_a_new_epoch_fences_the_old_one_and_begins_at_0(partition):
     assert partition.send_in_transaction(P, 4, 3) == STALE
     assert partition.send_in_transaction(P, 4, 0, 3) == STALE
     assert partition.send_in_transaction(P, 5, 3) == GAP
-    assert partition.send_in_transaction(P, 5, 0) == 4
+    assert partition.send_in_transaction(P, 5, 0, 3) == 4  # the same sequences, and no duplicate
 
 
 def test_a_marker_for_an_unknown_producer_fences_and_leaves_the_sequence_open(partition):
@@ -342,6 +358,8 @@ def test_the_longest_silent_are_evicted_first_and_transactions_are_spared(partit
     partition.send(1, 0, 1)
     assert partition.states.evict() == 1
     assert known(partition) == [P, 3, 1]
+    partition.send(3, 1, 0)
+    assert known(partition) == [P, 1, 3]
     assert partition.states.evict(10) == 2
     assert known(partition) == [P]
 
@@ -401,6 +419,14 @@ def test_a_producer_forgotten_and_back_during_a_snapshot_is_in_it_once_as_it_was
     partition.send(P, 5, 50)
     pieces = partition.states.advance_snapshot()
     assert [each.producer_epoch for each in restored(b"".join(pieces)).describe()] == [0]
+
+
+def test_producers_restored_from_slices_expire_in_the_order_of_their_silence(partition):
+    aged(partition, 1, 2, 3)
+    partition.states.begin_snapshot()
+    partition.send(3, 0, 1)  # packed out of turn, first of all
+    partition.states.restore(b"".join(partition.states.advance_snapshot()))
+    assert known(partition) == [1, 2, 3]
 
 
 def test_an_empty_state_has_a_snapshot_too():

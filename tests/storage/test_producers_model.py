@@ -4,6 +4,7 @@ Producers keep five batches in flight over a network that loses, repeats and reo
 transactions; the broker restarts from snapshots, takes snapshots in slices, replays its log and forgets the silent.
 """
 
+import pytest
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker
 from fencepost.storage.producers import ProducerStates
@@ -215,8 +216,13 @@ class ProducersMachine(RuleBasedStateMachine):
             assert {**now[who], "age_ms": 0} == {**again[who], "age_ms": 0}
 
 
-ProducersMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
-TestProducers = ProducersMachine.TestCase
+class TestProducers(ProducersMachine.TestCase):
+    settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.long
+class TestProducersForLong(ProducersMachine.TestCase):
+    settings = settings(max_examples=5000, stateful_step_count=100, deadline=None)
 
 
 def test_five_in_flight_arrive_in_order_whatever_the_first_attempts_order():
