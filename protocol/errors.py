@@ -8,6 +8,8 @@ Apache Kafka 4.3, class Errors.
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+_LONGEST_TEXT = 2000  # characters; a detail may quote what a client sent, and a string on the wire ends at 32,767 bytes
+
 
 class ErrorCode(IntEnum):
     """A code as it stands on the wire: its number, whether a client may simply try again, and what it says."""
@@ -170,8 +172,8 @@ class KafkaError(Exception):
 
     @property
     def text(self) -> str:
-        """What a person reads: the detail if there is one, else the code's own words."""
-        return self.detail or self.code.text
+        """What a person reads: the detail if there is one, else the code's own words. Short enough for any field."""
+        return self.detail[:_LONGEST_TEXT] or self.code.text
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.text}"

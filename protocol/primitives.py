@@ -1,7 +1,7 @@
 """The pieces that messages are made of: varints, lengths, tagged sections, and what is refused while reading them.
 
 The rule: nothing is believed. A length below zero, a varint of more than five bytes, a count that the rest of the frame
-cannot hold: all of it is `MalformedFrame`. Lengths and tags are unsigned varints; zigzag is for records only.
+cannot hold: all of it is `MalformedFrame`. Lengths and tags are unsigned varints, unlike those inside of records.
 Source: KIP-482, and Kafka's ByteUtils. Generated codecs inline the common one-byte case and call these for the rest.
 """
 
@@ -49,11 +49,6 @@ def uvarint(number: int) -> bytes:
     return _uvarint_bytes(number)
 
 
-def zigzag(number: int) -> bytes:
-    """A signed varint, of 32 or 64 bits alike."""
-    return _uvarint_bytes(number << 1 ^ number >> 63)
-
-
 def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
     """Tagged fields, already encoded and in ascending order of their tags, as one section."""
     parts = [uvarint(len(tags))]
@@ -97,23 +92,6 @@ def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[in
     if number > LARGEST_STRING_BYTES + 1:
         raise MalformedFrame(f"a string of {number - 1} bytes")
     return number, position
-
-
-def read_zigzag(data: Readable, position: int) -> tuple[int, int]:
-    """A signed varint of at most 64 bits. Returns it and the position after it."""
-    number = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-        if shift > 63:
-            raise MalformedFrame("a varint of more than ten bytes")
-    if number > 0xFFFFFFFFFFFFFFFF:
-        raise MalformedFrame("a varint of more than 64 bits")
-    return number >> 1 ^ -(number & 1), position
 
 
 def skip_tags(data: Readable, position: int, count: int) -> int:

@@ -28,3 +28,7 @@ def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:
         "INVALID_CONFIG: retention.ms is no number"
     )
     assert KafkaError(ErrorCode.NONE).text == "No error."
+
+
+def test_a_detail_is_cut_to_what_a_field_can_hold() -> None:
+    assert len(KafkaError(ErrorCode.INVALID_CONFIG, "é" * 100_000).text.encode()) < 32_767

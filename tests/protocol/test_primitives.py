@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.protocol.errors import MalformedFrame
-from fencepost.protocol.primitives import read_uvarint, read_zigzag, tagged_section, uvarint, zigzag
+from fencepost.protocol.primitives import read_uvarint, tagged_section, uvarint
 
 EDGES = [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, (1 << 28) - 1, 1 << 28, (1 << 31) - 1, (1 << 32) - 1]
 
@@ -24,25 +24,6 @@ def test_an_unsigned_varint_of_more_than_32_bits_is_malformed(data: bytes) -> No
 def test_a_number_that_fits_no_unsigned_varint_is_not_written() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         uvarint(1 << 32)
-
-
-@pytest.mark.parametrize("number", [*EDGES, (1 << 63) - 1, 1 << 62])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_signed_varint_survives(number: int, sign: int) -> None:
-    data = zigzag(number * sign)
-    assert read_zigzag(b"x" + data, 1) == (number * sign, 1 + len(data))
-
-
-def test_signed_varints_are_zigzag() -> None:
-    assert b"".join(zigzag(number) for number in (0, -1, 1, -2, 63, -64)) == b"\x00\x01\x02\x03\x7e\x7f"
-    assert zigzag(64) == b"\x80\x01"
-    assert zigzag(-(1 << 63)) == b"\xff" * 9 + b"\x01"
-
-
-@pytest.mark.parametrize("data", [b"\xff" * 9 + b"\x02", b"\x80" * 10 + b"\x00"])
-def test_a_signed_varint_of_more_than_64_bits_is_malformed(data: bytes) -> None:
-    with pytest.raises(MalformedFrame):
-        read_zigzag(data, 0)
 
 
 def test_a_tagged_section_counts_its_fields_and_says_their_sizes() -> None:
