@@ -50,6 +50,9 @@ types: $(STAMP)     ## mypy --strict over the package
 	@for d in effects protocol storage broker cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
 
+oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]
+	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)
+
 requirements: $(STAMP) ## every required behaviour, with the tests that show it
 	@$(BIN)/python -m pytest -q --requirements --no-header --no-summary -p no:warnings | grep -v '^$$' | grep -v 'no tests'
 

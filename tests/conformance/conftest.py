@@ -37,12 +37,24 @@ def broker_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         process.terminate()
     for process, _ in running.values():
         process.wait(10)
+        if process.stdout:
+            process.stdout.close()
 
 
 def _start(kind: str, directory: Path) -> tuple[subprocess.Popen[str], tuple[str, int]]:
     config = directory / "fencepost.toml"
     config.write_text(_as_toml((HERE / "brokers" / f"{kind}.properties").read_text()))
-    command = [sys.executable, "-m", "fencepost", "serve", "--ephemeral", "--listen", "127.0.0.1:0", "--config", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "fencepost",
+        "serve",
+        "--ephemeral",
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+        str(config),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=directory)
     assert process.stdout is not None
     watchdog = threading.Timer(START_SECONDS, process.kill)
@@ -50,7 +62,6 @@ def _start(kind: str, directory: Path) -> tuple[subprocess.Popen[str], tuple[str
     for line in process.stdout:
         if found := READY.match(line):
             watchdog.cancel()
-            threading.Thread(target=process.stdout.read, daemon=True).start()
             return process, (found[1], int(found[2]))
     raise RuntimeError(f"fencepost serve ended with {process.wait()} before it was ready")
 

@@ -1,4 +1,4 @@
-"""Every scenario of scenarios/**: fencepost gives the answers that Apache Kafka gave, or those it says it gives instead."""
+"""Every scenario: fencepost answers as Apache Kafka did, or as the scenario says that it does instead."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ SCENARIOS = [scenario for path in sorted((HERE / "scenarios").rglob("*.txt")) fo
 
 
 def as_parameter(scenario: Scenario) -> object:
-    area = scenario.path.parent.name
-    return pytest.param(
-        scenario, id=f"{area}: {scenario.name}", marks=[pytest.mark.requirement(*scenario.shows)] if scenario.shows else []
-    )
+    shown = [identifier for identifier in scenario.shows if identifier.startswith("S-")]  # C-n correct them
+    marks = [pytest.mark.requirement(*shown)] if shown else []
+    return pytest.param(scenario, id=f"{scenario.path.parent.name}: {scenario.name}", marks=marks)
 
 
 @pytest.mark.parametrize("scenario", [as_parameter(scenario) for scenario in SCENARIOS])

@@ -51,7 +51,7 @@ class Words:
                 words.values[token.name] = token.value
             else:
                 words.flags.add(token)
-        unknown = (words.flags - FLAGS.keys() - {"null", "empty"}) | (words.values.keys() - KNOWN)
+        unknown = (words.flags - FLAGS.keys() - {"null", "empty"}) | (words.values.keys() - KNOWN - SPOILT)
         if unknown:
             raise BadNotation(f"a batch knows no {sorted(unknown)}")
         return words
@@ -75,9 +75,10 @@ class Words:
 
 
 KNOWN = frozenset(
-    "records key keys value values size headers ts pid epoch seq codec magic crc count last-delta length base-offset "
-    "leader-epoch deltas trim pad payload legacy max-ts base-ts attributes body".split()
+    ("records", "key", "keys", "value", "values", "size", "headers", "ts", "pid", "epoch", "seq", "codec")
 )
+SPOILT = frozenset(("magic", "crc", "count", "last-delta", "length", "base-offset", "leader-epoch", "deltas", "trim"))
+SPOILT |= frozenset(("codec", "pad", "payload", "legacy", "max-ts", "base-ts", "attributes"))
 
 
 def build(words: Words) -> bytes | None:
@@ -199,7 +200,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
     body: bytes
     crc_is_right: bool
 
@@ -213,14 +214,14 @@ def batches(data: bytes) -> Iterator[Batch]:
         if end > len(data):
             return
         right = crc32c(data[position + 21 : end]) == fields[4]
-        yield Batch(*fields, body=data[position + HEADER.size : end], crc_is_right=right)
+        yield Batch._make((*fields, data[position + HEADER.size : end], right))
         position = end
 
 
 def records(batch: Batch) -> Iterator[Record]:
     """The records of a batch, in order."""
     data, position = _decompressed(batch.attributes & 7, batch.body), 0
-    for _ in range(batch.count):
+    for _ in range(batch.record_count):
         _, position = _read_varint(data, position)
         position += 1
         time, position = _read_varint(data, position)

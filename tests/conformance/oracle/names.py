@@ -54,7 +54,7 @@ class Names:
     # From the notation to the wire.
 
     def value(self, name: str) -> Bound:
-        """What a `$name` stands for. One not yet bound is a new, unique text: a topic's name. `$t.pad249` is that long."""
+        """What a `$name` stands for. One not yet bound is a new text, a topic's name; `$t.pad249` is that long."""
         if name not in self._values:
             stem, _, suffix = name[1:].partition(".")
             if suffix.startswith("id"):

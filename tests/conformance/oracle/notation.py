@@ -23,7 +23,8 @@ Value = str | None | list["Value"] | dict[str, "Value"]
 HEADER = re.compile(r"(scenario|shows|broker|needs): *(.*)")
 DIFFERS = "differs:"
 COMMAND = re.compile(
-    r"(?:(?P<label>[a-z][a-z0-9]*): +)?(?:eventually /(?P<until>(?:[^/\\]|\\.)*)/ +)?(?P<verb>[A-Za-z-]+)(?P<rest>.*)", re.S
+    r"(?:(?P<label>[a-z][a-z0-9]*): +)?(?:eventually /(?P<until>(?:[^/\\]|\\.)*)/ +)?(?P<verb>[A-Za-z-]+)(?P<rest>.*)",
+    re.S,
 )
 
 

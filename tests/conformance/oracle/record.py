@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from .commands import perform
-from .notation import BadNotation, Scenario, read, with_answers
+from .notation import Scenario, read, with_answers
 from .runner import run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -34,9 +34,13 @@ def main() -> int:
                 answers |= _answers(scenario, host, int(port))
             except Exception as error:
                 failed += 1
-                print(f"{path.name}:{scenario.line + 1}: {scenario.name}: {type(error).__name__}: {error}", file=sys.stderr)
+                print(
+                    f"{path.name}:{scenario.line + 1}: {scenario.name}: {type(error).__name__}: {error}",
+                    file=sys.stderr,
+                )
         changed += _write(path, with_answers(path, answers), check=arguments.check)
-    print(f"{asked} scenarios asked, {failed} could not be run, {changed} files {'differ' if arguments.check else 'changed'}")
+    verb = "differ" if arguments.check else "changed"
+    print(f"{asked} scenarios asked, {failed} could not be run, {changed} files {verb}")
     return 1 if failed or (arguments.check and changed) else 0
 
 

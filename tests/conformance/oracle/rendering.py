@@ -37,13 +37,23 @@ USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "brokers: broker_id=$node host=$host port=$port",
 }
 TIMES = {"timestamp", "log_append_time_ms", "last_timestamp"}
-FILLED = {"error_message", "batch_index_error_message", "documentation", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch"}
+FILLED = {"error_message", "documentation", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch"}
 NODES = {"node_id", "broker_id", "leader_id", "controller_id", "leader"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
 NAMED = {"producer_id": ("producer", "p"), "session_id": ("session", "s"), "topic_id": ("topic_id", "id")}
 TOPIC = ("name", "topic", "topic_name", "topic_id")
 PARTITION = ("partition_index", "partition", "index", "partition_id")
-IDENTITY = (*TOPIC, *PARTITION, "resource_type", "resource_name", "api_key", "key", "node_id", "broker_id", "producer_id")
+IDENTITY = (
+    *TOPIC,
+    *PARTITION,
+    "resource_type",
+    "resource_name",
+    "api_key",
+    "key",
+    "node_id",
+    "broker_id",
+    "producer_id",
+)
 IN_ORDER = {"FetchResponse"}
 
 
@@ -66,12 +76,10 @@ class Renderer:
         self._note_topic_id(message)
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
-            if version not in field.versions or field.name in said:
+            if version not in field.versions or field.name in said or _is_explanation(field, message):
                 continue
             value = getattr(message, field.name)
-            if isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and value:
-                nested.append((field, value))
-            elif isinstance(field.kind, Blob) and field.kind.of != "bytes":
+            if (_is_list_of_structs(field) and value) or _is_batches(field):
                 nested.append((field, value))
             else:
                 plain.extend(self._plain(field, value, version))
@@ -175,8 +183,8 @@ class Renderer:
 
     def _batch(self, batch: Batch) -> Iterator[str]:
         yield f"batch {batch.base_offset}..{batch.base_offset + batch.last_offset_delta}"
-        if batch.count != batch.last_offset_delta + 1:
-            yield f"records={batch.count}"
+        if batch.record_count != batch.last_offset_delta + 1:
+            yield f"records={batch.record_count}"
         if batch.attributes & 7:
             yield f"codec={CODEC_NAMES[batch.attributes & 7]}"
         yield from (flag for flag, bit in FLAGS.items() if batch.attributes & bit)
@@ -202,8 +210,27 @@ class Renderer:
             yield f"headers={{{' '.join(f'{name}={_bytes(value)}' for name, value in record.headers)}}}"
 
 
+def _is_list_of_structs(field: Field) -> bool:
+    return isinstance(field.kind, Array) and isinstance(field.kind.item, Nested)
+
+
+def _is_batches(field: Field) -> bool:
+    of: str = field.kind.of if isinstance(field.kind, Blob) else ""
+    return of in ("view", "slices")
+
+
+def _is_explanation(field: Field, message: Any) -> bool:
+    """The words that come with an error: there or not, they are nobody's contract."""
+    failed: int = getattr(message, "error_code", 0)
+    return field.name == "batch_index_error_message" or (field.name == "error_message" and failed != 0)
+
+
 def _identity(item: Any) -> tuple[Any, ...]:
-    return tuple(str(value) if isinstance(value, str) else value for f in IDENTITY if (value := getattr(item, f, None)) is not None)
+    return tuple(
+        str(value) if isinstance(value, str) else value
+        for f in IDENTITY
+        if (value := getattr(item, f, None)) is not None
+    )
 
 
 def _partitions(item: Any, version: int) -> Field | None:

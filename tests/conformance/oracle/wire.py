@@ -16,6 +16,7 @@ class Connection:
         self._socket = socket.create_connection((host, port), PATIENCE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
+        self._lost = False
         self.is_closed = False
 
     def send(self, data: bytes) -> None:
@@ -23,7 +24,7 @@ class Connection:
         try:
             self._socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
-            self.is_closed = True
+            self._lost = True
 
     def receive(self) -> bytes | None:
         """The next frame, without its length."""
@@ -34,13 +35,13 @@ class Connection:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(self._received) < size:
             try:
-                chunk = self._socket.recv(1 << 20)
+                chunk = b"" if self._lost else self._socket.recv(1 << 20)
             except ConnectionResetError:
                 chunk = b""
             except TimeoutError:
                 raise NoAnswer(f"no answer within {PATIENCE_SECONDS:.0f} s") from None
             if not chunk or time.monotonic() > deadline:
-                self.is_closed = True
+                self.close()
                 return None
             self._received += chunk
         frame, self._received = self._received[:size], self._received[size:]
