@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 install: $(STAMP)   ## the virtual environment, with everything the tests need
 
 test: $(STAMP)      ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not long'
+	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 lint: $(STAMP)      ## ruff: rules and format
 	$(BIN)/ruff check .
