@@ -1,8 +1,8 @@
 """The APIs: their keys, messages and versions, and whole frames to messages and back.
 
-The rule: what an API is stands in its message classes and nowhere else; this is their index. A request that does not
-fill its frame exactly is malformed. The header of an ApiVersions response is always of version 0, so that a client can
-read it before the two have agreed on anything (KIP-511).
+The rule: what an API is stands in its message classes and nowhere else; this is their index. A request may be followed
+by bytes that mean nothing, a response may not. The header of an ApiVersions response is always of version 0, so that a
+client can read it before the two have agreed on anything (KIP-511).
 """
 
 import struct
@@ -120,9 +120,7 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
         decode = api.request_decoders[version]
     except KeyError:
         raise api.undeclared(version) from None
-    request, end = decode(frame, position)
-    if end > len(frame):
-        raise MalformedFrame(f"{api.name} v{version}: cut short by {end - len(frame)} bytes")
+    request, _ = decode(frame, position)
     return request
 
 

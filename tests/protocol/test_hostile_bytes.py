@@ -11,6 +11,7 @@ from fencepost.protocol.apis import APIS, decode_request, decode_response
 from fencepost.protocol.compile import decoder, encoder
 from fencepost.protocol.errors import MalformedFrame
 from fencepost.protocol.headers import read_request_header
+from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.primitives import tagged_section
@@ -225,7 +226,9 @@ def test_a_string_longer_than_any_string_may_be_is_malformed() -> None:
 
 
 def test_bytes_after_a_request_are_ignored_as_kafka_does_and_librdkafka_needs() -> None:
-    decode_request(APIS[18], 0, b"\x00", 0)
+    as_librdkafka_sends_it = b"\0\0\0\0" + b"\x01\0\0"  # the null list in four bytes instead of one
+    request = decode_request(APIS[3], 13, as_librdkafka_sends_it, 0)
+    assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
 def test_bytes_after_a_response_are_malformed() -> None:
