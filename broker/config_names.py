@@ -80,12 +80,13 @@ share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.t
 share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
-socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.receive.buffer.bytes
-socket.send.buffer.bytes telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.max.timeout.ms transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
+transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
+transactional.id.expiration.ms
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

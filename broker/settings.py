@@ -98,7 +98,6 @@ class BrokerSettings:
         2**31 - 1, "Connections from one address at one time.", type=INT, at_least=0, dynamic=True
     )
     connections_max_idle_ms: int = option(600_000, "A connection silent for so long is closed. -1: never.", at_least=-1)
-    socket_listen_backlog_size: int = option(128, "Connections the system holds before accept.", type=INT, at_least=1)
     max_incremental_fetch_session_cache_slots: int = option(1_000, "Fetch sessions kept.", type=INT, at_least=0)
     min_incremental_fetch_session_eviction_ms: int = option(
         120_000, "A fetch session used within this time is not evicted.", at_least=0

@@ -34,6 +34,7 @@ def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ep
     """Serve until told to stop. Raises Failure; returns after a clean end."""
     began = time.monotonic()
     settings = _settings(flags, file, file_name)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
     scratch = tempfile.mkdtemp(prefix="fencepost-") if ephemeral else None
     try:
@@ -48,7 +49,6 @@ def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ep
 
 
 def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str) -> BrokerSettings:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings, warnings = broker_settings(flags, os.environ, file, file_name)
     except UnknownName as error:

@@ -1,0 +1,306 @@
+"""`fencepost log`: what it shows of a data directory, and what it says of damage. The directories are real ones."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fencepost.broker.settings import BrokerSettings
+from fencepost.cli import main
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.records import Marker, Record, build, control_marker
+from fencepost.storage import layout
+from simulated_broker import SimulatedBroker
+
+AT = 1_700_000_000_000
+
+
+class Directory:
+    """A data directory in memory, and the broker that writes it."""
+
+    def __init__(self) -> None:
+        self.broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
+
+    def produce(self, topic: str, values: int, sequence: int = -1, producer: int = -1) -> None:
+        records = [Record(offset, AT, b"k%d" % offset, b"v", (("h", b"\xff"),)) for offset in range(values)]
+        epoch = 0 if producer >= 0 else -1
+        batch = build(records, codec=1, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        partition = ProduceRequest.Topic.Partition(index=0, records=memoryview(batch))
+        data = [ProduceRequest.Topic(name=topic, partition_data=[partition])]
+        response = self.broker.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
+
+    def create(self, *names: str) -> None:
+        self.broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name) for name in names]))
+
+    def left_in(self, target: Path, source: str = "/d") -> Path:
+        """A copy in real files, as a killed process would leave it."""
+        disk = self.broker.disk
+        target.mkdir()
+        for name in disk.list(source):
+            path = f"{source}/{name}"
+            if disk.is_directory(path):
+                self.left_in(target / name, path)
+            elif name != "lock":
+                file = disk.open(path, read_only=True)
+                (target / name).write_bytes(file.read(file.size(), 0))
+                file.close()
+        return target
+
+
+@pytest.fixture(scope="module")
+def written() -> Iterator[Directory]:
+    """Two topics, one deleted; idempotent batches and a marker; some of it in segments, some in the journal."""
+    directory = Directory()
+    directory.create("a", "gone")
+    producer = directory.broker.ask(InitProducerIdRequest(transaction_timeout_ms=1000)).producer_id
+    directory.produce("a", 3, 0, producer)
+    directory.broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="gone")], timeout_ms=1000))
+    directory.broker.wait(60)  # a checkpoint names what was flushed
+    directory.produce("a", 2, 3, producer)
+    broker = directory.broker.broker
+    marker = control_marker(Marker.ABORT, producer, 0, 7, AT)
+    broker.store.commit([broker.store.append_part(broker.topics.by_name["a"].partitions[0].log.log_id, marker)])
+    directory.broker.wait(1)
+    directory.produce("a", 1)  # the last round: nothing on disk says yet that it was synced
+    yield directory
+    directory.broker.stop()
+
+
+@pytest.fixture
+def copy(written: Directory, tmp_path: Path) -> Path:
+    return written.left_in(tmp_path / "copy")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["log", *map(str, arguments)])
+
+
+def facts(*arguments: object) -> list[dict[str, Any]]:
+    found = run(*arguments, "-o", "json")
+    assert found.exception is None, found.output
+    return [json.loads(line) for line in found.output.splitlines()]
+
+
+def only(path: Path, pattern: str) -> Path:
+    (found,) = path.glob(pattern)
+    return found
+
+
+# ---- dump ----------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_shows_batches_with_their_producer_epoch_and_sequences(copy: Path) -> None:
+    found = facts("dump", only(copy, "logs/a-0.*/*.log"))
+    batch = next(fact for fact in found if fact["is"] == "batch")
+    assert (batch["base_offset"], batch["last_offset"], batch["records"], batch["codec"]) == (0, 2, 3, "gzip")
+    assert (batch["producer_id"], batch["producer_epoch"]) == (0, 0)
+    assert (batch["base_sequence"], batch["last_sequence"], batch["crc"]) == (0, 2, "ok")
+    assert batch["time"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_records_are_shown_when_asked_for(copy: Path) -> None:
+    found = facts("dump", "-r", only(copy, "logs/a-0.*/*.log"))
+    records = [fact for fact in found if fact["is"] == "record"]
+    assert [(record["offset"], record["key"], record["value"]) for record in records[:2]] == [
+        (0, "k0", "v"),
+        (1, "k1", "v"),
+    ]
+    assert records[0]["headers"] == [["h", "0xff"]]
+
+
+def test_the_journal_shows_rounds_units_and_parts_with_the_names_of_logs(copy: Path) -> None:
+    found = facts("dump", copy)
+    rounds = [fact for fact in found if fact["is"] == "round"]
+    assert [one["round"] for one in rounds] == list(range(1, len(rounds) + 1))
+    units = [fact["unit"] for fact in found if fact["is"] == "unit"]
+    assert units == list(range(1, len(units) + 1))
+    parts = [(fact["kind"], fact["log"]) for fact in found if fact["is"] == "part"]
+    for expected in (("create", "a-0"), ("create", "gone-0"), ("drop", "gone-0"), ("append", "a-0")):
+        assert expected in parts
+    assert ("append", "__catalogue-0") in parts
+
+
+def test_a_marker_is_shown_as_what_it_is(copy: Path) -> None:
+    found = [fact["batch"] for fact in facts("dump", copy / "journal") if "batch" in fact]
+    (marker,) = [batch for batch in found if "control" in batch]
+    assert (marker["control"], marker["coordinator_epoch"], marker["transactional"]) == ("abort", 7, True)
+    assert "CONTROL abort (coordinator epoch 7)" in run("dump", copy / "journal").output
+
+
+def test_checkpoints_and_the_catalogue_are_shown_in_words(copy: Path) -> None:
+    found = facts("dump", "-r", copy)
+    checkpoint = [fact for fact in found if fact["is"] == "checkpoint"][-1]
+    assert checkpoint["next_unit"] > checkpoint["through_unit"] > 0
+    named = [fact for fact in found if fact["is"] == "log" and fact["topic"] == "a"][-1]
+    assert (named["partition"], named["end_offset"]) == (0, 3)
+    assert len(named["topic_id"]) == 22
+    catalogue = [fact for fact in found if fact["is"] == "record" and isinstance(fact["key"], list)]
+    assert any(record["key"] == ["producer ids"] and record["value"] == {"next": 1000} for record in catalogue)
+    assert any(record["key"][0] == "topic" and record["value"] is None for record in catalogue)
+
+
+def test_people_get_aligned_lines_and_programs_an_object_a_line(copy: Path) -> None:
+    text = run("dump", copy).output
+    assert "producer 0 epoch 0 sequences 0…2" in text
+    assert f"{copy}/logs/" in text
+    assert len(facts("dump", copy)) > 20
+
+
+def test_bytes_behind_the_last_batch_are_told_of(copy: Path) -> None:
+    segment = only(copy, "logs/a-0.*/*.log")
+    size = segment.stat().st_size
+    segment.write_bytes(segment.read_bytes() + b"\0" * 100)
+    rest = facts("dump", segment)[-1]
+    assert (rest["is"], rest["position"], rest["size_bytes"]) == ("rest", size, 100)
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.txt", b"hello"), ("checkpoint-9", b"hello"), ("empty", None)])
+def test_what_is_not_ours_is_refused_or_told_as_damage_but_never_with_a_traceback(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    path = tmp_path / name
+    path.mkdir() if content is None else path.write_bytes(content)
+    found = run("dump", path)
+    assert found.exception is None or isinstance(found.exception, SystemExit)
+    missing = run("dump", tmp_path / "nope")
+    assert missing.exit_code == 1
+    assert "there is nothing" in missing.stderr
+
+
+# ---- verify --------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_directory_is_called_so(copy: Path) -> None:
+    found = run("verify", copy)
+    assert found.exit_code == 0, found.output
+    assert found.output.splitlines()[-1].startswith("sound: ")
+
+
+def test_nothing_is_written(copy: Path) -> None:
+    before = _everything(copy)
+    for path in (*copy.rglob("*"), copy):
+        os.chmod(path, 0o500 if path.is_dir() else 0o400)
+    assert run("verify", copy).exit_code == 0
+    assert run("dump", "-r", copy).exit_code == 0
+    assert _everything(copy) == before
+    for path in (copy, *copy.rglob("*")):
+        os.chmod(path, 0o700)
+
+
+def _everything(path: Path) -> list[tuple[str, bytes, int]]:
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    return [(str(each), each.read_bytes(), each.stat().st_mtime_ns) for each in files]
+
+
+def _flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+Harm = Callable[[Path], Path]
+
+
+def _in_a_batch(copy: Path) -> Path:
+    segment = only(copy, "logs/a-0.*/*.log")
+    _flip(segment, 80)
+    return segment
+
+
+def _a_short_segment(copy: Path) -> Path:
+    segment = only(copy, "logs/a-0.*/*.log")
+    os.truncate(segment, segment.stat().st_size - 1)
+    return segment
+
+
+def _a_lost_segment(copy: Path) -> Path:
+    segment = only(copy, "logs/a-0.*/*.log")
+    segment.unlink()
+    return segment
+
+
+def _in_the_catalogue(copy: Path) -> Path:
+    segment = only(copy, "logs/__catalogue-0.*/*.log")
+    _flip(segment, 70)
+    return segment
+
+
+def _in_a_checkpoint(copy: Path) -> Path:
+    newest = max(copy.glob("checkpoint-*"), key=lambda path: layout.checkpoint_number(path.name) or 0)
+    _flip(newest, 50)
+    return newest
+
+
+def _in_a_journal_header(copy: Path) -> Path:
+    first = min(copy.glob("journal/*.journal"))
+    _flip(first, 20)
+    return first
+
+
+def _in_an_old_round(copy: Path) -> Path:
+    first = min(copy.glob("journal/*.journal"))
+    _flip(first, 4096 + 60)
+    return first
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _in_a_batch,
+        _a_short_segment,
+        _a_lost_segment,
+        _in_the_catalogue,
+        _in_a_checkpoint,
+        _in_a_journal_header,
+        _in_an_old_round,
+    ],
+)
+def test_damage_is_named_with_its_place(copy: Path, harm: Harm) -> None:
+    path = harm(copy)
+    found = run("verify", copy)
+    assert found.exit_code == 1, found.output
+    assert any(line.startswith("damage") and str(path) in line for line in found.output.splitlines()), found.output
+    assert found.output.splitlines()[-1].startswith("DAMAGED: ")
+    damage = [fact for fact in facts_even_if_damaged(copy) if fact["is"] == "damage"]
+    assert any(fact["path"] == str(path) for fact in damage)
+
+
+def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("verify", path, "-o", "json").output.splitlines()]
+
+
+def test_a_tail_that_nobody_was_told_of_is_no_damage(copy: Path) -> None:
+    last = max(path for path in copy.glob("journal/*.journal") if _rounds(path))
+    content = bytearray(last.read_bytes())
+    end = max(fact["position"] for fact in facts("dump", last) if fact["is"] == "round")
+    content[end + 60] ^= 1
+    last.write_bytes(content)
+    found = run("verify", copy)
+    assert found.exit_code == 0, found.output
+    assert "never acknowledged" in found.output
+
+
+def _rounds(path: Path) -> int:
+    return sum(fact["is"] == "round" for fact in facts("dump", path))
+
+
+def test_a_bad_index_is_noted_and_no_damage(copy: Path) -> None:
+    for index in copy.glob("logs/*/*.timeindex"):
+        index.write_bytes(b"\xff" * index.stat().st_size)
+    found = run("verify", copy)
+    assert found.exit_code == 0, found.output
+
+
+@pytest.mark.parametrize("name", ["nope", "file", "empty"])
+def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    found = run("verify", tmp_path / name)
+    assert found.exit_code == 1
+    assert "hint: DIR is a data directory" in found.stderr
