@@ -23,7 +23,8 @@ Value = str | None | list["Value"] | dict[str, "Value"]
 HEADER = re.compile(r"(scenario|shows|broker|needs): *(.*)")
 DIFFERS = "differs:"
 COMMAND = re.compile(
-    r"(?:(?P<label>[a-z][a-z0-9]*): +)?(?:eventually /(?P<until>(?:[^/\\]|\\.)*)/ +)?(?P<verb>[A-Za-z-]+)(?P<rest>.*)",
+    r"(?:(?P<label>[a-z][a-z0-9]*): +)?(?:(?P<how>eventually|await) /(?P<until>(?:[^/\\]|\\.)*)/ +)?"
+    r"(?P<verb>[A-Za-z-]+)(?P<rest>.*)",
     re.S,
 )
 
@@ -51,6 +52,7 @@ class Command:
     tokens: list[Token]
     connection: str = "main"
     until: str | None = None  # ask again until the answer matches this
+    is_quiet: bool = False  # `await`: how the answer looked does not matter
     only_sent: bool = False  # `&`: the answer is read by a later `answer`
 
 
@@ -157,7 +159,7 @@ def command(text: str) -> Command:
     only_sent = bool(tokens) and tokens[-1] == "&"
     if only_sent:
         tokens.pop()
-    return Command(found["verb"], tokens, found["label"] or "main", found["until"], only_sent)
+    return Command(found["verb"], tokens, found["label"] or "main", found["until"], found["how"] == "await", only_sent)
 
 
 def _tokens(text: str) -> Iterator[Token]:

@@ -140,7 +140,9 @@ def _step(this: Run, step: Step, perform: Perform) -> list[str] | None:
         except BadNotation as bad:
             raise BadNotation(f"line {step.line + 1}: {step.text}: {bad}") from None
         wanted = step.command.until
-        if wanted is None or re.search(wanted, "\n".join(answer or [])) or time.monotonic() > deadline:
+        if wanted is None or re.search(wanted, "\n".join(answer or [])):
+            return None if step.command.is_quiet else answer
+        if time.monotonic() > deadline:
             return answer
         time.sleep(pause)
         pause = min(pause * 2, 0.1)
