@@ -1,20 +1,20 @@
 """How long a restart takes after kill -9 with a full journal of small units over many partitions."""
 
-import asyncio
-import os
-import signal
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-import uvloop
-
-from . import peers, small, topics
+from ..effects.clock import SystemClock
+from ..effects.disk import SystemDisk
+from ..effects.rng import SystemRng
+from ..protocol import batches, records
+from ..storage.recovery import open_store
+from ..storage.store import Store, StoreSettings
+from . import peers, topics
 
 PARTITIONS = 2_000
-RECORD_BYTES = 80  # with batch and unit framing about 200 bytes
-FULL_BYTES = 200 << 20
+UNIT_BYTES = 200
+UNITS_A_ROUND = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +27,38 @@ class Recovery:
 
 
 def measure() -> Recovery:
-    """Fill a journal, kill the broker, start it again. Checkpoints are held off meanwhile."""
-    options = ["-X", "log.checkpoint.interval.ms=3600000", "-X", "journal.checkpoint.ratio=1.0"]
+    """Make the topic with a broker; fill the journal without one, so that no checkpoint empties it; start and wait."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
-        with peers.fencepost("os", directory, *options) as broker:
+        with peers.fencepost("os", directory) as broker:
             topics.create(broker.host, broker.port, "full", PARTITIONS)
-            units = 0
-            while _journal_bytes(directory) < FULL_BYTES:
-                load = small.SmallLoad("full", PARTITIONS, PARTITIONS, 2, RECORD_BYTES, 1, 1.0, 0.0)
-                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    units += runner.run(small.run(broker.host, broker.port, load, lambda: None)).requests
-                if units > 3_000_000:
-                    break
-            os.kill(broker.pid, signal.SIGKILL)
-        journal_mb = _journal_bytes(directory) / 1e6
+        store, _ = open_store(SystemDisk(), SystemClock(), SystemRng(), directory, StoreSettings())
+        units = _fill(store)
+        journal_mb = store.journal.used_bytes / 1e6
+        store.close()
         began = time.perf_counter()
         with peers.fencepost("os", directory):
             return Recovery(time.perf_counter() - began, units, journal_mb)
 
 
-def _journal_bytes(directory: str) -> int:
-    return sum(path.stat().st_size for path in Path(directory, "journal").glob("*") if path.is_file())
+def _fill(store: Store) -> int:
+    """Append small batches, a log after another, until the journal takes no more. Returns how many."""
+    logs = [log for log in store.logs.values() if log.topic == "full"]
+    value = b"x" * (UNIT_BYTES - 61 - 45 - 12)  # beside it: the batch's header, the unit's frame, the record's own
+    batch = memoryview(records.build([records.Record(0, 0, None, value)]))
+    units = 0
+    while store.journal.admits(2 * UNIT_BYTES * UNITS_A_ROUND):
+        for _ in range(UNITS_A_ROUND):
+            store.append(logs[units % len(logs)], batches.read(batch))
+            units += 1
+        write = store.take_round(sync=False)
+        assert write is not None
+        write.run()
+        store.round_finished(write)
+        while (job := store.journal.fill_job()) is not None:
+            job.run()
+            store.journal.filled(job)
+    return units
+
+
+if __name__ == "__main__":
+    print(measure())

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.cluster import MetadataRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from .wire import Wire
@@ -42,10 +41,9 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
     except ConnectionError:
         wire = Wire(host, port)  # a mock: auto-creation by Metadata has to do
     else:
-        if answer.topics[0].error_code:
-            raise KafkaError(
-                ErrorCode._value2member_map_[answer.topics[0].error_code], answer.topics[0].error_message or ""
-            )
+        made = answer.topics[0]
+        if made.error_code:
+            raise RuntimeError(f"{name} could not be made: error {made.error_code} {made.error_message or ''}")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]

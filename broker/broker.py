@@ -23,6 +23,7 @@ from .metrics import Metrics
 from .rounds import Rounds
 from .server import Server
 from .settings import BrokerSettings, address
+from .straight_produce import StraightProduce
 from .topics import Topics
 from .waiting import Waiter, Waiting
 
@@ -120,7 +121,7 @@ class Broker:
         )
         self.topics = Topics(self)
         self.topics.load()
-        serve = Dispatcher(self).serve
+        serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
         )
@@ -139,7 +140,7 @@ class Broker:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         if hasattr(self, "housekeeping"):
-            self.housekeeping.stop()
+            await self.housekeeping.stop()
         await self._close_store()
 
     async def _close_store(self) -> None:
@@ -210,6 +211,9 @@ def _store_settings(broker: Broker) -> StoreSettings:
 def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:
     settings = broker.settings
     return HousekeepingSettings(
+        checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
+        retention_check_interval_ms=settings.log_retention_check_interval_ms,
+        cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
         producer_expiration_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
         producer_expiration_ms=settings.producer_id_expiration_ms,
     )

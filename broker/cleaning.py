@@ -1,88 +1,88 @@
-"""What goes over all logs from time to time: retention, the expiry of producers, compaction. In slices.
+"""What goes over all logs from time to time: retention, the expiry of producers, compaction.
 
-A pass visits one log after another and gives the loop back whenever a slice is used up, so that thousands of logs, or
+A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
 one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
 store's age, never on the wall clock.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
-from ..effects.clock import Clock
+from ..effects.disk import DiskFull
+from ..protocol.errors import KafkaError
 from ..storage.log import PartitionLog
 from ..storage.store import Store
 
+log = logging.getLogger("fencepost.broker")
+
+T = TypeVar("T")
 SLICE_MS = 4
-PAUSE_S = 0.005
+PAUSE_S = 0.002
 
-Visit = Callable[[PartitionLog], Iterator[None]]
-"""One log's turn: does its work between the yields, each part well under SLICE_MS."""
+Visit = Callable[[PartitionLog], Awaitable[None]]
 
 
-class Pass:
-    """Goes over all logs with one visit, again and again: `every_ms` from the end of one pass to the next."""
+class Tasks(Protocol):
+    """What a pass needs of whoever runs it."""
 
-    def __init__(
-        self, store: Store, loop: asyncio.AbstractEventLoop, clock: Clock, every_ms: int, visit: Visit
-    ) -> None:
+    @property
+    def ending(self) -> bool: ...
+    async def pause(self, seconds: float) -> bool: ...
+    async def job(self, run: Callable[[], T]) -> T: ...
+
+
+class Cleaning:
+    """The visits to logs, and how a pass goes over all of them."""
+
+    def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store = store
-        self._loop = loop
-        self._clock = clock
-        self._every_ms = every_ms
-        self._visit = visit
-        self._steps: Iterator[None] = iter(())
-        self._timer: asyncio.TimerHandle | None = None
-        self.finished = 0
+        self._tasks = tasks
+        self._slice_began_ms = 0
 
-    def start(self) -> None:
-        """Wait for the first pass."""
-        self._timer = self._loop.call_later(self._every_ms / 1000, self._begin)
+    async def every(self, interval_ms: int, visit: Visit) -> None:
+        """One pass after another, `interval_ms` from the end of one to the next."""
+        while not await self._tasks.pause(max(interval_ms / 1000, 2 * PAUSE_S)):
+            self._slice_began_ms = self._store.clock.monotonic_ms()
+            for one in list(self._store.logs.values()):
+                if one.offline is None:
+                    await visit(one)
+                    await self._give_way()
+                if self._tasks.ending:
+                    return
 
-    def stop(self) -> None:
-        """No further slice."""
-        if self._timer is not None:
-            self._timer.cancel()
+    async def _give_way(self) -> None:
+        """Let the loop go on, if this slice is used up."""
+        if self._store.clock.monotonic_ms() - self._slice_began_ms >= SLICE_MS:
+            await self._tasks.pause(PAUSE_S)
+            self._slice_began_ms = self._store.clock.monotonic_ms()
 
-    def _begin(self) -> None:
-        self._steps = self._over_all()
-        self._slice()
+    async def retention(self, one: PartitionLog) -> None:
+        """Move the start of a log past what its retention.ms and retention.bytes give up."""
+        start_offset = one.expired(self._store.age_ms())
+        if start_offset is not None and self._store.admits(0, internal=True):
+            self._store.commit([self._store.log_start_part(one, start_offset)])
 
-    def _over_all(self) -> Iterator[None]:
-        for log in list(self._store.logs.values()):
-            if log.offline is None:
-                yield from self._visit(log)
-                yield
+    async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:
+        """Forget producers that were silent for so long and have no open transaction."""
+        while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
+            await self._tasks.pause(PAUSE_S)
 
-    def _slice(self) -> None:
-        """Work for SLICE_MS, then let the loop go on."""
-        if self._store.halted is not None:
+    async def compaction(self, one: PartitionLog) -> None:
+        """Compact a log, if that is due: slices in a worker, the swap here."""
+        run = one.compaction(self._store.age_ms(), self._store.clock.monotonic_ms)
+        if run is None:
             return
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
-        for _ in self._steps:
-            if self._clock.monotonic_ms() >= until_ms:
-                self._timer = self._loop.call_later(PAUSE_S, self._slice)
-                return
-        self.finished += 1
-        self.start()
-
-
-def retention(store: Store) -> Visit:
-    """Move the start of a log past what its retention.ms and retention.bytes give up."""
-
-    def visit(log: PartitionLog) -> Iterator[None]:
-        start_offset = log.expired(store.age_ms())
-        if start_offset is not None and store.admits(0, internal=True):
-            store.commit([store.log_start_part(log, start_offset)])
-        yield
-
-    return visit
-
-
-def producer_expiry(store: Store, expiration_ms: int) -> Visit:
-    """Forget producers that were silent for so long and have no open transaction."""
-
-    def visit(log: PartitionLog) -> Iterator[None]:
-        while log.producers.expire(store.age_ms(), expiration_ms):
-            yield
-
-    return visit
+        try:
+            while not run.finished:
+                await self._tasks.job(run.run_slice)
+                if await self._tasks.pause(PAUSE_S) or one.offline is not None:
+                    one.compaction_failed(run)
+                    return
+        except DiskFull:
+            one.compaction_failed(run)
+        except KafkaError as error:
+            log.error("%s-%s is not compacted: %s", one.topic, one.partition, error.detail)
+            one.compaction_failed(run)
+        else:
+            one.compacted(run)

@@ -1,33 +1,37 @@
-"""What goes on beside requests: flushing, checkpoints, retention, compaction, expiry, and an eye on free space.
+"""What goes on beside requests: flushing, checkpoints, zero-filling, snapshots, and the cleaning of all logs.
 
-Everything here is a timer or a reaction to a released round; blocking parts run in the segments lane, slices on the
-loop stay under 5 ms. A full disk is met by trying again later; any other failure of a write or sync halts the broker.
+Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
+disk is met by trying again later. Any other failure of a write or sync, or a bug in here, halts the broker: whatever
+is durable stays so, and nobody is told anything that may not be.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..effects.clock import Clock
 from ..effects.disk import DiskFull, Lane
-from ..storage.journal import Job
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import CheckpointRun, FlushRun, Upkeep
-from . import cleaning
+from ..storage.upkeep import Upkeep
+from .cleaning import Cleaning
 from .rounds import Rounds
 
-TICK_MS = 100
+T = TypeVar("T")
+
+TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
-CHECKPOINT_AFTER_MS = 10_000  # at least so often while something changes
-SLICE_MS = 5
+AFTER_DISK_FULL_S = 0.5
+SLICE_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingSettings:
-    """How often; milliseconds."""
+    """How often, and after how long; milliseconds."""
 
+    checkpoint_interval_ms: int = 10_000
     retention_check_interval_ms: int = 300_000
     cleaner_backoff_ms: int = 15_000
     producer_expiration_check_interval_ms: int = 600_000
@@ -46,6 +50,9 @@ class Housekeeping:
         clock: Clock,
         settings: HousekeepingSettings,
     ) -> None:
+        self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
+        self.checkpoints = 0
+        self.flushes = 0
         self._store = store
         self._rounds = rounds
         self._lane = lane
@@ -53,68 +60,101 @@ class Housekeeping:
         self._clock = clock
         self._settings = settings
         self._upkeep = Upkeep(store)
-        self._flushing = False
-        self._checkpointing = False
-        self._filling = False
-        self._stopped = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._last_flush_ms = self._last_checkpoint_ms = clock.monotonic_ms()
+        self._cleaning = Cleaning(store, self)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._flush_wanted = asyncio.Event()
+        self._fill_wanted = asyncio.Event()
         self._congested = False
-        self._passes = [
-            cleaning.Pass(store, loop, clock, settings.retention_check_interval_ms, cleaning.retention(store)),
-            cleaning.Pass(
-                store,
-                loop,
-                clock,
-                settings.producer_expiration_check_interval_ms,
-                cleaning.producer_expiry(store, settings.producer_expiration_ms),
-            ),
-        ]
-        self.on_relief: list[Callable[[], None]] = []
-        self.checkpoints = 0
-        self.flushes = 0
+        self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
 
     def start(self) -> None:
-        """Begin the timers."""
+        """Begin all tasks."""
+        settings, cleaning = self._settings, self._cleaning
         self._store.look_at_free_space()
-        self._fill()
-        self._tick()
-        for one in self._passes:
-            one.start()
+        self._keep(self._watch())
+        self._keep(self._flush())
+        self._keep(self._fill())
+        self._keep(self._checkpoint())
+        self._keep(cleaning.every(settings.retention_check_interval_ms, cleaning.retention))
+        self._keep(cleaning.every(settings.producer_expiration_check_interval_ms, self._expire_producers))
+        self._keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction))
 
-    def stop(self) -> None:
-        """No timer fires any more; jobs under way finish on their own."""
-        self._stopped = True
-        for one in self._passes:
-            one.stop()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+    async def stop(self) -> None:
+        """End all tasks after what they are doing; then flush and checkpoint, so that the next start is quick."""
+        self._stopping.set()
+        self._flush_wanted.set()
+        self._fill_wanted.set()
+        await asyncio.gather(*self._tasks)
+        if self._store.halted is None:
+            await self._guarded(self._leave_tidy())
+
+    async def _leave_tidy(self) -> None:
+        try:
+            while await self._flush_once():
+                pass
+            if self._upkeep.behind:
+                await self._checkpoint_once()
+        except DiskFull:
+            pass  # the journal has it all
+
+    # ---- what tasks are made of ------------------------------------------------------------------------------
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep. Returns whether to end, because the broker stops or is halted."""
+        if seconds <= SLICE_PAUSE_S:
+            await asyncio.sleep(seconds)
+        else:
+            try:
+                await asyncio.wait_for(self._stopping.wait(), seconds)
+            except TimeoutError:
+                pass
+        return self.ending
+
+    @property
+    def ending(self) -> bool:
+        """Whether the broker stops or is halted."""
+        return self._stopping.is_set() or self._store.halted is not None
+
+    async def job(self, run: Callable[[], T]) -> T:
+        """Run a blocking job in the segments lane. Raises what it raises."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(result: T | BaseException) -> None:
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._lane.submit(run, done)
+        return await future
+
+    def _keep(self, work: Awaitable[None]) -> None:
+        self._tasks.append(self._loop.create_task(self._guarded(work)))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._rounds.halt(error)
 
     # ---- reactions -------------------------------------------------------------------------------------------
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
-        store = self._store
-        if store.tail_bytes >= FLUSH_AT_BYTES and not self._flushing:
-            self._flush()
-        if not self._filling:
-            self._fill()
+        if self._store.tail_bytes >= FLUSH_AT_BYTES:
+            self._flush_wanted.set()
+        self._fill_wanted.set()
         self._look_at_congestion()
 
-    def _tick(self) -> None:
-        if self._stopped or self._store.halted is not None:
-            return
-        self._timers["tick"] = self._loop.call_later(TICK_MS / 1000, self._tick)
-        now_ms = self._clock.monotonic_ms()
-        self._store.look_at_free_space()
-        if not self._flushing and (self._store.journal.half_used or now_ms - self._last_flush_ms >= FLUSH_AFTER_MS):
-            self._flush()
-        due = now_ms - self._last_checkpoint_ms >= CHECKPOINT_AFTER_MS
-        if not self._checkpointing and self._upkeep.behind and (due or self._store.journal.half_used):
-            self._begin_checkpoint()
-        self._fill()
-        self._look_at_congestion()
+    async def _watch(self) -> None:
+        while not await self.pause(TICK_S):
+            self._store.look_at_free_space()
+            waited_ms = self._clock.monotonic_ms() - self._last_flush_ms
+            if self._store.journal.half_used or waited_ms >= FLUSH_AFTER_MS:
+                self._flush_wanted.set()
+            self._fill_wanted.set()
+            self._look_at_congestion()
 
     def _look_at_congestion(self) -> None:
         self._store.look()
@@ -124,88 +164,99 @@ class Housekeeping:
                 relieved()
         self._congested = congested
 
-    # ---- flush and checkpoint --------------------------------------------------------------------------------
+    # ---- flushing and filling --------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        self._last_flush_ms = self._clock.monotonic_ms()
+    async def _flush(self) -> None:
+        store = self._store
+        while not self.ending:
+            await self._flush_wanted.wait()
+            self._flush_wanted.clear()
+            self._last_flush_ms = self._clock.monotonic_ms()
+            try:
+                more = await self._flush_once()
+            except DiskFull:
+                await self.pause(AFTER_DISK_FULL_S)
+                continue
+            if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.half_used):
+                self._flush_wanted.set()
+
+    async def _flush_once(self) -> bool:
+        """Take some tails to segments. Returns whether there was anything. Raises: DiskFull, nothing lost."""
         run = self._upkeep.begin_flush()
-        if run is not None:
-            self._flushing = True
-            self._lane.submit(run.run, lambda result: self._flushed(run, result))
-
-    def _flushed(self, run: FlushRun, result: BaseException | None) -> None:
-        self._flushing = False
-        if isinstance(result, DiskFull):
+        if run is None:
+            return False
+        try:
+            await self.job(run.run)
+        except DiskFull:
             self._upkeep.flush_failed(run)
-            return
-        if isinstance(result, BaseException):
-            self._rounds.halt(result)
-            return
+            raise
         self._upkeep.flushed(run)
         self.flushes += 1
         self._look_at_congestion()
-        if self._store.unflushed and (self._store.tail_bytes >= FLUSH_AT_BYTES or self._store.journal.half_used):
-            self._flush()
+        return True
 
-    def _begin_checkpoint(self) -> None:
-        """Snapshots first, if due; then capture, have the journal synced that far, and write."""
-        self._checkpointing = True
-        jobs = self._upkeep.snapshots_due()
-        if jobs:
-            self._lane.submit(lambda: _run_all(jobs), lambda result: self._snapshotted(result))
-        else:
-            self._capture()
+    async def _fill(self) -> None:
+        """Keep zero-filled journal files ahead."""
+        journal = self._store.journal
+        while not self.ending:
+            await self._fill_wanted.wait()
+            self._fill_wanted.clear()
+            while not self.ending and (job := journal.fill_job()) is not None:
+                try:
+                    await self.job(job.run)
+                except DiskFull:
+                    await self.pause(AFTER_DISK_FULL_S)
+                journal.filled(job)
+                self._look_at_congestion()
 
-    def _snapshotted(self, result: BaseException | None) -> None:
-        if isinstance(result, BaseException) and not isinstance(result, DiskFull):
-            self._rounds.halt(result)
-            return
-        self._capture()
+    # ---- checkpoints -----------------------------------------------------------------------------------------
 
-    def _capture(self) -> None:
+    async def _checkpoint(self) -> None:
+        last_ms = self._clock.monotonic_ms()
+        while not await self.pause(TICK_S):
+            due = self._clock.monotonic_ms() - last_ms >= self._settings.checkpoint_interval_ms
+            if not self._upkeep.behind or not (due or self._store.journal.half_used):
+                continue
+            last_ms = self._clock.monotonic_ms()
+            try:
+                await self._checkpoint_once()
+            except DiskFull:
+                await self.pause(AFTER_DISK_FULL_S)
+
+    async def _checkpoint_once(self) -> None:
+        """Snapshots, if due; then capture, have the journal synced that far, write, and remove what may go."""
+        await self._snapshots(self._upkeep.snapshots_due())
         run = self._upkeep.begin_checkpoint()
-        if self._store.synced_unit >= run.needs_unit:
-            self._write_checkpoint(run)
-        else:
-            self._rounds.when_synced(run.needs_unit, lambda: self._write_checkpoint(run))
-
-    def _write_checkpoint(self, run: CheckpointRun) -> None:
-        self._lane.submit(run.run, lambda result: self._checkpointed(run, result))
-
-    def _checkpointed(self, run: CheckpointRun, result: BaseException | None) -> None:
-        self._checkpointing = False
-        self._last_checkpoint_ms = self._clock.monotonic_ms()
-        if isinstance(result, DiskFull):
+        try:
+            await self._synced(run.needs_unit)
+            await self.job(run.run)
+        except DiskFull:
             self._upkeep.checkpoint_failed(run)
-            return
-        if isinstance(result, BaseException):
-            self._rounds.halt(result)
-            return
+            raise
         self.checkpoints += 1
-        removals = self._upkeep.checkpointed(run)
-        self._lane.submit(lambda: _run_all(removals), self._halt_on_error)
+        removal = self._upkeep.checkpointed(run)
         self._look_at_congestion()
+        self._fill_wanted.set()
+        await self.job(removal.run)
 
-    def _fill(self) -> None:
-        job = self._store.journal.fill_job()
-        if job is not None:
-            self._filling = True
-            self._lane.submit(job.run, lambda result: self._filled(job, result))
+    async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
+        for log in logs:
+            while log.prepare_snapshot():
+                await self.pause(SLICE_PAUSE_S)
+            job = log.snapshot_job()
+            if job is not None:
+                await self.job(job.run)
+                log.snapshotted(job)
 
-    def _filled(self, job: Job, result: BaseException | None) -> None:
-        self._filling = False
-        if isinstance(result, BaseException):
-            if not isinstance(result, DiskFull):
-                self._rounds.halt(result)
-            return
-        self._store.journal.filled(job)
-        self._look_at_congestion()
+    async def _synced(self, unit: int) -> None:
+        """Wait until the journal is synced through a unit. Raises: BrokerHalted."""
+        synced = asyncio.Event()
+        self._rounds.when_synced(unit, synced.set)
+        while not synced.is_set():
+            try:
+                await asyncio.wait_for(synced.wait(), TICK_S)
+            except TimeoutError:
+                self._store.check_running()
 
-    def _halt_on_error(self, result: BaseException | None) -> None:
-        if isinstance(result, BaseException):
-            self._rounds.halt(result)
-
-
-def _run_all(jobs: list[Job]) -> None:
-    for job in jobs:
-        job.run()
+    async def _expire_producers(self, log: PartitionLog) -> None:
+        await self._cleaning.expiry(log, self._settings.producer_expiration_ms)

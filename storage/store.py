@@ -109,8 +109,7 @@ class Store:
 
         APPEND parts carry one batch each, with any base offset: several to one log follow each other.
         """
-        if self.halted is not None:
-            raise BrokerHalted from self.halted
+        self.check_running()
         placed = self._placed(parts)
         unit = self.journal.append([part for part, _ in placed])
         now_ms = self.age_ms()
@@ -260,6 +259,11 @@ class Store:
             if log not in unflushed:
                 unflushed[log] = None
         return moved.keys()
+
+    def check_running(self) -> None:
+        """Raises: BrokerHalted."""
+        if self.halted is not None:
+            raise BrokerHalted from self.halted
 
     def halt(self, error: BaseException) -> None:
         """No append, commit or reply after this. The first error is kept."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from ..effects.disk import Disk
 from . import layout, store_checkpoint
-from .journal import Job
 from .log import PartitionLog
 from .log_flush import FlushJob, SyncJob
 from .recovery import entries
@@ -121,15 +120,14 @@ class Upkeep:
         """Whether a checkpoint would let anything go, or shorten the next recovery."""
         return self._newest_through < self._store.last_unit or self._released_through < self._newest_through
 
-    def snapshots_due(self) -> list[Job]:
-        """Producer snapshots to run before the next checkpoint, so that recovery does not scan far back."""
+    def snapshots_due(self) -> list[PartitionLog]:
+        """Logs whose producers are to be written down before the next checkpoint: recovery is not to scan far back."""
         limit = self._store.settings.snapshot_interval_bytes
         logs = [log for log in self._store.logs.values() if log.offline is None and log.bytes_since_snapshot]
         if sum(log.bytes_since_snapshot for log in logs) < limit:
             return []
         logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
-        jobs = (log.snapshot_job() for log in logs[:SNAPSHOTS_A_RUN])
-        return [job for job in jobs if job is not None]
+        return logs[:SNAPSHOTS_A_RUN]
 
     def begin_checkpoint(self) -> CheckpointRun:
         """Capture every log as it stands now. Only released and flushed bytes are named."""
@@ -152,7 +150,7 @@ class Upkeep:
         number = self._checkpoint + 1
         return CheckpointRun(store.disk, store.directory, number, content, store.last_unit, syncs, dropped)
 
-    def checkpointed(self, run: CheckpointRun) -> list[Job]:
+    def checkpointed(self, run: CheckpointRun) -> Removal:
         """The checkpoint is on disk. Returns what may be removed now: what the last two do not name."""
         store = self._store
         for log, job in run.syncs:
@@ -165,9 +163,12 @@ class Upkeep:
                 files.extend(named.removable_files())
         removal = Removal(store.disk, files, self._leaving)
         self._leaving = run.dropped
+        for folder in removal.folders:
+            store.open_files.forget_directory(folder)
         self._checkpoint = run.number
         self._released_through, self._newest_through = self._newest_through, run.content.through_unit
-        return [removal, *store.journal.recycle(self._released_through)]
+        store.journal.recycle(self._released_through)
+        return removal
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:
         """The disk is full: nothing was replaced, and all of it is captured again later."""

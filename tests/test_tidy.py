@@ -20,7 +20,7 @@ BELOW = {
     "spark": {"effects", "protocol", "client"},
     "console": {"effects", "protocol", "client"},
     "testing": {"effects", "protocol", "storage", "broker", "client"},
-    "bench": {"effects", "protocol", "client"},
+    "bench": {"effects", "protocol", "storage", "client"},
     "cli": set(AREAS),
     "fencepost": set(AREAS),
 }

@@ -61,8 +61,7 @@ class Driven:
         run = self.upkeep.begin_checkpoint()
         self.round(sync=True)
         run.run()
-        for job in self.upkeep.checkpointed(run):
-            job.run()
+        self.upkeep.checkpointed(run).run()
         self.fill()
 
     def fill(self) -> None:
