@@ -18,6 +18,7 @@ from ..storage.store import Store
 from .catalogue import Catalogue, Change
 
 READ_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this bounds what is never compacted
 PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admission
 
 
@@ -38,7 +39,7 @@ class CatalogueLog:
         log = self._store.logs[CATALOGUE_LOG_ID]
         if log.offline is not None:
             raise CatalogueOffline(f"{log.directory}: {log.offline}")
-        log.settings = replace(log.settings, cleanup_policy="compact")
+        log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
         offset = log.start_offset
         while offset < log.end_offset:
             offset = self._apply_from(offset, log.end_offset)

@@ -110,7 +110,17 @@ class SimulatedBroker:
 
     def after_power_cut(self) -> "SimulatedBroker":
         """Unplugged, and started on what had been synced."""
-        return self._successor(self.disk.after_power_cut(), None)
+        left = self.disk.after_power_cut()
+        self.abandon()
+        return self._successor(left, None)
+
+    def abandon(self) -> None:
+        """Forget this one as it stands."""
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.close()
 
     def _successor(self, disk: SimulatedDisk, settings: BrokerSettings | None) -> "SimulatedBroker":
         return SimulatedBroker(settings or self.settings, disk=disk, seed=self.seed + 1)
