@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ..protocol.errors import MalformedFrame
 from ..protocol.framing import Framer
 from ..protocol.primitives import Buffer, Readable
+from .metrics import Metrics
 from .waiting import Parked
 
 JOIN_BELOW_BYTES = 64 << 10  # replies that together are smaller are copied into one write; larger ones go as a list
@@ -43,6 +44,8 @@ class Transport(Protocol):
 
 class Owner(Protocol):
     """What a connection asks of the server it belongs to."""
+
+    metrics: Metrics
 
     @property
     def congested(self) -> bool:
@@ -82,6 +85,7 @@ class Connection:
     __slots__ = (
         "_backlog",
         "_framer",
+        "_metrics",
         "_out_bytes",
         "_owner",
         "_reading",
@@ -108,8 +112,9 @@ class Connection:
         self.idle_since_ms = 0
         self.route: Any = None  # what the straight way of Produce remembers of the last request
         self._owner = owner
+        self._metrics = owner.metrics
         self._framer = Framer(max_frame_bytes)
-        self._slots: deque[tuple[int, Buffer | list[Buffer] | Slot | None]] = deque()
+        self._slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
         self._backlog: deque[Readable] = deque()
         self._out_bytes = 0  # of replies in slots
         self._reserved_bytes = 0
@@ -121,6 +126,7 @@ class Connection:
     def data_received(self, chunk: bytes) -> None:
         """One pass over what came: every whole frame is handled now, unless something is full."""
         self.seen = True
+        self._metrics.bytes_in += len(chunk)
         if self._stopped & CLOSING:
             return
         try:
@@ -129,7 +135,7 @@ class Connection:
             self.fail(str(error))
             return
         owner, held_back = self._owner, self._stopped
-        if held_back or owner.congested:
+        if held_back or self._backlog or owner.congested:
             self._backlog.extend(frames)
             self._work()
         else:
@@ -205,11 +211,14 @@ class Connection:
 
     # ---- replies out -----------------------------------------------------------------------------------------
 
-    def reply(self, reply: Buffer | list[Buffer], unit: int) -> None:
+    def reply(self, reply: bytes, unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
         self._slots.append((unit, reply))
-        if isinstance(reply, list):
-            self._count(sum(map(len, reply)))
+
+    def reply_in_pieces(self, reply: list[Buffer], unit: int) -> None:
+        """As reply(), for one that may be large and is in several buffers."""
+        self._slots.append((unit, reply))
+        self._count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> "Slot":
         """A place for a reply that comes later."""
@@ -231,9 +240,8 @@ class Connection:
         """Write, at once and in order, every reply that may leave. Returns whether another waits for a unit."""
         slots = self._slots
         out: list[Buffer] = []
-        waits = closes = False
-        while slots:
-            unit, reply = slots[0]
+        leaving, waits, closes = 0, False, False
+        for unit, reply in slots:
             if isinstance(reply, Slot):
                 if reply.reply is None:
                     break
@@ -241,15 +249,20 @@ class Connection:
             if unit > released_unit:
                 waits = True
                 break
-            slots.popleft()
-            if reply is None:
-                closes = True
-                break
-            if isinstance(reply, list):
+            leaving += 1
+            if isinstance(reply, bytes):
+                out.append(reply)
+            elif reply is not None:
                 out += reply
                 self._out_bytes -= sum(map(len, reply))
             else:
-                out.append(reply)
+                closes = True
+                break
+        if leaving == len(slots):
+            slots.clear()
+        else:
+            for _ in range(leaving):
+                slots.popleft()
         if out:
             self._write(out)
         if closes:
@@ -264,11 +277,15 @@ class Connection:
         if transport is None:
             return
         if len(out) == 1:
+            size = len(out[0])
             transport.write(out[0])
-        elif sum(map(len, out)) < JOIN_BELOW_BYTES:
-            transport.write(b"".join(out))
         else:
-            transport.writelines(out)
+            size = sum(map(len, out))
+            if size < JOIN_BELOW_BYTES:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(out)
+        self._metrics.bytes_out += size
 
     # ---- the transport's side --------------------------------------------------------------------------------
 

@@ -18,9 +18,8 @@ from ..protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.primitives import Buffer, Readable
 from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
-from .connection import PRODUCE, Connection, Slot
+from .connection import Connection, Slot
 from .refusals import refusal
-from .straight_produce import StraightProduce
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -96,12 +95,9 @@ class Dispatcher:
         self._handlers = load_handlers()
         self._metrics = broker.metrics
         self._requests = broker.metrics.requests
-        self._straight = StraightProduce(broker).serve
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Answer one request, or see to it that it is answered later; whatever it is, nobody else notices."""
-        if frame[:2] == PRODUCE and self._straight(connection, frame):
-            return
         try:
             header = read_request_header(frame)
         except MalformedFrame as error:
@@ -137,7 +133,7 @@ class Dispatcher:
             return
         reply = self._encoded(handler, call, request, outcome)
         if reply is not None:
-            call.connection.reply(reply, self._broker.store.last_unit if handler.waits else 0)
+            call.connection.reply_in_pieces(reply, self._broker.store.last_unit if handler.waits else 0)
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, request: Any, outcome: object) -> None:
         reply = self._encoded(handler, call, request, outcome)
@@ -184,7 +180,7 @@ class Dispatcher:
             api = self._handlers[key].api
             own = ApiVersionsResponse.ApiKey(api_key=key, min_version=api.min, max_version=api.max)
             response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
-            connection.reply(encode_response(api, 0, correlation_id, response), 0)
+            connection.reply_in_pieces(encode_response(api, 0, correlation_id, response), 0)
             return
         self._metrics.closed_unsupported += 1
         connection.fail(f"API {key} v{version} is not served")

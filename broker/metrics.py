@@ -13,7 +13,6 @@ class Metrics:
 
     __slots__ = (
         "accepted_connections",
-        "batches",
         "bytes_in",
         "bytes_out",
         "closed_idle",
@@ -44,8 +43,7 @@ class Metrics:
         self.closed_idle = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.batches = 0  # appended by producers
-        self.records = 0
+        self.records = 0  # appended by producers
         self.duplicates_refused = 0
         self.out_of_order = 0
         self.stale_epochs = 0

@@ -40,7 +40,7 @@ class AppendRules:
 class Partition:
     """A partition of a topic, over the log that holds it."""
 
-    __slots__ = ("appended_bytes", "index", "leader_epoch", "log", "plain", "rules", "topic")
+    __slots__ = ("appended_bytes", "index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
 
     def __init__(
         self, log: "PartitionLog", topic: "Topic", index: int, rules: AppendRules, leader_epoch: int = 0
@@ -55,6 +55,7 @@ class Partition:
     def obey(self, rules: AppendRules) -> None:
         """From now on these rules."""
         self.rules = rules
+        self.largest_bytes = min(rules.max_message_bytes, rules.segment_bytes)
         self.plain = not (  # such a partition looks at size and header only
             rules.log_append_time
             or rules.timestamp_before_max_ms != FOREVER_MS
@@ -91,8 +92,8 @@ class Partition:
         Raises: KafkaError; nothing was changed.
         """
         rules = self.rules
-        if len(produced) > rules.max_message_bytes:
-            raise self._too_large(len(produced))
+        if len(produced) > self.largest_bytes:
+            self._check_size(len(produced))
         batch = batches.check_produced(produced)
         if batch.buffer is not produced and (rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
             raise TimestampsRefused("a producer may not set the timestamp type to LogAppendTime", [])
@@ -100,8 +101,8 @@ class Partition:
             return self._accept_by_rules(batch, wall_ms)
         if batch.max_timestamp - wall_ms > rules.timestamp_after_max_ms:
             raise self._out_of_range(batch, wall_ms)
-        if batch.size > rules.segment_bytes:
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
+        if batch.size > self.largest_bytes:
+            raise _beyond_a_segment(batch.size)
         return batch
 
     def _accept_by_rules(self, batch: Batch, wall_ms: int) -> Batch:
@@ -112,12 +113,11 @@ class Partition:
             self._check_timestamps(batch, wall_ms)
         if rules.codec is not None and rules.codec != batch.codec:
             batch = batches.read(memoryview(recompressed(batch, rules.codec, rules.codec_level)))
-            if batch.size > rules.max_message_bytes:
-                raise self._too_large(batch.size)
+            self._check_size(batch.size)
         if rules.log_append_time:
             batch = batches.with_log_append_time(batch, wall_ms)
-        if batch.size > rules.segment_bytes:
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
+        if batch.size > self.largest_bytes:
+            raise _beyond_a_segment(batch.size)
         return batch
 
     def _check_timestamps(self, batch: Batch, wall_ms: int) -> None:
@@ -129,9 +129,10 @@ class Partition:
             if any(record.timestamp < oldest and record.timestamp != NO_TIMESTAMP for record in records(batch)):
                 raise self._out_of_range(batch, wall_ms)
 
-    def _too_large(self, size: int) -> KafkaError:
+    def _check_size(self, size: int) -> None:
         limit = self.rules.max_message_bytes
-        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
+        if size > limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
 
     def _out_of_range(self, batch: Batch, wall_ms: int) -> KafkaError:
         rules = self.rules
@@ -151,6 +152,10 @@ class TimestampsRefused(KafkaError):
     def __init__(self, detail: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_TIMESTAMP, detail)
         self.record_errors = record_errors
+
+
+def _beyond_a_segment(size: int) -> KafkaError:
+    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes are more than a segment may hold")
 
 
 def is_one_batch(produced: memoryview) -> bool:

@@ -7,6 +7,7 @@ Shape and worth: design rule 7 of the performance notes; the same tests run both
 """
 
 import struct
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ..protocol.apis import APIS
 from ..protocol.errors import KafkaError, MalformedFrame
 from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable, read_uvarint, uvarint
-from .connection import Connection
+from .connection import PRODUCE, Connection
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -27,10 +28,8 @@ TRANSACTIONAL_BIT = 0x10
 NO_TIMESTAMP = -1
 CORRELATION_ID_ENDS_AT = 8
 
-_correlation_id = Struct(">i").unpack_from
 _acks_and_timeout = Struct(">hi").unpack_from
 _count = Struct(">i").unpack_from
-_index_and_length = Struct(">ii").unpack_from
 _plain_beginning = Struct(">hhiih").unpack_from  # no transactional id, acks, timeout, topics, length of a name
 _PLAIN_BEGINNING_BYTES = 14
 _NO_TAGS = b"\x00\x00\x00"  # after the partition, the topic and the request
@@ -50,10 +49,11 @@ class Route:
         "size",
         "start",
         "suffix",
+        "unpack",
     )
 
     def __init__(self, frame: Readable, version: int, client_id: str, name: str, start: int) -> None:
-        self.begins_with = bytes(frame[:4])
+        self.begins_with = version  # and the API's key before it, which is 0
         self.goes_on_with = bytes(frame[CORRELATION_ID_ENDS_AT:start])
         self.start = start  # where the partition's index stands
         self.client_id = client_id
@@ -66,6 +66,8 @@ class Route:
         else:
             self.prefix = b"\x00\x00\x00\x01" + struct.pack(">h", len(text)) + text + b"\x00\x00\x00\x01"
             self.suffix = b"\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00" if version >= 8 else b"\x00\x00\x00\x00"
+        varies = "iBB" if self.flexible else "ii"  # index, and the first bytes of the records' length or all of it
+        self.unpack = Struct(f">Ii{start - CORRELATION_ID_ENDS_AT}x{varies}").unpack_from
         layout = Struct(f">ii{len(self.prefix)}sihqqq{len(self.suffix)}s")
         self.pack = layout.pack
         self.size = layout.size - 4
@@ -109,88 +111,77 @@ def _read_plain(frame: Readable, position: int) -> Beginning:
 
 
 class StraightProduce:
-    """Serves what is ordinary; for one broker."""
+    """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
+        self._otherwise = otherwise
         self._topics = broker.topics.by_name
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
         self._journal = broker.store.journal
         self._metrics = broker.metrics
 
-    def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Append and reply; or return False, having changed nothing."""
+    def serve(self, connection: Connection, frame: Readable) -> None:
+        """Append and reply, or change nothing and hand the request on."""
         route = connection.route
         try:
-            if (
-                route is None
-                or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with
-                or frame[:4] != route.begins_with
-            ):
-                route = connection.route = find_route(frame)
-                if route is None:
-                    return False
-                connection.client_id = route.client_id
-            index, records = _partition_of(frame, route)
-            if records is None:
-                return False
-        except (IndexError, ValueError, struct.error, MalformedFrame):
-            return False
-        return self._append(connection, frame, route, index, records)
+            if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
+                route = self._route_of(connection, frame)
+            if route is None or not self._append(connection, frame, route):
+                self._otherwise(connection, frame)
+        except (KafkaError, IndexError, ValueError, struct.error, MalformedFrame):
+            self._otherwise(connection, frame)  # which finds the same, and can say so
 
-    def _append(self, connection: Connection, frame: Readable, route: Route, index: int, records: memoryview) -> bool:
+    @staticmethod
+    def _route_of(connection: Connection, frame: Readable) -> Route | None:
+        """How this request begins, which is not as the last did."""
+        if frame[:2] != PRODUCE:
+            return None
+        route = connection.route = find_route(frame)
+        if route is not None:
+            connection.client_id = route.client_id
+        return route
+
+    def _append(self, connection: Connection, frame: Readable, route: Route) -> bool:
+        """Raises what find_route does, and KafkaError if the batch is refused. Then, or if False, nothing was done."""
+        if route.flexible:
+            begins_with, correlation_id, index, first, second = route.unpack(frame)
+            position = route.start + 6
+            if second < 128 <= first:
+                length = (first & 127 | second << 7) - 1
+            else:
+                length, position = read_uvarint(frame, position - 2)
+                length -= 1
+            end = position + length
+            if frame[end:] != _NO_TAGS:
+                return False
+        else:
+            begins_with, correlation_id, index, length = route.unpack(frame)
+            position = route.start + 8
+            end = position + length
+            if end != len(frame):
+                return False
         topic = self._topics.get(route.name)
-        if topic is None or not 0 <= index < len(topic.partitions):
+        if topic is None or length < 0 or not 0 <= index < len(topic.partitions) or begins_with != route.begins_with:
             return False
         partition = topic.partitions[index]
         log = partition.log
         if not partition.plain or log.offline is not None:
             return False
+        batch = partition.accept(memoryview(frame)[position:end], self._now_ms())
         store = self._store
-        try:
-            batch = partition.accept(records, self._now_ms())
-            if batch.attributes & TRANSACTIONAL_BIT or not store.admits(batch.size):
-                return False
-            if batch.producer_id >= 0 and log.producers.judge(batch) is not None:
-                return False
-        except KafkaError:
+        if batch.attributes & TRANSACTIONAL_BIT or not store.admits(batch.size):
+            return False
+        if batch.producer_id >= 0 and log.producers.judge(batch) is not None:
             return False
         base_offset = store.append(log, batch)
         partition.appended_bytes += batch.size
         metrics = self._metrics
         metrics.requests[0] += 1
-        metrics.batches += 1
         metrics.records += batch.record_count
-        (correlation_id,) = _correlation_id(frame, 4)
+        start_offset, suffix = log.start_offset, route.suffix
         reply = route.pack(
-            route.size,
-            correlation_id,
-            route.prefix,
-            index,
-            0,
-            base_offset,
-            NO_TIMESTAMP,
-            log.start_offset,
-            route.suffix,
+            route.size, correlation_id, route.prefix, index, 0, base_offset, NO_TIMESTAMP, start_offset, suffix
         )
         connection.reply(reply, self._journal.next_unit - 1)
         return True
-
-
-def _partition_of(frame: Readable, route: Route) -> tuple[int, memoryview | None]:
-    """The partition's index, and its records; None if they do not fill the frame exactly."""
-    position = route.start
-    if not route.flexible:
-        index, length = _index_and_length(frame, position)
-        position += 8
-        end = len(frame)
-    else:
-        (index,) = _count(frame, position)
-        length, position = read_uvarint(frame, position + 4)
-        length -= 1
-        end = len(frame) - 3
-        if frame[end:] != _NO_TAGS:
-            return index, None
-    if position + length != end or length < 0:
-        return index, None
-    return index, memoryview(frame)[position:end]

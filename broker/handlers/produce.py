@@ -155,7 +155,6 @@ def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -
 
 def _count(broker: "Broker", partition: Partition, batch: Batch) -> None:
     partition.appended_bytes += batch.size
-    broker.metrics.batches += 1
     broker.metrics.records += batch.record_count
 
 

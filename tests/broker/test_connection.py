@@ -6,6 +6,7 @@ from collections import deque
 import pytest
 from fencepost.broker import connection as module
 from fencepost.broker.connection import Connection
+from fencepost.broker.metrics import Metrics
 from fencepost.broker.waiting import Parked
 
 
@@ -42,6 +43,7 @@ class Owner:
     """A server that serves by a function, and runs `soon` when told to."""
 
     def __init__(self, serve=None, pool_bytes=10**9):
+        self.metrics = Metrics()
         self.congested = False
         self.served, self.touched, self.complaints = [], [], []
         self.lost_connections, self.waits_for_store, self.pool_queue = [], [], []
@@ -111,7 +113,7 @@ def test_all_replies_of_a_pass_leave_in_one_write():
 def test_large_replies_are_not_joined():
     connection, _, wire = connect()
     big = bytes(module.JOIN_BELOW_BYTES)
-    connection.reply([b"head", memoryview(big)], 0)
+    connection.reply_in_pieces([b"head", memoryview(big)], 0)
     connection.flush(0)
     assert wire.written == [[b"head", big]]
 
@@ -221,7 +223,7 @@ def test_too_many_replies_ahead_stop_the_reading_until_they_have_left(monkeypatc
 
 def test_too_many_bytes_of_replies_stop_the_pass():
     big = [bytes(module.WAITING_BYTES)]
-    connection, owner, wire = connect(lambda connection, body: connection.reply(list(big), 1))
+    connection, owner, wire = connect(lambda connection, body: connection.reply_in_pieces(list(big), 1))
     connection.data_received(b"".join(frame(b"fetch") for _ in range(5)))
     assert len(owner.served) == 2
     assert not wire.reading
