@@ -203,7 +203,6 @@ class ProducerStates:
             return None
         if producer is None:
             producer = self._producers[producer_id] = Producer(batch.producer_epoch, self._snapshots)
-            self._refused.pop(producer_id, None)
         else:
             self._producers.move_to_end(producer_id)
         producer.age_ms = now_ms

@@ -223,11 +223,19 @@ def test_sequences_go_on_behind_a_marker_of_the_same_epoch(partition):
 @pytest.mark.requirement("S-62")
 def test_a_marker_of_a_new_epoch_fences_the_old_one_and_begins_at_0(partition):
     partition.send_in_transaction(P, 4, 0, 3)
+    partition.send_in_transaction(P, 4, 3)
     partition.end(P, 5, Marker.ABORT)
-    assert partition.send_in_transaction(P, 4, 3) == STALE
+    assert partition.send_in_transaction(P, 4, 4) == STALE
     assert partition.send_in_transaction(P, 4, 0, 3) == STALE
-    assert partition.send_in_transaction(P, 5, 3) == GAP
-    assert partition.send_in_transaction(P, 5, 0, 3) == 4  # the same sequences, and no duplicate
+    assert partition.send_in_transaction(P, 5, 3) == GAP  # and no duplicate of the old epoch's
+    assert partition.send_in_transaction(P, 5, 4) == GAP
+    assert partition.send_in_transaction(P, 5, 0, 3) == 5
+
+
+def test_a_marker_does_not_let_a_batch_overtake_the_one_turned_away(partition):
+    partition.states.turned_away(make(P, 4, 0))
+    partition.end(P, 4, Marker.ABORT)
+    assert [partition.send_in_transaction(P, 4, n) for n in (1, 0, 1)] == [GAP, 1, 2]
 
 
 def test_a_marker_for_an_unknown_producer_fences_and_leaves_the_sequence_open(partition):
