@@ -163,13 +163,10 @@ def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
 @handles(DescribeClusterRequest, waits=False)
 def describe_cluster(broker: "Broker", call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """The one broker there is, which is nobody's controller endpoint."""
-    if request.endpoint_type == CONTROLLERS:
-        raise KafkaError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
-        )
-    if request.endpoint_type != BROKERS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+    refused = _no_endpoint(request.endpoint_type)
+    if refused is not None:
+        broker.metrics.error(refused.code)
+        return DescribeClusterResponse(error_code=refused.code, error_message=refused.text, cluster_id="", brokers=[])
     host, port = advertised(broker.settings, call.listener_address)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
@@ -179,6 +176,18 @@ def describe_cluster(broker: "Broker", call: Call, request: DescribeClusterReque
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
         ),
     )
+
+
+def _no_endpoint(kind: int) -> KafkaError | None:
+    """Why a client that asks for this kind of endpoint is at the wrong one."""
+    if kind == CONTROLLERS:
+        return KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if kind != BROKERS:
+        return KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}")
+    return None
 
 
 # ---- DescribeTopicPartitions ---------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ...protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ..config_names import is_harmless
 from ..dispatch import Call, handles
 from ..options import ConfigType, InvalidOption, Option
 from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
@@ -208,7 +209,7 @@ def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate
     name = resource.resource_name
     if name:
         _check_broker_id(broker, name, "Node id", "expected {}")
-    fixed = [c.name for c in resource.configs if c.name in BROKER_OPTIONS and not BROKER_OPTIONS[c.name].dynamic]
+    fixed = [config.name for config in resource.configs if _is_fixed(config.name)]
     if fixed:
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -220,6 +221,11 @@ def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate
             broker.topics.alter_broker_configs(name, configs)
     except InvalidOption as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _is_fixed(name: str) -> bool:
+    """Whether a broker's setting cannot change while it runs: ours that do not, and Kafka's that mean nothing here."""
+    return not BROKER_OPTIONS[name].dynamic if name in BROKER_OPTIONS else is_harmless(name)
 
 
 def _replacing(resource: AlterConfigsRequest.Resource) -> _Merge:

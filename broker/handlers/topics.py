@@ -42,7 +42,12 @@ _Grown = CreatePartitionsResponse.Topic
 def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make topics, or only say whether they could be made."""
     if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
-        raise TOO_MANY
+        return CreateTopicsResponse(
+            topics=[
+                _Created(name=topic.name, error_code=TOO_MANY.code, error_message=TOO_MANY.text)
+                for topic in request.topics
+            ]
+        )
     named = Counter(topic.name for topic in request.topics)
     answers = [
         _created_or_refused(broker, topic, request.validate_only) for topic in request.topics if named[topic.name] == 1
@@ -186,21 +191,23 @@ def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
 
 
 def _deleted_or_refused(broker: "Broker", group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
-    """The answer to all requests for one topic."""
-    asked = group[0]
-    topic = _find(broker, asked)
-    answer = _Deleted(name=asked.name, topic_id=asked.topic_id)
-    if topic is not None:
-        answer = _Deleted(name=topic.name, topic_id=topic.id)
+    """The answer to all requests for one topic, in the terms in which it was asked for."""
+    topic = _find(broker, group[0])
+    answer = _Deleted(
+        name=next((asked.name for asked in group if asked.name is not None), None),
+        topic_id=next((asked.topic_id for asked in group if asked.topic_id != ZERO_UUID), ZERO_UUID),
+    )
     try:
         if len(group) > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _how_doubled(group))
         if topic is None:
-            by_name = asked.name is not None
+            by_name = answer.name is not None
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID)
         broker.topics.delete(topic)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.text
+    else:
+        answer.name, answer.topic_id = topic.name, topic.id
     return answer
 
 
