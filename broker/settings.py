@@ -109,7 +109,9 @@ class BrokerSettings:
     max_open_files: int = option(1_024, "Segment and index files held open at one time.", type=INT, at_least=64)
 
     # Topics
-    auto_create_topics_enable: bool = option(True, "A produce or metadata request creates the topic it names.")
+    auto_create_topics_enable: bool = option(
+        True, "A metadata request creates the topic it names, as clients ask when they are about to produce."
+    )
     delete_topic_enable: bool = option(True, "Whether topics can be deleted.")
     num_partitions: int = option(1, "Partitions of a topic that is created without a count.", type=INT, at_least=1)
     message_max_bytes: int = option(MIB + 12, "The largest record batch.", type=INT, at_least=0, dynamic=True)
