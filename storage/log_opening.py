@@ -44,7 +44,8 @@ def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
     except (_Unusable, SegmentDamaged, OSError) as problem:
         log.offline, log.evidence = str(problem), row
         return
-    log.made_directory = bool(names)
+    # A folder that holds nothing that counts may be of a life that was killed before it made the folder's name durable.
+    log.made_directory = bool(manifest.segments)
     _remove_leftovers(log, manifest, names)
 
 

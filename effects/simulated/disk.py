@@ -188,6 +188,10 @@ class SimulatedDisk(Disk):
         """As a new process finds it: all bytes are there, what was not synced still is not, locks are free."""
         return self._twin(self._history.after_process_crash())
 
+    def killed_at(self, n: int) -> "SimulatedDisk":
+        """As a new process finds it if this one was killed right after the first `n` operations."""
+        return self._twin(self._history.killed_at(n))
+
     def after_power_cut(self) -> "SimulatedDisk":
         """As found with only what was synced."""
         return self.found(self._history.cut.found(kept=()), self.notes)

@@ -46,6 +46,15 @@ class History:
         later = sum(isinstance(operation, Note) for operation in self.operations[n:])
         return tuple(self.notes[: len(self.notes) - later])
 
+    def killed_at(self, n: int) -> "History":
+        """The first `n` operations, in a new process."""
+        twin = History(self._start, notes=self.notes_at(0))
+        for operation in self.operations[:n]:
+            twin.record(operation)
+        twin.seen = twin.seen.pruned()
+        twin.next_inode = self.next_inode
+        return twin
+
     def after_process_crash(self) -> "History":
         """The same history in a new process: files that were open and had no name are gone."""
         twin = History(self._start, keep=self.keep)

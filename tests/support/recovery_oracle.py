@@ -1,7 +1,9 @@
 """The recovery oracle: what must hold of a data directory found after a crash (R1, R2, R4, R5, R6, R8, R10).
 
 A workload notes on the simulated disk what it sends before it is written and what is acknowledged after; an image of
-a cut carries the notes taken before it. `check` recovers on the image and compares.
+a cut carries the notes taken before it. `check` recovers on the image and compares. `check_and_serve` also notes what
+that recovery found: consumers may read it from then on, so later crashes must keep it, and what it did not find must
+never come back.
 """
 
 from collections import defaultdict
@@ -59,6 +61,14 @@ class Created:
 
     topic: str
     unit: int
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A recovery served this: the batches found, and where each topic begins. What was not is gone."""
+
+    present: frozenset[Sent]
+    starts: tuple[tuple[str, int], ...]
 
 
 class Workload(Driven):
@@ -120,12 +130,15 @@ class Expected:
     trimmed: list[Trimmed] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     created: list[Created] = field(default_factory=list)
+    certain: set[Any] = field(default_factory=set)  # notes that a recovery has settled
 
     @classmethod
     def of(cls, notes: Sequence[Any]) -> "Expected":
         found = cls()
         for note in notes:
-            if isinstance(note, Acknowledged):
+            if isinstance(note, Recovered):
+                found.settle(note)
+            elif isinstance(note, Acknowledged):
                 found.acknowledged = max(found.acknowledged, note.unit)
             elif isinstance(note, Sent):
                 found.sent.append(note)
@@ -137,9 +150,41 @@ class Expected:
                 found.created.append(note)
         return found
 
+    def settle(self, note: Recovered) -> None:
+        """What a recovery found stays; the rest was never acknowledged, and is gone for ever."""
+        starts = dict(note.starts)
+        self.sent = [one for one in self.sent if one in note.present]
+        self.trimmed = [one for one in self.trimmed if starts.get(one.topic, -1) >= one.offset]
+        self.dropped = [one for one in self.dropped if one.topic not in starts]
+        gone = {one.topic for one in self.dropped}
+        self.created = [one for one in self.created if one.topic in starts or one.topic in gone]
+        self.certain = {*self.sent, *self.trimmed, *self.dropped, *self.created}
+
+    def surely(self, note: Any) -> bool:
+        """Whether somebody may know of it: then it cannot be undone."""
+        return note in self.certain or note.unit <= self.acknowledged
+
 
 def check(image: Any, settings: StoreSettings = SETTINGS) -> Driven:
     """Recover on an image and compare with its notes. Returns the recovered store, open."""
+    return _check(image, settings)[0]
+
+
+def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
+    """Recover on an image, compare, and note what is served from now on. Returns the next life, which goes on."""
+    recovered, present = _check(image, settings)
+    starts = [(log.topic, log.start_offset) for log in recovered.store.logs.values() if log.log_id]
+    image.note(Recovered(frozenset(present), tuple(starts)))
+    recovered.store.close()
+    life = Workload(image, settings)
+    for note in sorted(present, key=lambda note: note.offset):
+        if note.producer is not None:
+            producer_id, epoch, sequence = note.producer
+            life.sequences[note.topic, producer_id, epoch] = (sequence + len(note.values)) & 0x7FFF_FFFF
+    return life
+
+
+def _check(image: Any, settings: StoreSettings) -> tuple[Driven, set[Sent]]:
     expected = Expected.of(image.notes)
     recovered = Driven(image, SimulatedClock(), settings)
     assert not recovered.report.offline, recovered.report.offline
@@ -147,21 +192,21 @@ def check(image: Any, settings: StoreSettings = SETTINGS) -> Driven:
     _check_units(expected, present)
     _check_producers(recovered, expected, present)
     assert recovered.store.last_unit >= expected.acknowledged  # R6: no number is given twice
-    return recovered
+    return recovered, present
 
 
 def _check_records(recovered: Driven, expected: Expected) -> set[Sent]:
     """R1, R2, R4: acknowledged ones are there, everything there was sent, batches are whole."""
     gone = {note.topic for note in expected.dropped}
-    surely_gone = {note.topic for note in expected.dropped if note.unit <= expected.acknowledged}
-    surely_there = {note.topic for note in expected.created if note.unit <= expected.acknowledged} - gone
+    surely_gone = {note.topic for note in expected.dropped if expected.surely(note)}
+    surely_there = {note.topic for note in expected.created if expected.surely(note)} - gone
     logs = {log.topic: log for log in recovered.store.logs.values() if log.log_id}
     assert surely_there <= logs.keys(), "an acknowledged topic is gone"
     assert not surely_gone & logs.keys(), "a deleted topic is back"
     present: set[Sent] = set()
     for topic, log in logs.items():
         starts = [note for note in expected.trimmed if note.topic == topic]
-        least = max((n.offset for n in starts if n.unit <= expected.acknowledged), default=0)
+        least = max((n.offset for n in starts if expected.surely(n)), default=0)
         most = max((n.offset for n in starts), default=0)
         assert least <= log.start_offset <= most, "the start of a log went back, or too far"
         found = dict(values_of(log))
@@ -177,7 +222,7 @@ def _check_records(recovered: Driven, expected: Expected) -> set[Sent]:
             elif not visible and offsets.stop <= log.end_offset:
                 present.add(note)
             else:
-                assert note.unit > expected.acknowledged, f"acknowledged and lost: {note}"
+                assert not expected.surely(note), f"acknowledged or seen, and lost: {note}"
         assert found.keys() == covered, f"nobody sent what stands at {sorted(found.keys() - covered)}"
         assert log.end_offset == log.high_watermark
     return present

@@ -510,3 +510,20 @@ def test_a_copy_of_a_disk_shares_its_blocks_and_not_its_future(disk):
     assert one.fingerprint() != two.fingerprint() == disk.fingerprint()
     write(two, "/d/f", b"x", 50_000)
     assert one.fingerprint() == two.fingerprint()
+
+
+def test_a_process_may_be_killed_at_any_moment_of_what_it_did(disk):
+    write(disk, "/d/f", b"good", sync=True)
+    disk.sync_directory("/d")
+    disk.note("acknowledged")
+    moment = len(disk.operations)
+    write(disk, "/d/f", b"later")
+    disk.note("sent")
+    killed = disk.killed_at(moment)
+    assert read(killed, "/d/f") == b"good"
+    assert list(killed.notes) == ["acknowledged"]
+    later = disk.killed_at(len(disk.operations))
+    assert later.fingerprint() == disk.after_process_crash().fingerprint()
+    assert read(later.after_power_cut(), "/d/f") == b"good"
+    write(killed, "/d/g", b"second life", sync=True)
+    assert read(killed.after_process_crash(), "/d/g") == b"second life"

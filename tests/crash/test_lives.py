@@ -1,0 +1,87 @@
+"""Several lives of one data directory: killed and then unplugged, or unplugged twice. The oracle judges the last.
+
+What a life served is noted, so that a later cut may not take it back; and so is what it did not find, which must not
+come back either. `make crash-points` runs every crash point; the suite samples.
+"""
+
+import os
+
+import pytest
+from crash_points import crash_images
+from fencepost.effects.simulated.disk import SimulatedDisk
+from recovery_oracle import Workload, check, check_and_serve
+from scripted_workloads import WORKLOADS
+
+LIMIT = int(os.environ.get("CRASH_LIMIT", "6")) or None
+CUTS = 8  # of each later life
+NEWCOMER = (3000, 0)
+
+
+def live_on(life: Workload, name: bytes) -> None:
+    """What a broker does after a recovery: new batches, old and new producers, flushes, a checkpoint, a kill."""
+    logs = [log for log in life.store.logs.values() if log.log_id]
+    known = {topic: (producer, epoch) for topic, producer, epoch in life.sequences}
+    for log in logs:
+        life.send(log, name + b" first")
+        life.send(log, name + b" from a newcomer", producer=NEWCOMER)
+        if log.topic in known:
+            life.send(log, name + b" from one known", producer=known[log.topic])
+    life.sync()
+    life.flush()
+    for log in logs:
+        life.send(log, name + b" second", name + b" third", producer=NEWCOMER)
+    life.sync()
+    life.checkpoint()
+    for log in logs:
+        life.send(log, name + b" never synced")
+    life.round(sync=False)
+
+
+def moments(disk: SimulatedDisk) -> list[int]:
+    """After which operations to kill: all of them, or evenly spread, the last one always."""
+    last = len(disk.operations)
+    step = max(1, last // LIMIT) if LIMIT else 1
+    return [*range(0, last, step), last]
+
+
+@pytest.mark.requirement("S-11")
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_killed_between_write_and_sync_then_a_power_cut_and_nothing_seen_or_told_is_gone(workload):
+    disk = SimulatedDisk()
+    workload(disk)
+    for moment in moments(disk):
+        killed = disk.killed_at(moment)
+        began = len(killed.operations)
+        live_on(check_and_serve(killed), b"second life")
+        for description, image in crash_images(killed, first=began, limit=LIMIT and CUTS, seed=moment):
+            try:
+                check(image)
+            except BaseException as error:
+                error.add_note(f"{workload.__name__}: killed after {moment}, then {description}")
+                raise
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_cut_recovered_written_to_and_cut_again_no_unit_of_the_first_tail_comes_back(workload):
+    disk = SimulatedDisk()
+    workload(disk)
+    for description, image in crash_images(disk, limit=LIMIT and 2 * LIMIT, seed=4):
+        live_on(check_and_serve(image), b"second life")
+        for again, twice in crash_images(image, limit=LIMIT and CUTS // 2, seed=5):
+            try:
+                check(twice)
+            except BaseException as error:
+                error.add_note(f"{workload.__name__}: {description}, then {again}")
+                raise
+
+
+def test_killed_and_cut_in_turn_for_six_lives():
+    """Each life begins where the one before was killed, or unplugged, and each goes on with the same producers."""
+    disk = SimulatedDisk()
+    WORKLOADS[0](disk)
+    for number in range(6):
+        life = check_and_serve(disk.killed_at(len(disk.operations)) if number % 2 else disk.after_power_cut())
+        live_on(life, b"life %d" % number)
+        life.store.close()
+        disk = life.disk
+    check(disk.after_power_cut())

@@ -1,0 +1,211 @@
+"""Workloads for crash tests: small scripts that between them make every kind of operation a store does on its disk."""
+
+from recovery_oracle import Workload
+
+ME, OTHER = (1000, 0), (1001, 0)
+
+
+def one_log(disk):
+    """Rounds of one and of several batches."""
+    w = Workload(disk)
+    log = w.make("a")
+    w.sync()
+    for i in range(4):
+        w.send(log, b"one %d" % i)
+        w.send(log, b"two", b"three")
+        w.sync()
+
+
+def several_logs_in_one_unit(disk):
+    """A unit over two logs is there whole or not at all."""
+    w = Workload(disk)
+    a, b = w.make("a"), w.make("b")
+    w.sync()
+    for i in range(3):
+        w.send(a, b"before %d" % i)
+        w.send_together((a, [b"x%d" % i]), (b, [b"y%d" % i, b"z"]), (a, [b"again"]))
+        w.sync()
+
+
+def a_topic_and_its_first_batch_in_one_round(disk):
+    w = Workload(disk)
+    for name in ("a", "b", "c"):
+        w.send(w.make(name), name.encode())
+        w.sync()
+
+
+def an_idempotent_producer_with_five_in_flight(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    w.sync()
+    for _ in range(3):
+        for i in range(5):
+            w.send(log, b"%d" % i, producer=ME)
+        w.sync()
+
+
+def producers_and_epochs(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    w.sync()
+    w.send(log, b"old", producer=ME)
+    w.send(log, b"other", producer=OTHER)
+    w.sync()
+    w.send(log, b"newer", producer=(1000, 1))
+    w.send(log, b"newer still", producer=(1000, 1))
+    w.sync()
+    w.send(log, b"last", producer=OTHER)
+    w.sync()
+
+
+def flush_and_checkpoint(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    w.send(log, b"first", producer=ME)
+    w.sync()
+    w.flush()
+    w.checkpoint()
+    w.send(log, b"second", producer=ME)
+    w.sync()
+    w.flush()
+    w.send(log, b"third", producer=ME)
+    w.sync()
+    w.checkpoint()
+
+
+def segments_roll(disk):
+    w = Workload(disk)
+    log = w.make("a", segment_bytes=300, index_interval_bytes=100)
+    w.sync()
+    for i in range(6):
+        w.send(log, b"record %d" % i * 8, producer=ME)
+        w.sync()
+        w.flush()
+    w.checkpoint()
+    w.send(log, b"after", producer=ME)
+    w.sync()
+
+
+def delete_records(disk):
+    w = Workload(disk)
+    log = w.make("a", segment_bytes=200)
+    for i in range(5):
+        w.send(log, b"record %d" % i * 8)
+    w.sync()
+    w.flush()
+    w.checkpoint()
+    w.trim(log, 3)
+    w.sync()
+    w.send(log, b"after")
+    w.sync()
+    w.checkpoint()
+    w.checkpoint()  # two that do not name the files: they go
+
+
+def delete_and_recreate_a_topic(disk):
+    w = Workload(disk)
+    w.send(w.make("a"), b"doomed")
+    w.send(w.make("b"), b"stays")
+    w.sync()
+    w.flush()
+    w.checkpoint()
+    w.drop(w.log("a"))
+    w.sync()
+    w.send(w.log("b"), b"more")
+    w.sync()
+    w.checkpoint()
+    w.checkpoint()
+
+
+def journal_files_change_and_are_used_again(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    w.sync()
+    for i in range(12):
+        w.send(log, bytes([i]) * 30_000, producer=ME)
+        w.sync()
+        if i % 4 == 3:
+            w.flush()
+            w.checkpoint()
+
+
+def a_unit_larger_than_a_journal_file(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    w.send(log, b"small")
+    w.sync()
+    large = b"L" * 100_000
+    while not w.store.admits(len(large) + 200):
+        w.fill()
+    w.send(log, large)
+    w.sync()
+    w.send(log, b"small again")
+    w.sync()
+
+
+def producer_snapshots(disk):
+    w = Workload(disk)
+    log = w.make("a")
+    for i in range(7):
+        w.send(log, b"%d" % i, producer=ME)
+        w.send(log, b"other %d" % i, producer=OTHER)
+    w.sync()
+    w.flush()
+    for _ in range(2):
+        job = log.snapshot_job()
+        job.run()
+        log.snapshotted(job)
+        w.checkpoint()
+        w.send(log, b"after", producer=ME)
+        w.sync()
+        w.flush()
+    w.checkpoint()
+
+
+def a_restart_between(disk):
+    """Killed with units written and not synced; what the next life writes does not mix with them."""
+    w = Workload(disk)
+    log = w.make("a")
+    w.send(log, b"acknowledged", producer=ME)
+    w.sync()
+    w.send(log, b"on its way", producer=ME)
+    w.round(sync=False)
+    w.store.close()
+    again = Workload(disk, clock=w.clock)
+    again.sequences = w.sequences
+    again.send(again.log("a"), b"second life", producer=ME)
+    again.sync()
+    again.flush()
+    again.checkpoint()
+
+
+def a_folder_made_after_a_checkpoint(disk):
+    """A checkpoint names an empty log; its folder and first segment come later and are synced by nobody."""
+    w = Workload(disk)
+    log = w.make("a")
+    w.sync()
+    w.checkpoint()
+    w.send(log, b"first", producer=ME)
+    w.sync()
+    w.flush()
+    w.send(log, b"second", producer=ME)
+    w.sync()
+    w.flush()
+
+
+WORKLOADS = [
+    one_log,
+    several_logs_in_one_unit,
+    a_topic_and_its_first_batch_in_one_round,
+    an_idempotent_producer_with_five_in_flight,
+    producers_and_epochs,
+    flush_and_checkpoint,
+    segments_roll,
+    delete_records,
+    delete_and_recreate_a_topic,
+    journal_files_change_and_are_used_again,
+    a_unit_larger_than_a_journal_file,
+    producer_snapshots,
+    a_restart_between,
+    a_folder_made_after_a_checkpoint,
+]
