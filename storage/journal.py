@@ -35,7 +35,7 @@ from .journal_format import LOG_START as LOG_START
 from .journal_format import Part as Part
 from .journal_format import Unit as Unit
 from .journal_format import UnitRefused as UnitRefused
-from .journal_preparing import KEPT_BACK_BYTES, PREPARING, Life, file_sequence
+from .journal_preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file_sequence
 from .journal_preparing import Job as Job
 
 SLICE_BYTES = 64 << 10
@@ -124,8 +124,7 @@ class Journal:
         next_unit and next_round are above all that any journal here had (Scan says what those are). salt: 8 random
         bytes, which keep clients from writing records that look like rounds.
         """
-        names = disk.list(directory)
-        newest = max((file_sequence(name) or 0 for name in names), default=0)
+        newest = max((file_sequence(name) or 0 for name in disk.list(directory)), default=0)
         life = Life(incarnation, salt, newest + 1, next_round, next_unit)
         self._files = JournalFiles(
             disk,
@@ -135,7 +134,7 @@ class Journal:
             first_file_bytes=first_file_bytes,
             largest_file_bytes=largest_file_bytes,
         )
-        _remove_leftovers(disk, directory, names)
+        _remove_leftovers(disk, directory, keep=file_name(life.first_file))
         self.incarnation = incarnation
         self.next_unit = self._first_unit = next_unit
         self.released_unit = self.synced_unit = next_unit - 1
@@ -379,9 +378,10 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
         file.write(part, position)
 
 
-def _remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
-    left = [name for name in names if file_sequence(name) is not None or name.endswith(PREPARING)]
-    for name in left:
-        disk.unlink(os.path.join(directory, name))
-    if left:
+def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:
+    names = [name for name in disk.list(directory) if file_sequence(name) is not None or name.endswith(PREPARING)]
+    for name in names:
+        if name != keep:
+            disk.unlink(os.path.join(directory, name))
+    if len(names) > 1:
         disk.sync_directory(directory)

@@ -129,42 +129,49 @@ class Preparation:
         for file in self._drop:
             self._remove(file)
         while self.spares:
-            file = self.spares.popleft()
-            if file.size_bytes in self._reuse:
-                self._recycle(file)
+            if self.spares[0].size_bytes in self._reuse:
+                self._recycle()
             else:
-                self._remove(file)
+                self._remove(self.spares[0])
+                self.spares.popleft()
         if self._new:
             self._create(self._new)
 
     def _remove(self, file: JournalFile) -> None:
-        file.file.close()
         self._disk.unlink(file.path)
         self._disk.sync_directory(self._directory)
+        file.file.close()
 
-    def _recycle(self, old: JournalFile) -> None:
+    def _recycle(self) -> None:
         """The old name goes for certain before the header changes: no name ever stands on another file's header."""
+        old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)
         self._disk.rename(old.path, path + PREPARING)
         self._disk.sync_directory(self._directory)
-        old.file.write([pack_file_header(header)], 0)
-        self._put_in_place(old.file, path, header)
+        self.spares.popleft()
+        self._make(old.file, path, header)
 
     def _create(self, size_bytes: int) -> None:
         if self._disk.free_bytes(self._directory) < size_bytes:
             raise DiskFull(errno.ENOSPC, "no room for another journal file", self._directory)
         header, path = self._next(size_bytes, recycled=False)
-        temporary = path + PREPARING
-        if self._disk.exists(temporary):  # left by a crash or a failure
-            self._disk.unlink(temporary)
-        file = self._disk.open(temporary, create=True)
+        if self._disk.exists(path + PREPARING):  # left by a crash
+            self._disk.unlink(path + PREPARING)
+        self._make(self._disk.open(path + PREPARING, create=True), path, header)
+
+    def _make(self, file: File, path: str, header: FileHeader) -> None:
+        """Write the header (and, in a new file, zeros behind it), sync, and give the file its name."""
         try:
-            _fill(file, header)
+            _write(file, header)
+            file.sync()
         except BaseException:
             file.close()
-            self._disk.unlink(temporary)
+            self._disk.unlink(path + PREPARING)
             raise
-        self._put_in_place(file, path, header)
+        self._disk.rename(path + PREPARING, path)
+        self._disk.sync_directory(self._directory)
+        file.close()  # its errors would speak of the old name
+        self.made.append(JournalFile(self._disk.open(path), path, header))
 
     def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:
         sequence = self._sequence + len(self.made)
@@ -181,14 +188,9 @@ class Preparation:
         )
         return header, os.path.join(self._directory, file_name(sequence))
 
-    def _put_in_place(self, file: File, path: str, header: FileHeader) -> None:
-        file.sync()
-        self._disk.rename(path + PREPARING, path)
-        self._disk.sync_directory(self._directory)
-        self.made.append(JournalFile(file, path, header))
 
-
-def _fill(file: File, header: FileHeader) -> None:
-    file.write([pack_file_header(header), _ZEROS[: min(len(_ZEROS), header.size_bytes) - BLOCK_BYTES]], 0)
-    for position in range(len(_ZEROS), header.size_bytes, len(_ZEROS)):
-        file.write([_ZEROS[: header.size_bytes - position]], position)
+def _write(file: File, header: FileHeader) -> None:
+    file.write([pack_file_header(header)], 0)
+    if not header.recycled:
+        for position in range(BLOCK_BYTES, header.size_bytes, len(_ZEROS)):
+            file.write([_ZEROS[: header.size_bytes - position]], position)

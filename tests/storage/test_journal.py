@@ -1,0 +1,559 @@
+"""The journal while it runs: units, rounds, releases, files made ready, reused, and refused."""
+
+import pytest
+from fencepost.effects.disk import DiskFull, SystemDisk
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage import journal_format
+from fencepost.storage.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, UnitRefused
+from fencepost.storage.journal_reading import rounds
+from fencepost.storage.journal_scan import scan
+from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, read, recovered
+
+
+@pytest.fixture
+def disk():
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def driven(disk):
+    return Driven(disk)
+
+
+def fill_up(driven, rounds=24):
+    for _ in range(rounds):
+        driven.append(b"x" * 3000)
+        driven.round()
+
+
+# ---- units ---------------------------------------------------------------------------------------------------
+
+
+def test_a_unit_comes_back_as_it_was_framed(disk, driven):
+    parts = [
+        Part(APPEND, 3, 40, (b"head", memoryview(b"rest"))),
+        Part(LOG_START, 2**63 + 5, 12, ()),
+        Part(CREATE, 9, 0, (b"msgpack",)),
+        Part(DROP, 4, 0, ()),
+    ]
+    driven.journal.append(parts)
+    driven.round()
+    (unit,) = scan(disk, DIRECTORY).units()
+    assert (unit.number, unit.incarnation, unit.path) == (1, 1, driven.files()[0])
+    assert [(p.kind, p.log_id, p.offset, b"".join(p.data)) for p in unit.parts] == [
+        (APPEND, 3, 40, b"headrest"),
+        (LOG_START, 2**63 + 5, 12, b""),
+        (CREATE, 9, 0, b"msgpack"),
+        (DROP, 4, 0, b""),
+    ]
+    size = journal_format.unit_bytes(unit.parts)
+    assert read(disk, unit.path)[unit.position : unit.position + 4] == (size - 8).to_bytes(4, "big")
+
+
+def test_the_fast_path_writes_the_same_bytes_as_the_general_one():
+    files = []
+    for fast in (True, False):
+        disk = SimulatedDisk()
+        driven = Driven(disk)
+        if fast:
+            driven.journal.append_batch(7, 99, HEAD, memoryview(b"rest"))
+        else:
+            driven.journal.append([Part(APPEND, 7, 99, (HEAD, b"rest"))])
+        driven.round()
+        files.append(read(disk, driven.files()[0]))
+    assert files[0] == files[1]
+
+
+def test_units_are_numbered_from_the_given_one_without_gaps(disk, driven):
+    assert [driven.append(b"x") for _ in range(3)] == [1, 2, 3]
+    assert driven.journal.last_unit == 3
+    driven.round()
+    again = Driven(disk)
+    assert again.append(b"y") == 4
+
+
+def test_a_unit_of_no_part_too_many_or_too_many_bytes_beside_batches_is_refused_and_nothing_changes(driven):
+    part = Part(DROP, 1, 0, ())
+    for parts in ([], [part] * 50_001, [Part(CREATE, 1, 0, (bytes(16 << 20), b"x"))]):
+        with pytest.raises(UnitRefused):
+            driven.journal.append(parts)
+    assert not driven.journal.pending
+    assert driven.journal.next_unit == 1
+
+
+def test_a_unit_of_as_many_parts_as_are_allowed_comes_back(disk):
+    driven = Driven(disk, max_bytes=8 << 20)
+    driven.room(50_000 * 21 + 24)
+    driven.journal.append([Part(DROP, number, 0, ()) for number in range(50_000)])
+    driven.round()
+    (unit,) = scan(disk, DIRECTORY).units()
+    assert [part.log_id for part in unit.parts] == list(range(50_000))
+
+
+# ---- rounds --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_released_before_its_round_is_written_and_nothing_synced_before_its_sync(driven):
+    journal = driven.journal
+    driven.append(b"one")
+    assert (journal.released_unit, journal.synced_unit, journal.pending) == (0, 0, True)
+    write = journal.take_round(sync=False)
+    assert (journal.released_unit, journal.pending) == (0, False)
+    write.run()
+    journal.finished(write)
+    assert (journal.released_unit, journal.synced_unit) == (1, 0)
+    driven.round(sync=True)
+    assert (journal.released_unit, journal.synced_unit) == (1, 1)
+
+
+def test_what_arrives_while_a_round_is_in_flight_is_the_next_round(driven):
+    journal = driven.journal
+    driven.append(b"one")
+    write = journal.take_round(sync=True)
+    driven.append(b"two")
+    write.run()
+    journal.finished(write)
+    assert (journal.released_unit, journal.pending) == (1, True)
+    driven.round()
+    assert journal.released_unit == 2
+    assert [unit.data for unit in recovered(driven.disk)] == [b"one", b"two"]
+
+
+def test_only_one_round_is_in_flight(driven):
+    driven.append(b"one")
+    driven.journal.take_round(sync=True)
+    with pytest.raises(RuntimeError):
+        driven.journal.take_round(sync=True)
+
+
+def test_a_round_that_was_not_written_cannot_be_finished(driven):
+    driven.append(b"one")
+    write = driven.journal.take_round(sync=True)
+    with pytest.raises(RuntimeError):
+        driven.journal.finished(write)
+    assert driven.journal.released_unit == 0
+
+
+def test_no_round_is_made_of_nothing_unless_a_sync_is_wanted(driven):
+    assert driven.journal.take_round(sync=False) is None
+    write = driven.round(sync=True)
+    assert (write.size_bytes, write.through_unit) == (0, 0)
+
+
+def test_each_round_begins_on_a_block_and_is_written_in_whole_blocks(disk, driven):
+    for size in (10, 5000, 3):
+        driven.append(b"x" * size)
+        done = len(disk.operations)
+        write = driven.round()
+        written = [len(one.data) for one in disk.operations[done:] if type(one).__name__ == "Write"]
+        assert sum(written) == write.size_bytes
+        assert all(length % BLOCK == 0 for length in written)
+    found = [one.position for path in driven.files() for one in rounds(disk, path)]
+    assert all(position % BLOCK == 0 for position in found)
+
+
+@pytest.mark.parametrize("failing", ["write", "sync"])
+def test_after_a_failed_write_or_sync_nothing_is_ever_released(disk, driven, failing):
+    journal = driven.journal
+    driven.append(b"safe")
+    driven.round()
+    if failing == "sync":
+        disk.fail_sync(lambda path: True)
+    else:
+        disk.fail(lambda one: type(one).__name__ == "Write")
+    driven.append(b"lost")
+    write = journal.take_round(sync=True)
+    with pytest.raises(OSError):
+        write.run()
+    with pytest.raises(RuntimeError):
+        journal.finished(write)
+    with pytest.raises(RuntimeError):
+        journal.take_round(sync=True)
+    assert (journal.released_unit, journal.synced_unit) == (1, 1)
+
+
+@pytest.mark.requirement("S-11")
+def test_a_synced_round_covers_the_unsynced_rounds_before_it_in_other_files_too(disk, driven):
+    for number in range(6):
+        driven.append(bytes([number]) * 3000)
+        driven.round(sync=False)
+    driven.append(b"synced")
+    driven.round(sync=True)
+    assert len({unit.path for unit in scan(disk, DIRECTORY).units()}) > 2
+    assert len(recovered(disk.after_power_cut())) == 7
+
+
+def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=False)
+    assert recovered(disk.after_power_cut()) == []
+    driven.round(sync=True)
+    assert len(recovered(disk.after_power_cut())) == 1
+
+
+def test_a_large_round_is_written_in_slices_of_64_kib_that_end_at_multiples(disk):
+    driven = Driven(disk, max_bytes=16 << 20, largest_file_bytes=2 << 20)
+    driven.room(400_000)
+    data = bytes(range(256)) * 1200
+    driven.append(data)
+    begun = len(disk.operations)
+    driven.round()
+    writes = [one for one in disk.operations[begun:] if type(one).__name__ == "Write"]
+    assert all(len(one.data) <= 64 << 10 for one in writes)
+    writes = [one for one in writes if one.path == writes[-1].path]
+    assert len(writes) == 5
+    assert all((one.position + len(one.data)) % (64 << 10) == 0 for one in writes[:-1])
+    assert [unit.data for unit in recovered(disk)] == [data]
+
+
+def test_a_round_of_many_small_units_is_one_write(disk):
+    driven = Driven(disk, max_bytes=8 << 20, first_file_bytes=1 << 20, largest_file_bytes=1 << 20)
+    for number in range(2000):
+        driven.append(b"%d" % number)
+    begun = len(disk.operations)
+    driven.round()
+    assert [type(one).__name__ for one in disk.operations[begun:]] == ["Write", "Sync"]
+    assert len(recovered(disk)) == 2000
+
+
+# ---- the empty round -----------------------------------------------------------------------------------------
+
+
+def test_an_idle_journal_writes_one_empty_round_and_then_no_more(disk, driven):
+    driven.append(b"one")
+    driven.round()
+    assert driven.journal.seal() is not None
+    driven.journal._in_flight.run()
+    driven.journal.finished(driven.journal._in_flight)
+    assert driven.journal.seal() is None
+    assert [one.header.units for one in rounds(disk, driven.files()[0])] == [1, 0]
+    assert driven.round(sync=True).size_bytes == 0
+
+
+def test_asking_for_a_sync_with_nothing_to_sync_seals(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=True)
+    driven.round(sync=True)
+    assert [one.header.synced_through for one in rounds(disk, driven.files()[0])] == [0, 1]
+
+
+def test_there_is_nothing_to_seal_before_the_sync_or_while_units_wait(driven):
+    assert driven.journal.seal() is None
+    driven.append(b"one")
+    assert driven.journal.seal() is None
+    driven.round(sync=False)
+    assert driven.journal.seal() is None
+
+
+def test_a_full_file_can_still_be_sealed_and_ended(disk, driven):
+    driven.append(bytes(4048 - 61))  # with its round header exactly the one block this file has for units
+    driven.round()
+    assert driven.journal._room < 0
+    driven.seal()
+    driven.append(b"next")
+    driven.round()
+    headers = [one.header for path in driven.files() for one in rounds(disk, path)]
+    assert [(one.units, one.ends_file) for one in headers] == [(1, False), (0, False), (0, True), (1, False)]
+    assert [unit.data for unit in recovered(disk)] == [bytes(4048 - 61), b"next"]
+
+
+# ---- files and room ------------------------------------------------------------------------------------------
+
+
+def test_files_double_from_the_first_to_the_largest_and_stay_under_the_limit(disk):
+    driven = Driven(disk, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    for _ in range(200):
+        if not driven.journal.admits(3000):
+            break
+        driven.append(b"x" * 2900)
+        driven.round()
+        driven.fill()
+    sizes = [disk.size(path) // BLOCK for path in driven.files()]
+    assert sizes == [4, 8, *[16] * 7]
+    assert sum(sizes) <= 128
+
+
+def test_a_unit_larger_than_the_ready_files_waits_for_a_file_of_its_own(disk, driven):
+    journal = driven.journal
+    large = b"l" * (20 * BLOCK)
+    driven.append(b"small")
+    assert not journal.admits(len(large) + 16)
+    with pytest.raises(UnitRefused):
+        journal.append_batch(7, 0, HEAD, memoryview(large))
+    assert journal.next_unit == 2
+    driven.fill()
+    assert journal.admits(len(large) + 16)
+    driven.append(large)
+    driven.append(b"a" * BLOCK)
+    driven.round()
+    units = list(scan(disk, DIRECTORY).units())
+    assert len({unit.path for unit in units}) == 3
+    assert [unit.data for unit in recovered(disk)] == [b"small", large, b"a" * BLOCK]
+
+
+def test_admission_is_exact(disk):
+    driven = Driven(disk, fill=False)
+    room = driven.journal._room
+    assert driven.journal.admits(room - 45)
+    assert not driven.journal.admits(room - 44)
+    driven.journal.append_batch(7, 0, HEAD, memoryview(bytes(room - 61)))
+    assert not driven.journal.admits(0)
+    driven.round()
+    assert len(recovered(disk)) == 1
+
+
+def test_a_unit_that_no_file_is_made_for_is_never_admitted(driven):
+    journal = driven.journal
+    assert journal.largest_unit_bytes < 32 * BLOCK
+    for size in (journal.largest_unit_bytes + 1, 1 << 40):
+        assert not journal.admits(size)
+        driven.fill()
+        assert not journal.admits(size)
+
+
+def test_the_largest_unit_is_admitted_again_and_again_once_files_are_needed_no_more(disk, driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    for number in range(4):
+        driven.append(b"s")
+        driven.round()
+        journal.recycle(journal.synced_unit)
+        journal.admits(size)  # which asks for the file
+        driven.fill()
+        assert journal.admits(size)
+        journal.append_batch(7, 0, HEAD, memoryview(bytes([number]) * (size - 16)))
+        driven.round()
+        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+    assert recovered(disk)[-1].data == b"\3" * (size - 16)
+
+
+def test_ready_files_make_room_for_a_large_unit_and_leave_no_hole_in_the_numbers(disk, driven):
+    journal = driven.journal
+    fill_up(driven)
+    journal.recycle(24)
+    driven.fill()
+    ready = len(journal._files.ready)
+    assert not journal.admits(journal.largest_unit_bytes)
+    journal.fill_job().run()
+    driven.fill()
+    assert len(journal._files.ready) < ready
+    driven.append(b"a" * (journal.largest_unit_bytes - 16))
+    driven.round()
+    journal.recycle(24)
+    driven.fill()
+    driven.append(b"b" * 3000)
+    driven.round()
+    assert [len(unit.data) for unit in recovered(disk)][-2:] == [journal.largest_unit_bytes - 16, 3000]
+    assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+
+
+def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driven):
+    journal = driven.journal
+    for _ in range(24):
+        driven.append(b"x" * 3000)
+        driven.round()
+    assert not journal.admits(journal.largest_unit_bytes)
+    driven.fill()
+    assert not journal.admits(journal.largest_unit_bytes)
+    assert journal.admits(100)
+    assert journal.ready_bytes > 8 * BLOCK
+
+
+def test_a_journal_too_small_to_work_is_refused(disk):
+    with pytest.raises(ValueError, match="too small"):
+        Driven(disk, max_bytes=16 * BLOCK)
+
+
+def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_behind(disk):
+    driven = Driven(disk, fill=False)
+    used = sum(disk.size(path) for path in driven.files())
+    disk.capacity_bytes = used + BLOCK
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull):
+        job.run()
+    driven.journal.filled(job)
+    assert len(driven.files()) == 1
+    assert driven.journal.admits(100)  # what is zero-filled can be used to its end
+    driven.append(bytes(driven.journal._room - 61))
+    driven.round()
+    assert not driven.journal.admits(100)
+    assert not driven.journal.nearly_full  # waiting would not help: the broker must refuse, not stop reading
+    disk.capacity_bytes = None
+    driven.fill()
+    assert driven.journal.admits(100)
+    driven.append(b"after")
+    driven.round()
+    assert len(recovered(disk)) == 2
+
+
+def test_a_disk_that_fills_up_while_a_file_is_made_leaves_no_part_of_it(disk):
+    driven = Driven(disk, fill=False)
+    fault = disk.fail(lambda one: type(one).__name__ == "Write", error=28, after_bytes=100)
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull):
+        job.run()
+    assert fault.hits == 1
+    assert len(driven.files()) == 1
+    driven.fill()
+    assert len(driven.files()) == 3
+
+
+def test_a_failed_fill_tries_smaller_files_next(disk):
+    driven = Driven(disk, fill=False, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    disk.capacity_bytes = 9 * BLOCK
+    with pytest.raises(DiskFull):
+        driven.journal.fill_job().run()
+    driven.journal.fill_job().run()
+    assert [disk.size(path) // BLOCK for path in driven.files()] == [4, 4]
+
+
+@pytest.mark.parametrize("kind", ["Rename", "Write", "Unlink"])
+def test_files_that_a_failed_fill_did_not_come_to_are_reused_by_the_next(disk, driven, kind):
+    fill_up(driven)
+    driven.journal.recycle(24)
+    disk.fail(lambda one: type(one).__name__ == kind, error=28)
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull if kind == "Write" else OSError):
+        job.run()
+    driven.journal.filled(job)
+    driven.fill()
+    driven.append(b"after")
+    driven.round()
+    assert recovered(disk)[-1] == (25, b"after")
+    assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3
+
+
+def test_one_file_is_prepared_at_a_time(driven):
+    driven.append(b"x" * 3000)
+    driven.append(b"x" * 3000)
+    job = driven.journal.fill_job()
+    assert job is not None
+    assert driven.journal.fill_job() is None
+    job.run()
+    driven.fill()  # what has ended is taken over, told or not
+    assert driven.journal.ready_bytes > 0
+
+
+def test_the_journal_says_when_it_is_half_used_and_nearly_full(driven):
+    journal = driven.journal
+    seen = []
+    while journal.admits(3000):
+        driven.append(b"x" * 2900)
+        driven.round()
+        driven.fill()
+        seen.append((journal.half_used, journal.nearly_full))
+    assert seen[0] == (False, False)
+    assert seen[-1] == (True, True)
+    assert seen == sorted(seen)
+    journal.recycle(journal.synced_unit)
+    driven.fill()
+    assert (journal.half_used, journal.nearly_full) == (False, False)
+    assert journal.admits(3000)
+
+
+# ---- reuse ---------------------------------------------------------------------------------------------------
+
+
+def test_files_whose_units_are_safe_elsewhere_are_used_again(disk, driven):
+    for lap in range(8):
+        fill_up(driven, 10)
+        driven.journal.recycle(driven.journal.last_unit - 3)
+        driven.fill()
+        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK, lap
+    result = scan(disk, DIRECTORY)
+    assert any(found.header.recycled for found in result.files)
+    numbers = [unit.number for unit in result.units()]
+    assert numbers == list(range(numbers[0], 81))
+    assert numbers[0] <= 78
+    assert [unit.number for unit in result.units(above=77)] == [78, 79, 80]
+
+
+def test_nothing_that_is_still_needed_is_reused(disk, driven):
+    fill_up(driven)
+    driven.journal.recycle(5)
+    driven.fill()
+    assert [unit.number for unit in recovered(disk)][-19:] == list(range(6, 25))
+
+
+def test_what_is_not_synced_is_not_reused_whatever_the_caller_says(disk, driven):
+    for _ in range(12):
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    before = driven.files()
+    driven.journal.recycle(12)
+    driven.fill()
+    assert driven.files()[: len(before)] == before
+
+
+def test_a_file_stays_until_the_next_one_holds_a_synced_round(disk, driven):
+    driven.append(b"a" * 3000)
+    driven.round()
+    driven.append(b"b" * 3000)  # closes the first file, but its round is not even written
+    driven.journal.recycle(1)
+    assert driven.journal._files.held[0].sequence == 1
+    driven.round()
+    driven.journal.recycle(1)
+    assert driven.journal._files.held[0].sequence == 2
+
+
+def test_stale_units_of_a_reused_file_do_not_come_back(disk, driven):
+    fill_up(driven)
+    driven.journal.recycle(24)
+    driven.fill()
+    stale = [path for path in driven.files() if b"x" * 3000 in read(disk, path)]
+    assert stale
+    fill_up(driven, 5)
+    found = scan(disk, DIRECTORY)
+    numbers = [unit.number for unit in found.units()]
+    assert numbers == list(range(numbers[0], 30))
+    assert found.cut_bytes == 0
+    assert found.highest_unit == 29
+
+
+# ---- a fresh journal -----------------------------------------------------------------------------------------
+
+
+def test_a_fresh_journal_removes_what_earlier_ones_left(disk, driven):
+    fill_up(driven)
+    disk.open(f"{DIRECTORY}/{7:020d}.journal.preparing", create=True).close()
+    disk.open(f"{DIRECTORY}/notes", create=True).close()
+    again = Driven(disk, fill=False)
+    first, notes = again.files()
+    assert first.endswith(".journal")
+    assert notes.endswith("notes")
+    assert recovered(disk) == []
+
+
+def test_its_first_file_is_durable_before_anything_is_written_to_it(disk):
+    disk.make_directory(DIRECTORY)
+    disk.sync_directory("/")
+    Journal(disk, DIRECTORY, incarnation=3, next_unit=50, next_round=20, **SMALL)
+    found = scan(disk.after_power_cut(), DIRECTORY)
+    assert (found.incarnation, found.highest_unit, found.highest_round) == (3, 49, 19)
+
+
+def test_a_journal_on_a_real_disk(tmp_path):
+    """The same calls on the system's own files, several laps of reuse included."""
+    disk = SystemDisk()
+    directory = str(tmp_path)
+    journal = Journal(disk, directory, incarnation=1, next_unit=1, next_round=1, **SMALL)
+    for _ in range(30):
+        while not journal.admits(6016):
+            journal.recycle(journal.synced_unit)
+            job = journal.fill_job()
+            job.run()
+            journal.filled(job)
+        journal.append_batch(1, 0, HEAD, memoryview(bytes(6000)))
+        write = journal.take_round(sync=True)
+        write.run()
+        journal.finished(write)
+    journal.close()
+    result = scan(disk, directory)
+    assert [unit.number for unit in result.units()][-1] == result.last_unit == 30
+    assert result.cut_bytes == 0
+
+
+def test_the_size_of_a_unit_is_what_it_takes_in_the_file(disk, driven):
+    parts = [Part(CREATE, 1, 0, (b"abc", b"de")), Part(DROP, 1, 0, ())]
+    framed = journal_format.frame_unit(1, 1, parts)
+    assert sum(map(len, framed)) == journal_format.unit_bytes(parts)

@@ -1,0 +1,109 @@
+"""Bytes of the journal, taken from docs/formats.md and not from the code that writes them."""
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from fencepost.storage import journal_format as form
+from fencepost.storage.journal_format import FileHeader, Part, RoundHeader
+from hypothesis import given
+from hypothesis import strategies as st
+
+FILE = FileHeader(7, 12, 1 << 20, True, b"saltsalt", 9, 100, 1000)
+ROUND = RoundHeader(7, 103, 1010, 102, 2, 98, False)
+
+
+def test_a_file_header_is_as_documented():
+    block = form.pack_file_header(FILE)
+    assert len(block) == 4096
+    assert block[:8] == b"FENCEJNL"
+    assert struct.unpack_from(">IIIIQQ8sQQQ", block, 8) == (
+        *(crc32c(block[12:]), 1, 1, 7, 12, 1 << 20, b"saltsalt"),
+        *(9, 100, 1000),
+    )
+    assert not any(block[72:])
+    assert form.read_file_header(block) == FILE
+
+
+def test_a_round_header_is_as_documented_and_fits_one_place_only():
+    packed = form.pack_round_header(ROUND, FILE.seed, 8192)
+    assert len(packed) == 48
+    assert packed[:4] == b"FPRN"
+    assert struct.unpack_from(">HHIQQQII", packed, 8) == (1, 0, 7, 103, 1010, 102, 2, 98)
+    covered = struct.pack(">IQ8sQ", 7, 12, b"saltsalt", 8192) + packed[8:]
+    assert struct.unpack_from(">I", packed, 4) == (crc32c(covered),)
+    assert form.read_round_header(packed, FILE.seed, 8192) == ROUND
+    assert form.read_round_header(packed, FILE.seed, 4096) is None
+    for other in (FILE._replace(sequence=13), FILE._replace(incarnation=8), FILE._replace(salt=b"saltsalT")):
+        assert form.read_round_header(packed, other.seed, 8192) is None
+
+
+def test_the_last_round_of_a_file_says_so():
+    last = ROUND._replace(units=0, length=0, ends_file=True)
+    packed = form.pack_round_header(last, FILE.seed, 8192)
+    assert packed[10:12] == b"\0\1"
+    assert form.read_round_header(packed, FILE.seed, 8192) == last
+
+
+def test_a_unit_is_as_documented():
+    framed = b"".join(form.frame_unit(7, 1010, [Part(1, 3, -1, (b"ab", b"c")), Part(4, 2**64 - 1, 0, ())]))
+    body = struct.pack(">IQI", 7, 1010, 2) + struct.pack(">BQqI", 1, 3, -1, 3) + b"abc"
+    body += struct.pack(">BQqI", 4, 2**64 - 1, 0, 0)
+    assert framed == struct.pack(">II", len(body), crc32c(body)) + body
+
+
+@pytest.mark.parametrize("size", [0, 1, 47])
+def test_too_few_bytes_are_no_round_header(size):
+    assert form.read_round_header(bytes(size), 0, 4096) is None
+
+
+@pytest.mark.parametrize("size", [0, 8, 4095])
+def test_too_few_bytes_are_no_file_header(size):
+    with pytest.raises(form.Malformed, match="bytes"):
+        form.read_file_header(form.pack_file_header(FILE)[:size])
+
+
+def test_nuls_are_no_unit():
+    """A length of 0 with a checksum of 0 over nothing would pass if nobody asked for the least length."""
+    assert "impossible length" in form.first_fault(memoryview(bytes(100)), ROUND)
+    assert form.highest_number(memoryview(bytes(100)), 0) == 0
+
+
+PARTS = st.lists(
+    st.builds(
+        Part,
+        st.integers(1, 4),
+        st.integers(0, 2**64 - 1),
+        st.integers(-(2**63), 2**63 - 1),
+        st.lists(st.binary(max_size=40), max_size=3),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def flat(parts):
+    return [(part.kind, part.log_id, part.offset, b"".join(part.data)) for part in parts]
+
+
+@given(st.lists(PARTS, min_size=1, max_size=5), st.integers(0, 6))
+def test_units_come_back_as_they_were_framed(units, above):
+    body = b"".join(b"".join(form.frame_unit(7, number, parts)) for number, parts in enumerate(units, 1))
+    header = RoundHeader(7, 1, 1, 0, len(units), len(body), False)
+    assert len(body) == sum(map(form.unit_bytes, units))
+    assert form.first_fault(memoryview(body), header) == ""
+    assert form.highest_number(memoryview(body + b"torn"), 7) == len(units)
+    found = list(form.read_units(memoryview(body), header, "path", 48, above))
+    assert [(unit.number, flat(unit.parts)) for unit in found] == [
+        (number, flat(parts)) for number, parts in enumerate(units, 1) if number > above
+    ]
+
+
+@given(st.binary(max_size=300), st.integers(0, 3), st.integers(0, 2**32 - 1))
+def test_no_bytes_make_the_readers_fail_in_another_way(found, units, length):
+    header = RoundHeader(7, 1, 1, 0, units, length, False)
+    assert isinstance(form.first_fault(memoryview(found), header), str)
+    form.highest_number(memoryview(found), 7)
+    form.read_round_header(found, 0, 4096)
+    with pytest.raises(form.Malformed):
+        form.read_file_header(found)

@@ -1,0 +1,110 @@
+"""A journal without a store: rounds and fill jobs run inline, in the order a test says, on files of a few blocks."""
+
+from typing import Any, NamedTuple
+
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.journal import APPEND, Journal, Part, RoundWrite
+from fencepost.storage.journal_scan import Scan, scan
+
+DIRECTORY = "/journal"
+BLOCK = 4096
+SMALL: dict[str, Any] = {"first_file_bytes": 4 * BLOCK, "largest_file_bytes": 8 * BLOCK, "max_bytes": 64 * BLOCK}
+HEAD = b"sixteen bytes .."
+
+
+class Found(NamedTuple):
+    """A recovered unit, as tests compare it."""
+
+    number: int
+    data: bytes
+
+
+class Driven:
+    """A journal, and what a store would do with it, as calls."""
+
+    def __init__(self, disk: Any, *, salt: bytes = b"saltsalt", fill: bool = True, **sizes: Any) -> None:
+        """Recover what is on the disk (it is in `recovered`), and begin a fresh journal."""
+        self.disk = disk
+        disk.make_directory(DIRECTORY)
+        disk.sync_directory("/")
+        self.scan: Scan = scan(disk, DIRECTORY)
+        self.recovered = found_units(self.scan)
+        self.journal = Journal(
+            disk,
+            DIRECTORY,
+            incarnation=self.scan.incarnation + 1,
+            next_unit=self.scan.highest_unit + 1,
+            next_round=self.scan.highest_round + 1,
+            salt=salt,
+            **{**SMALL, **sizes},
+        )
+        if fill:
+            self.fill()
+
+    def append(self, data: bytes) -> int:
+        """A unit of one batch; the first of it that does not fit waits for a fill."""
+        self.room(len(HEAD) + len(data))
+        return self.journal.append_batch(7, self.journal.next_unit, HEAD, memoryview(data))
+
+    def commit(self, *datas: bytes) -> int:
+        """A unit of several parts."""
+        self.room(sum(map(len, datas)) + 21 * len(datas) + 24)
+        return self.journal.append([Part(APPEND, log_id, 5, (data,)) for log_id, data in enumerate(datas)])
+
+    def room(self, size_bytes: int) -> None:
+        if not self.journal.admits(size_bytes):
+            self.fill()
+            assert self.journal.admits(size_bytes)
+
+    def fill(self) -> None:
+        while (job := self.journal.fill_job()) is not None:
+            job.run()
+            self.journal.filled(job)
+
+    def round(self, *, sync: bool = True) -> RoundWrite | None:
+        write = self.journal.take_round(sync=sync)
+        if write is not None:
+            write.run()
+            self.journal.finished(write)
+        return write
+
+    def seal(self) -> None:
+        write = self.journal.seal()
+        if write is not None:
+            write.run()
+            self.journal.finished(write)
+
+    def files(self) -> list[str]:
+        return [f"{DIRECTORY}/{name}" for name in self.disk.list(DIRECTORY)]
+
+
+def found_units(result: Scan, above: int = 0) -> list[Found]:
+    """Number and bytes of each unit; the parts of one are joined by "|"."""
+    return [
+        Found(unit.number, b"|".join(b"".join(part.data) for part in unit.parts).removeprefix(HEAD))
+        for unit in result.units(above)
+    ]
+
+
+def recovered(disk: Any) -> list[Found]:
+    """What a scan finds now."""
+    return found_units(scan(disk, DIRECTORY))
+
+
+def small_disk(**settings: Any) -> SimulatedDisk:
+    return SimulatedDisk(**settings)
+
+
+def patch(disk: Any, path: str, position: int, data: bytes) -> None:
+    """Change bytes of a file, durably."""
+    file = disk.open(path)
+    file.write([data], position)
+    file.sync()
+    file.close()
+
+
+def read(disk: Any, path: str) -> bytes:
+    file = disk.open(path)
+    content: bytes = file.read(file.size(), 0)
+    file.close()
+    return content
