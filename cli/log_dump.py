@@ -28,6 +28,7 @@ from .failures import Failure
 from .log_facts import Fact, batch_fact, created, plain, record_facts, time_of, unit_facts
 
 READ_BYTES = 4 << 20
+EVIDENCE = "journal-parts-"  # what a log found damaged had in the journal: batches, one behind the other
 LARGEST_BATCH_BYTES = 1 << 30
 
 
@@ -80,6 +81,8 @@ class _Dump:
             return self._journal_file
         if name.endswith(log_snapshots.SUFFIX):
             return self._snapshot
+        if name.startswith(EVIDENCE):
+            return self._segment
         parsed = parse_name(name)
         if parsed is None:
             return None

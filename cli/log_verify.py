@@ -33,11 +33,11 @@ from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentSta
 from ..storage.segment import scan as scan_segment
 from ..storage.store_checkpoint import LogEntry, StoreCheckpoint
 from .failures import Failure
+from .log_dump import EVIDENCE
 from .log_facts import Fact
 
 LOOKS_BESIDE_A_BROKER = 5
 PAUSE_S = 0.3
-EVIDENCE = "journal-parts-"
 
 
 @dataclass(slots=True)

@@ -99,9 +99,9 @@ class _Life:
 
     async def live(self) -> None:
         """Start, say so, wait for a signal or a halt, stop."""
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._signalled, number)
+            signal.signal(number, self._signalled)  # the loop's own would not be heard while recovery works
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
         try:
@@ -118,12 +118,12 @@ class _Life:
             await self._end.wait()
         await self._stop()
 
-    def _signalled(self, number: int) -> None:
+    def _signalled(self, number: int, frame: object) -> None:
         """The first asks, the second does not."""
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
-        self._end.set()
+        self._loop.call_soon_threadsafe(self._end.set)
 
     def _make_directory(self) -> None:
         """The default directory lies in somebody's project: git is not to see it."""
