@@ -6,6 +6,7 @@ so, the old journal goes, and only then does a fresh journal begin. A crash anyw
 checkpoint and the old journal as they were, or the new ones complete (docs/formats.md, "Recovery").
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -306,20 +307,27 @@ def _catalogue_entry(settings: StoreSettings) -> LogEntry:
 
 
 def _make_directory(disk: Disk, directory: str) -> None:
-    """Make it with its parents, each entry synced: or a power cut would take the whole directory."""
+    """Make it and its parents, one by one, each entry synced: or a power cut would take the whole directory.
+
+    A start that was killed may have left the lowest that exists without that sync.
+    """
     missing = []
     path = directory
     while not disk.exists(path):
         missing.append(path)
         path = _parent(path)
-    disk.make_directory(directory)
+    if missing:
+        with contextlib.suppress(PermissionError):  # not to be read by us: then it was not made by us
+            disk.sync_directory(_parent(path))
     for path in reversed(missing):
+        disk.make_directory(path)
         disk.sync_directory(_parent(path))
 
 
 def _parent(path: str) -> str:
+    """The directory that holds this one; of the root, and of where we are, itself."""
     head = path.rstrip("/").rpartition("/")
-    return head[0] or head[1] or "."
+    return head[0] or head[1] or ("/" if path.startswith("/") else ".")
 
 
 def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> None:

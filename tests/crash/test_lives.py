@@ -8,8 +8,13 @@ import os
 
 import pytest
 from crash_points import crash_images
+from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
-from recovery_oracle import Workload, check, check_and_serve
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.storage import store_checkpoint
+from fencepost.storage.recovery import open_store
+from fencepost.storage.store import Store
+from recovery_oracle import SETTINGS, Workload, check, check_and_serve
 from scripted_workloads import WORKLOADS
 
 LIMIT = int(os.environ.get("CRASH_LIMIT", "6")) or None
@@ -85,3 +90,20 @@ def test_killed_and_cut_in_turn_for_six_lives():
         life.store.close()
         disk = life.disk
     check(disk.after_power_cut())
+
+
+def test_a_first_start_that_is_killed_leaves_no_directory_that_a_later_power_cut_takes_away():
+    """The data directory may be several levels deep, each made by a start that was killed before it was through."""
+    deep = "/srv/app/data"
+    disk = SimulatedDisk()
+    opened(disk, deep).close()
+    for moment in range(len(disk.operations) + 1):
+        killed = disk.killed_at(moment)
+        opened(killed, deep).close()
+        after = killed.after_power_cut()
+        assert after.exists(deep), f"killed after {moment}: what the second start served from is gone"
+        assert store_checkpoint.numbers(after, deep)
+
+
+def opened(disk: SimulatedDisk, directory: str) -> Store:
+    return open_store(disk, SimulatedClock(), SeededRng(1), directory, SETTINGS)[0]
