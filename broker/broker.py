@@ -20,6 +20,7 @@ from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessions
 from .housekeeping import Housekeeping, HousekeepingSettings
 from .metrics import Metrics
+from .producer_limit import ProducerLimit
 from .rounds import Rounds
 from .server import Server
 from .settings import BrokerSettings, address
@@ -45,6 +46,7 @@ class Broker:
     topics: Topics
     server: Server
     recovery: RecoveryReport
+    producer_limit: ProducerLimit
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Broker:
         settings, loop = self.settings, self._loop
         sync_every_ms = settings.durability_interval_ms if settings.durability_mode == "interval" else 0
         self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=sync_every_ms)
+        self.producer_limit = ProducerLimit(self.store.logs, lambda: self.settings.max_producer_ids, self.store.now_ms)
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)
         self.housekeeping = Housekeeping(
@@ -174,6 +177,7 @@ class Broker:
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
         self.waiting.wake(moved)
+        self.producer_limit.look(moved, self.store.now_ms)
 
     def park(self, waiter: Waiter) -> None:
         """Let a waiter wait: for its logs, and at the latest for its deadline."""

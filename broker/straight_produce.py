@@ -12,7 +12,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ..protocol.apis import APIS
-from ..protocol.errors import KafkaError, MalformedFrame
+from ..protocol.batches import TRANSACTIONAL_BIT
+from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable, read_uvarint, uvarint
 from .connection import PRODUCE, Connection
@@ -24,7 +25,7 @@ OLDEST = 7  # before, clients may not send zstd
 NEWEST = min(APIS[0].max, 12)  # after, topics have no names
 FLEXIBLE = 9
 ACKS = (-1, 1)
-TRANSACTIONAL_BIT = 0x10
+UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID  # such a producer's first sequence is for the general way to judge
 NO_TIMESTAMP = -1
 CORRELATION_ID_ENDS_AT = 8
 
@@ -119,6 +120,7 @@ class StraightProduce:
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
         self._journal = broker.store.journal
+        self._limit = broker.producer_limit
         self._metrics = broker.metrics
 
     def serve(self, connection: Connection, frame: Readable) -> None:
@@ -162,7 +164,10 @@ class StraightProduce:
             if end != len(frame):
                 return False
         topic = self._topics.get(route.name)
-        if topic is None or length < 0 or not 0 <= index < len(topic.partitions) or begins_with != route.begins_with:
+        if begins_with != route.begins_with:
+            connection.route = None  # another version, or another API with the same bytes in it
+            return False
+        if topic is None or length < 0 or not 0 <= index < len(topic.partitions):
             return False
         partition = topic.partitions[index]
         log = partition.log
@@ -172,7 +177,7 @@ class StraightProduce:
         store = self._store
         if batch.attributes & TRANSACTIONAL_BIT or not store.admits(batch.size):
             return False
-        if batch.producer_id >= 0 and log.producers.judge(batch) is not None:
+        if batch.producer_id >= 0 and (log.producers.judge(batch, UNKNOWN) is not None or self._limit.full):
             return False
         base_offset = store.append(log, batch)
         partition.appended_bytes += batch.size

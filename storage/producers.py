@@ -60,6 +60,9 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
     # Verdicts
 
     def judge(self, batch: Batch, refuse_unknown_with: ErrorCode | None = None) -> Duplicate | None:

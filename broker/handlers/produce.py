@@ -28,6 +28,8 @@ ACKS = (-1, 0, 1)
 ZSTD = 4
 ZSTD_SINCE = 7  # the version from which on clients know that a consumer may not understand zstd
 MAGIC_AT, ATTRIBUTES_AT = 16, 22  # the second byte of the attributes
+UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
+ERRORS_OF_OUR_OWN = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.POLICY_VIOLATION, UNKNOWN}
 NO_TRANSACTIONAL_ID = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 NO_TIMESTAMP = -1
 ERRORS_OF_THE_REQUEST = {
@@ -130,16 +132,20 @@ def _append(broker: "Broker", call: Call, partition: Partition, records: memoryv
     batch = partition.accept(records, broker.clock.now_ms())
     if batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator yet")
-    partition_log = partition.log
+    producers = partition.log.producers
     if batch.producer_id >= 0:
-        first = partition_log.producers.judge(batch)
+        first = producers.judge(batch, UNKNOWN if broker.settings.producer_unknown_id_refuse else None)
         if first is not None:
             broker.metrics.duplicates_refused += 1
             return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
+        if broker.producer_limit.full and batch.producer_id not in producers:
+            producers.turned_away(batch)
+            raise _too_many_producers(broker.producer_limit.count)
     if not broker.store.admits(batch.size):
         broker.metrics.space_refusals += 1
+        producers.turned_away(batch)
         raise _no_space()
-    base_offset = broker.store.append(partition_log, batch)
+    base_offset = broker.store.append(partition.log, batch)
     _count(broker, partition, batch)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
@@ -167,6 +173,11 @@ def _no_space() -> KafkaError:
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
 
 
+def _too_many_producers(count: int) -> KafkaError:
+    """Not an error to be retried: that would hide from everybody why nothing is written."""
+    return KafkaError(ErrorCode.POLICY_VIOLATION, f"{count} producers are remembered already (max.producer.ids)")
+
+
 def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
     metrics = broker.metrics
     metrics.error(error.code)
@@ -176,7 +187,7 @@ def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
         metrics.stale_epochs += 1
     log.debug("a batch for partition %s is refused: %s", index, error)
     if not isinstance(error, RecordsRefused | TimestampsRefused):
-        says_why = error.code is ErrorCode.NOT_ENOUGH_REPLICAS  # Kafka leaves the others to the client's own words
+        says_why = error.code in ERRORS_OF_OUR_OWN  # Kafka leaves the others to the client's own words
         return Answer(index=index, error_code=error.code, error_message=error.detail if says_why else None)
     return Answer(
         index=index,

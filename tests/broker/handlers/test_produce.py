@@ -1,0 +1,484 @@
+"""Produce as clients see it: what is taken, what is refused and how, and what nobody is told too early."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.batches import read, walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.records import Record, build, records
+from produce_requests import (
+    EARLY_MS,
+    answers,
+    batch,
+    bytes_of,
+    create,
+    fetch,
+    fetched,
+    idempotent,
+    list_offsets,
+    produce,
+)
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def client(broker):
+    broker.ask(create("t", 3))
+    return SimulatedClient(broker)
+
+
+def one(response):
+    ((part,),) = (topic.partition_responses for topic in response.responses)
+    return part
+
+
+def code(response):
+    return ErrorCode(one(response).error_code)
+
+
+def end_offset(client, topic="t", partition=0):
+    return client.ask(list_offsets(topic, -1, partition=partition)).topics[0].partitions[0].offset
+
+
+def stored(client, topic="t", version=11):
+    return list(walk(memoryview(bytes_of(fetched(client.ask(fetch(topic), version))))))
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_every_version_answers_with_the_offset_of_the_first_record(client, version, acks):
+    assert answers(client.ask(produce("t", batch(3), acks=acks), version)) == [(OK, 0)]
+    assert answers(client.ask(produce("t", batch(2), acks=acks), version)) == [(OK, 3)]
+    assert end_offset(client) == 5
+
+
+@pytest.mark.requirement("S-23", "S-21", "C-1")
+def test_t22_a_duplicate_is_a_success_with_the_original_offset_and_is_not_written(client):
+    first = produce("t", idempotent(0, 3))
+    assert answers(client.ask(first)) == [(OK, 0)]
+    assert answers(client.ask(produce("t", idempotent(3)))) == [(OK, 3)]
+    assert answers(client.ask(first)) == [(OK, 0)]
+    assert end_offset(client) == 4
+    assert client.broker.broker.metrics.duplicates_refused == 1
+
+
+@pytest.mark.requirement("S-22", "S-30")
+def test_t22_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(client):
+    for sequence in range(6):
+        assert answers(client.ask(produce("t", idempotent(sequence)))) == [(OK, sequence)]
+    assert [code(client.ask(produce("t", idempotent(sequence)))) for sequence in range(1, 6)] == [OK] * 5
+    assert code(client.ask(produce("t", idempotent(0)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert end_offset(client) == 6
+
+
+@pytest.mark.requirement("S-20", "S-34")
+def test_t22_a_gap_is_refused_and_nothing_is_written(client):
+    client.ask(produce("t", idempotent(0)))
+    assert code(client.ask(produce("t", idempotent(2)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert end_offset(client) == 1
+    assert client.broker.broker.metrics.out_of_order == 1
+
+
+@pytest.mark.requirement("S-29")
+def test_t22_after_the_highest_sequence_comes_zero(client):
+    highest = 2**31 - 1
+    assert code(client.ask(produce("t", idempotent(highest)))) == OK
+    assert code(client.ask(produce("t", idempotent(0)))) == OK
+
+
+@pytest.mark.requirement("S-28", "S-27", "C-3")
+def test_t22_a_newer_epoch_begins_at_zero_and_an_older_one_is_refused(client):
+    client.ask(produce("t", idempotent(0)))
+    assert code(client.ask(produce("t", idempotent(1, epoch=1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(client.ask(produce("t", idempotent(0, epoch=1)))) == OK
+    assert code(client.ask(produce("t", idempotent(1, epoch=0)))) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert client.broker.broker.metrics.stale_epochs == 1
+
+
+@pytest.mark.requirement("S-25", "C-2")
+def test_an_unknown_producer_may_begin_anywhere(client):
+    assert code(client.ask(produce("t", idempotent(500)))) == OK
+    assert code(client.ask(produce("t", idempotent(501)))) == OK
+
+
+@pytest.mark.requirement("S-26")
+def test_a_strict_broker_refuses_an_unknown_producer_that_does_not_begin_at_zero():
+    with SimulatedBroker(BrokerSettings(producer_unknown_id_refuse=True)) as broker:
+        broker.ask(create("t"))
+        assert code(broker.ask(produce("t", idempotent(5)))) == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert code(broker.ask(produce("t", idempotent(0)))) == OK
+        assert code(broker.ask(produce("t", idempotent(1)))) == OK
+
+
+@pytest.mark.requirement("S-44", "S-32")
+def test_of_five_in_flight_those_behind_a_lost_one_are_refused_and_land_in_order_later(client):
+    for sequence in (0, 2, 3, 4):
+        client.send(produce("t", idempotent(sequence)))
+    got = [code(client.receive()) for _ in range(4)]
+    assert got == [OK] + [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 3
+    for sequence in (1, 2, 3, 4):
+        client.send(produce("t", idempotent(sequence)))
+    assert [answers(client.receive()) for _ in range(4)] == [[(OK, offset)] for offset in (1, 2, 3, 4)]
+
+
+@pytest.mark.requirement("S-04", "S-01")
+def test_t11_acks_0_gets_no_reply_and_the_next_request_gets_its_own(client):
+    client.send_unanswered(produce("t", batch(2), acks=0))
+    assert client.quiet()
+    assert end_offset(client) == 2
+
+
+@pytest.mark.parametrize(("topic", "sent"), [("none", batch()), ("t", b"junk"), ("t", None)])
+def test_t11_an_error_with_acks_0_closes_the_connection(client, topic, sent):
+    client.send_unanswered(produce(topic, sent, acks=0))
+    assert client.closed()
+
+
+def test_t11_any_other_acks_is_refused(client):
+    assert code(client.ask(produce("t", batch(), acks=2))) == ErrorCode.INVALID_REQUIRED_ACKS
+    assert end_offset(client) == 0
+
+
+def test_t13_a_partition_carries_exactly_one_batch_of_the_second_format(client):
+    assert code(client.ask(produce("t", batch() + batch()))) == ErrorCode.INVALID_RECORD
+    assert code(client.ask(produce("t", b""))) == ErrorCode.INVALID_RECORD
+    assert code(client.ask(produce("t", None))) == ErrorCode.INVALID_RECORD
+    old = bytearray(batch())
+    old[16] = 1
+    assert code(client.ask(produce("t", bytes(old)))) == ErrorCode.INVALID_RECORD
+    assert end_offset(client) == 0
+
+
+def test_t13_a_batch_that_was_damaged_on_its_way_is_refused(client):
+    damaged = bytearray(batch())
+    damaged[-1] ^= 1
+    assert code(client.ask(produce("t", bytes(damaged)))) == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_t13_zstd_needs_produce_7(client):
+    packed = batch(5, codec=4)
+    assert code(client.ask(produce("t", packed), 6)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert code(client.ask(produce("t", packed), 7)) == OK
+
+
+def test_t13_clients_may_not_write_control_batches(client):
+    marker = batch(producer_id=7, producer_epoch=0, base_sequence=0, control=True)
+    assert code(client.ask(produce("t", marker))) == ErrorCode.INVALID_RECORD
+
+
+def test_t13_a_batch_above_the_topics_limit_is_too_large(client):
+    client.ask(create("small", max_message_bytes=200))
+    assert code(client.ask(produce("small", batch(value=bytes(130))))) == OK
+    assert code(client.ask(produce("small", batch(value=bytes(131))))) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_batch_larger_than_a_segment_is_refused(client):
+    client.ask(create("short", max_message_bytes=3_000_000, segment_bytes=1_048_576))
+    assert code(client.ask(produce("short", batch(value=bytes(1_100_000))))) == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+@pytest.mark.requirement("S-37")
+def test_what_does_not_exist_is_refused_by_itself(client):
+    response = client.ask(produce("t", batch(), batch(), batch(), batch()))
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert answers(response) == [(OK, 0)] * 3 + [unknown]
+    assert answers(client.ask(produce("none", batch()))) == [unknown]
+    assert answers(client.ask(produce("t", batch(), partition=-1))) == [unknown]
+
+
+@pytest.mark.requirement("S-35", "C-11")
+def test_transactional_records_without_a_transactional_id_are_refused_whole(client):
+    in_transaction = idempotent(0, transactional=True)
+    refused = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert answers(client.ask(produce("t", batch(), in_transaction))) == [refused, refused]
+
+
+def test_transactions_are_refused_while_there_is_no_coordinator(client):
+    in_transaction = idempotent(0, transactional=True)
+    assert code(client.ask(produce("t", in_transaction, transactional_id="x"))) == ErrorCode.INVALID_TXN_STATE
+    assert end_offset(client) == 0
+
+
+@pytest.mark.requirement("S-24")
+def test_a_batch_without_a_producer_id_is_never_checked(client):
+    same = produce("t", batch())
+    assert [answers(client.ask(same)) for _ in range(3)] == [[(OK, 0)], [(OK, 1)], [(OK, 2)]]
+
+
+# Timestamps, keys, codecs.
+
+
+def test_a_timestamp_more_than_an_hour_ahead_is_refused_and_the_answer_names_the_records(client):
+    now = client.broker.broker.clock.now_ms()
+    ahead = build([Record(0, now, None, b""), Record(1, now + HOUR_MS + 60_000, None, b"")])
+    refused = one(client.ask(produce("t", ahead)))
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == OK
+
+
+def test_a_topic_may_refuse_what_is_too_old(client):
+    client.ask(create("fresh", message_timestamp_before_max_ms=60_000))
+    now = client.broker.broker.clock.now_ms()
+    old = build([Record(0, now, None, b""), Record(1, now - 120_000, None, b"")])
+    refused = one(client.ask(produce("fresh", old)))
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert code(client.ask(produce("fresh", batch(timestamp=now)))) == OK
+    assert code(client.ask(produce("fresh", batch(timestamp=-1)))) == OK
+
+
+def test_after_the_wall_clock_went_back_an_hour_timestamps_are_judged_by_the_new_time(client):
+    clock = client.broker.broker.clock
+    now = clock.now_ms()
+    assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == OK
+    clock.jump_wall(-HOUR_MS)
+    assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == ErrorCode.INVALID_TIMESTAMP
+    assert code(client.ask(produce("t", batch(timestamp=now)))) == OK
+
+
+def test_log_append_time_stamps_the_batch_and_tells_so(client):
+    client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
+    now = client.broker.broker.clock.now_ms()
+    part = one(client.ask(produce("stamped", batch(2, timestamp=5))))
+    assert now <= part.log_append_time_ms <= now + 1000
+    (found,) = stored(client, "stamped")
+    assert found.is_log_append_time
+    assert {record.timestamp for record in records(found)} == {part.log_append_time_ms}
+
+
+def test_a_duplicate_under_log_append_time_has_the_time_of_the_first(client):
+    client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
+    first = one(client.ask(produce("stamped", idempotent(0))))
+    client.broker.wait(5)
+    again = one(client.ask(produce("stamped", idempotent(0))))
+    assert (again.base_offset, again.log_append_time_ms) == (first.base_offset, first.log_append_time_ms)
+
+
+def test_a_client_cannot_claim_the_brokers_time(client):
+    client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
+    claimed = batch(log_append_time=EARLY_MS)
+    assert code(client.ask(produce("stamped", claimed))) == ErrorCode.INVALID_TIMESTAMP
+    assert code(client.ask(produce("t", claimed))) == OK
+    assert not stored(client)[0].is_log_append_time
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(client):
+    client.ask(create("keys", cleanup_policy="compact"))
+    keyless = build([Record(0, EARLY_MS, b"k", b""), Record(1, EARLY_MS, None, b"")])
+    refused = one(client.ask(produce("keys", keyless)))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert code(client.ask(produce("keys", batch(key=b"k")))) == OK
+
+
+@pytest.mark.parametrize(("kind", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
+@pytest.mark.parametrize("sent", range(5))
+def test_a_topic_with_a_codec_of_its_own_compresses_anew(client, kind, codec, sent):
+    client.ask(create("packed", compression_type=kind))
+    assert code(client.ask(produce("packed", idempotent(0, 20, value=b"x" * 50, codec=sent)))) == OK
+    (found,) = stored(client, "packed")
+    assert found.codec == codec
+    assert [record.value for record in records(found)] == [b"x" * 50] * 20
+    assert answers(client.ask(produce("packed", idempotent(0, 20, value=b"x" * 50, codec=sent)))) == [(OK, 0)]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_batch_is_kept_byte_by_byte_but_for_offset_and_epoch(client, codec):
+    client.ask(produce("t", batch(3)))
+    sent = batch(7, value=b"abc" * 30, codec=codec)
+    client.ask(produce("t", sent))
+    found = bytes(stored(client)[1].buffer)
+    assert found[16:] == sent[16:]
+    assert read(memoryview(found)).base_offset == 3
+
+
+# What is told, and when.
+
+
+@pytest.mark.requirement("S-11")
+def test_an_answer_waits_for_the_sync(client):
+    disk = client.broker.disk
+    client.ask(produce("t", batch()))
+    before = client.broker.broker.store.synced_unit
+    assert answers(client.ask(produce("t", batch()))) == [(OK, 1)]
+    assert client.broker.broker.store.synced_unit > before
+    assert disk is client.broker.disk
+
+
+@pytest.mark.requirement("S-31")
+def test_a_retry_that_meets_its_own_undurable_first_attempt_is_not_answered_before_that_is_durable(client):
+    broker, other = client.broker.broker, SimulatedClient(client.broker, "other")
+    rounds, held = broker.rounds, []
+    lane, submit = rounds._lane, rounds._lane.submit
+    lane.submit = lambda job, done: held.append((job, done))
+    client.send(produce("t", idempotent(0)))
+    assert client.quiet()
+    other.send(produce("t", idempotent(0)))
+    assert other.quiet()
+    assert len(held) == 1
+    lane.submit = submit
+    submit(*held[0])
+    assert answers(client.receive()) == [(OK, 0)]
+    assert answers(other.receive()) == [(OK, 0)]
+    assert end_offset(client) == 1
+
+
+def test_an_error_told_of_what_is_not_durable_waits_too(client):
+    rounds, held = client.broker.broker.rounds, []
+    lane, submit = rounds._lane, rounds._lane.submit
+    lane.submit = lambda job, done: held.append((job, done))
+    client.send(produce("t", idempotent(0)))
+    client.send(produce("t", idempotent(5)))  # out of order only because of the one before
+    assert client.quiet()
+    lane.submit = submit
+    submit(*held[0])
+    assert [code(client.receive()) for _ in range(2)] == [OK, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+
+
+# Limits.
+
+
+def test_a_disk_that_is_nearly_full_refuses_with_an_error_old_clients_retry_and_forgets_nothing(client):
+    store = client.broker.broker.store
+    assert code(client.ask(produce("t", idempotent(0)))) == OK
+    store.space_low = True
+    refused = one(client.ask(produce("t", idempotent(1)), 8))
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert ErrorCode(refused.error_code).retriable
+    assert "disk" in refused.error_message
+    assert fetched(client.ask(fetch("t"), 11)).high_watermark == 1
+    store.space_low = False
+    assert answers(client.ask(produce("t", idempotent(1)))) == [(OK, 1)]
+    assert client.broker.broker.metrics.space_refusals == 1
+
+
+def test_an_unknown_producer_turned_away_is_not_overtaken_by_its_next_batch(client):
+    store = client.broker.broker.store
+    store.space_low = True
+    client.ask(produce("t", idempotent(0)))
+    store.space_low = False
+    assert code(client.ask(produce("t", idempotent(1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(client.ask(produce("t", idempotent(0)))) == OK
+
+
+def test_more_producers_than_may_be_remembered_are_refused_with_a_clear_error():
+    with SimulatedBroker(BrokerSettings(max_producer_ids=3)) as broker:
+        broker.ask(create("t", 2))
+        for producer_id in range(3):
+            assert code(broker.ask(produce("t", idempotent(0, producer_id=producer_id)))) == OK
+        refused = one(broker.ask(produce("t", idempotent(0, producer_id=9))))
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "max.producer.ids" in refused.error_message
+        assert code(broker.ask(produce("t", idempotent(1, producer_id=1)))) == OK
+        assert code(broker.ask(produce("t", batch()))) == OK
+
+
+def test_producers_of_a_deleted_topic_make_room_for_others():
+    with SimulatedBroker(BrokerSettings(max_producer_ids=2)) as broker:
+        broker.ask(create("t"))
+        broker.ask(create("gone"))
+        for producer_id in range(2):
+            broker.ask(produce("gone", idempotent(0, producer_id=producer_id)))
+        assert code(broker.ask(produce("t", idempotent(0, producer_id=9)))) == ErrorCode.POLICY_VIOLATION
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="gone")], timeout_ms=1000))
+        broker.wait(2)
+        broker.ask(produce("t", batch()))  # a round, in which the producers are counted anew
+        assert code(broker.ask(produce("t", idempotent(0, producer_id=9)))) == OK
+
+
+# The straight way and the general one.
+
+SHAPES = [
+    produce("t", batch()),
+    produce("t", batch(3, value=b"y" * 40)),
+    produce("t", batch(value=b"z" * 20_000)),
+    produce("t", idempotent(0), partition=1),
+    produce("t", idempotent(0), partition=1),  # a duplicate
+    produce("t", idempotent(5), partition=1),
+    produce("t", idempotent(1), partition=1, acks=1),
+    produce("t", batch(), partition=2),
+    produce("t", batch(), partition=9),
+    produce("t", batch(), partition=-1),
+    produce("none", batch()),
+    produce("", batch()),
+    produce("keys", batch()),
+    produce("keys", batch(key=b"k")),
+    produce("stamped", batch()),
+    produce("t", batch(codec=4)),
+    produce("t", batch(timestamp=EARLY_MS * 2)),
+    produce("t", b""),
+    produce("t", None),
+    produce("t", b"\x00" * 61),
+    produce("t", batch(), acks=7),
+    produce("t", batch(), transactional_id="x"),
+    produce("t", idempotent(0, transactional=True), transactional_id="x"),
+    produce("t", idempotent(0, transactional=True)),
+    produce("t", batch(), batch()),
+    produce("t"),
+    ProduceRequest(acks=-1, timeout_ms=0, topic_data=[]),
+    ProduceRequest(acks=-1, timeout_ms=0, topic_data=[*produce("t", batch()).topic_data, *produce("keys").topic_data]),
+]
+TOPICS = {
+    "t": {},
+    "keys": {"cleanup_policy": "compact"},
+    "stamped": {"message_timestamp_type": "LogAppendTime"},
+}
+
+
+def replies(version, *, straight):
+    """Every shape in turn, as raw replies. The second broker has lost its straight way."""
+    with SimulatedBroker() as broker:
+        for name, configs in TOPICS.items():
+            broker.ask(create(name, 3, **configs))
+        server = broker.broker.server
+        if not straight:
+            server.serve = server.serve.__self__._otherwise
+        got = []
+        for client_id in ("a", "", "a-rather-long-client-id-" * 8):
+            client = SimulatedClient(broker, client_id)
+            for shape in SHAPES:
+                client.send(shape, version)
+                got.append(client.receive_frame())
+        return got
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+def test_the_straight_way_answers_as_the_general_one_does(version):
+    assert replies(version, straight=True) == replies(version, straight=False)
+
+
+def test_the_straight_way_is_taken(client):
+    dispatched = client.broker.broker.metrics.requests
+    otherwise = client.broker.broker.server.serve.__self__
+    otherwise._otherwise = lambda connection, frame: pytest.fail("not taken")
+    for version in range(7, 12):
+        own = SimulatedClient(client.broker)
+        own.ask(produce("t", batch()), version)
+        own.ask(produce("t", idempotent(version - 7), partition=1), version)
+    assert dispatched[0] == 10
+
+
+def test_a_client_that_changes_its_version_is_read_anew(client):
+    for version in (7, 8, 7, 9, 11, 3, 7):
+        assert code(client.ask(produce("t", batch()), version)) == OK
+
+
+@pytest.mark.parametrize("version", [7, 9, 11])
+def test_a_produce_request_that_lies_closes_its_connection(broker, version):
+    broker.ask(create("t"))
+    good = SimulatedClient(broker)
+    good.ask(produce("t", batch()), version)
+    _, _, frame = good.encoded(produce("t", batch()), version)
+    for cut in range(9, len(frame) - 4):
+        body = frame[4:-cut] if cut < len(frame) - 12 else frame[4:12]
+        liar = SimulatedClient(broker)
+        liar.ask(produce("t", batch()), version)  # so that it has a route
+        liar.send_raw(len(body).to_bytes(4, "big") + body)
+        assert liar.closed(0.1)
+    assert answers(good.ask(produce("t", batch()), version))[0][0] == OK
