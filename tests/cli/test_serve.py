@@ -268,7 +268,8 @@ def test_a_data_directory_that_is_a_file_is_refused(serve: Runner) -> None:
     (serve.directory / "d").write_text("")
     code, cause, hint = serve("--listen", "127.0.0.1:0", "--data-dir", "d").refusal()
     assert code == 1
-    assert cause.startswith("d: ")
+    assert cause.startswith("d")
+    assert "exists" in cause or "not a directory" in cause
     assert "data directory" in hint
 
 
