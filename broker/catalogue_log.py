@@ -7,8 +7,11 @@ go together whatever happens (design D5). Whoever tells a client of it waits for
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgpack
+
 from ..effects.clock import Clock
 from ..protocol import batches
+from ..protocol.batches import CorruptBatch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Record, build, records
 from ..storage.journal import Part
@@ -22,8 +25,8 @@ SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this b
 PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admission
 
 
-class CatalogueOffline(Exception):
-    """The catalogue's log cannot be read; without it nobody knows which logs are which topic's."""
+class CatalogueDamaged(Exception):
+    """The catalogue does not read as it was written; without it nobody knows which logs are which topic's."""
 
 
 class CatalogueLog:
@@ -35,14 +38,16 @@ class CatalogueLog:
         self._clock = clock
 
     def load(self) -> None:
-        """Apply every record there is. Raises CatalogueOffline, NewerCatalogue."""
+        """Apply every record there is, each batch checked. Raises CatalogueDamaged, NewerCatalogue."""
         log = self._store.logs[CATALOGUE_LOG_ID]
-        if log.offline is not None:
-            raise CatalogueOffline(f"{log.directory}: {log.offline}")
         log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
         offset = log.start_offset
-        while offset < log.end_offset:
-            offset = self._apply_from(offset, log.end_offset)
+        try:
+            while offset < log.end_offset:
+                offset = self._apply_from(offset, log.end_offset)
+        except (KafkaError, CorruptBatch, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+            reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
+            raise CatalogueDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 
     def _apply_from(self, offset: int, end: int) -> int:
         """One read's worth of records. Returns where the next read begins."""
@@ -50,9 +55,9 @@ class CatalogueLog:
         if isinstance(found, ColdRead):
             found = found.run()
         for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            batches.verify(batch)
             for record in records(batch):
-                assert record.key is not None
-                self.catalogue.apply(record.key, record.value)
+                self.catalogue.apply(record.key or b"", record.value)
             offset = batch.last_offset + 1
         return offset
 

@@ -63,7 +63,7 @@ class Topics:
         self.catalogue = self._log.catalogue
 
     def load(self) -> None:
-        """Read the catalogue; begin it in a new data directory. Raises CatalogueOffline, NewerCatalogue."""
+        """Read the catalogue; begin it in a new data directory. Raises CatalogueDamaged, NewerCatalogue."""
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])

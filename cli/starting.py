@@ -5,7 +5,7 @@ import os
 import socket
 
 from ..broker.catalogue import NewerCatalogue
-from ..broker.catalogue_log import CatalogueOffline
+from ..broker.catalogue_log import CatalogueDamaged
 from ..broker.settings import BrokerSettings
 from ..effects.disk import AlreadyLocked, DiskFull
 from ..storage.checkpoints import Damaged, NewerFormat
@@ -26,8 +26,10 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
         return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
-    if isinstance(error, Damaged | CatalogueOffline):
+    if isinstance(error, Damaged):
         return Failure(str(error), f"nothing was changed; fencepost log verify {directory} says more")
+    if isinstance(error, CatalogueDamaged):
+        return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
     if isinstance(error, DiskFull):
         return Failure(f"{directory}: the disk is full", "free some space, and start again")
     return _why_not_by_system(error, settings) if isinstance(error, OSError) else None

@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker import catalogue_log
+from fencepost.broker.catalogue_log import CatalogueDamaged
 from fencepost.broker.settings import BrokerSettings
 from fencepost.broker.topics import Topics, append_rules, log_settings, text_id
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -76,6 +77,26 @@ def test_a_change_is_one_unit_with_the_logs_it_makes_or_ends() -> None:
         topics.delete(topic)
         assert store.last_unit == before + 3
         assert set(store.logs) == {CATALOGUE_LOG_ID}
+
+
+def test_a_damaged_catalogue_is_not_believed_and_the_broker_does_not_start() -> None:
+    broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
+    busy(broker)
+    broker.wait(60)
+    disk = broker.disk
+    broker.stop()
+    (name,) = (name for name in disk.list("/d/logs/__catalogue-0.0") if name.endswith(".log"))
+    file = disk.open(f"/d/logs/__catalogue-0.0/{name}")
+    size = file.size()
+    for position in (3, 20, 70, 100, size - 1):
+        (byte,) = file.read(1, position)
+        file.write([bytes([byte ^ 4])], position)
+        with pytest.raises(CatalogueDamaged, match="from offset"):
+            SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk)
+        file.write([bytes([byte])], position)
+    with SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as mended:
+        assert set(mended.broker.topics.by_name) == {"kept", "gone", "__consumer_offsets"}
+    file.close()
 
 
 def test_log_ids_and_topic_ids_never_come_back() -> None:

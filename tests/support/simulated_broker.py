@@ -68,7 +68,11 @@ class SimulatedBroker:
         self._line: _Line | None = None
         self._transport: Any = None
         self._next_id = 0
-        self.loop.run_until_complete(self.broker.start())
+        try:
+            self.loop.run_until_complete(self.broker.start())
+        except BaseException:
+            self.abandon()
+            raise
 
     def __enter__(self) -> "SimulatedBroker":
         return self
@@ -119,7 +123,8 @@ class SimulatedBroker:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.loop.close()
 
     def _successor(self, disk: SimulatedDisk, settings: BrokerSettings | None) -> "SimulatedBroker":
