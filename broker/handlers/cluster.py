@@ -193,7 +193,7 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 # ---- DescribeTopicPartitions ---------------------------------------------------------------------------------
 
 
-@handles(DescribeTopicPartitionsRequest, waits=False)
+@handles(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
     broker: "Broker", call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
@@ -266,7 +266,7 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeLogDirsRequest, waits=False)
+@handles(DescribeLogDirsRequest)
 def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The data directory, and how many bytes of each partition it holds."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}

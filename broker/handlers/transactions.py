@@ -39,9 +39,9 @@ def _not_initialised(broker: "Broker", code: ErrorCode) -> InitProducerIdRespons
     return InitProducerIdResponse(error_code=code)
 
 
-@handles(DescribeProducersRequest, waits=False)
+@handles(DescribeProducersRequest)
 def describe_producers(broker: "Broker", call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The producers that each partition remembers, from what it has released."""
+    """The producers that each partition remembers; told, as everything, when it is durable."""
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponse.Topic(

@@ -1,0 +1,271 @@
+"""Nobody is told, and nobody sees, what a power cut could still take back.
+
+The journal's sync takes a second here, so that there is time to look.
+"""
+
+import pytest
+from broker_lives import EARLIEST, LATEST, offset_at, read_all, slow, small, unplug
+from fencepost.broker.dispatch import load_handlers
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import (
+    DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+)
+from fencepost.protocol.messages.configs import DescribeConfigsRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteRecordsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
+from produce_requests import (
+    EARLY_MS,
+    answers,
+    batch,
+    bytes_of,
+    create,
+    fetch,
+    fetched,
+    idempotent,
+    list_offsets,
+    produce,
+)
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+STRAIGHT, GENERAL = 11, 3  # versions of Produce: the first takes the short way through the broker, the other the long
+    11,
+    3,
+)  # versions of Produce: the first takes the short way through the broker, the other the long one
+SYNC_S = 1.0
+
+READS = [
+    DescribeConfigsRequest(resources=[DescribeConfigsRequest.Resource(resource_type=2, resource_name="t")]),
+    DescribeLogDirsRequest(topics=None),
+    DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.Topic(name="t")]),
+    DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="t", partition_indexes=[0])]),
+]
+CHANGES = [
+    create("new"),
+    CreatePartitionsRequest(topics=[CreatePartitionsRequest.Topic(name="t", count=3)], timeout_ms=1000),
+    DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000),
+    DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsRequest.Topic(
+                name="t", partitions=[DeleteRecordsRequest.Topic.Partition(partition_index=1, offset=1)]
+            )
+        ],
+        timeout_ms=1000,
+    ),
+    InitProducerIdRequest(transaction_timeout_ms=0),
+]
+
+
+@pytest.fixture
+def broker():
+    """A broker with topic t, one record in its second partition, and nothing on its way to disk."""
+    disk = SimulatedDisk()
+    delays = slow(disk)
+    with SimulatedBroker(small(), disk=disk) as broker:
+        broker.ask(create("t", 2))
+        broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+        broker.wait(1)
+        delays["journal"] = SYNC_S
+        yield broker
+
+
+def on_its_way(broker, *, sequence=0, version=STRAIGHT):
+    """A client whose batch is in the journal's open round, and will be synced within a second."""
+    client = SimulatedClient(broker)
+    client.send(produce("t", idempotent(sequence)), version)
+    broker.wait(0.1)
+    return client
+
+
+def comes_when_durable(client):
+    """The reply is not there before the sync, and is there right after."""
+    assert client.quiet(SYNC_S * 0.8)
+    return client.receive()
+
+
+@pytest.mark.requirement("S-23", "S-24")
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_a_retry_that_meets_its_own_undurable_first_attempt_elsewhere_is_not_answered_before_that_is_durable(
+    broker, version
+):
+    first = on_its_way(broker, version=version)
+    retry = SimulatedClient(broker)
+    retry.send(produce("t", idempotent(0)), version)
+    assert retry.quiet(SYNC_S * 0.8)
+    assert first.quiet(0)
+    assert answers(retry.receive()) == answers(first.receive()) == [(OK, 0)]
+    assert offset_at(broker, "t", LATEST) == 1
+
+
+def test_a_retry_whose_first_attempt_was_cut_off_is_not_answered_before_that_is_durable(broker):
+    on_its_way(broker).close()
+    retry = SimulatedClient(broker)
+    retry.send(produce("t", idempotent(0)))
+    assert answers(comes_when_durable(retry)) == [(OK, 0)]
+    assert len(read_all(broker, "t")) == 1
+
+
+def test_a_batch_refused_because_of_an_undurable_one_is_not_refused_before_that_is_durable(broker):
+    """The error tells of the state, too: after a cut the same batch might be in order."""
+    on_its_way(broker)
+    other = SimulatedClient(broker)
+    other.send(produce("t", idempotent(5)))
+    assert answers(comes_when_durable(other)) == [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+
+
+def test_five_in_flight_are_answered_in_order_as_their_rounds_become_durable(broker):
+    client = SimulatedClient(broker)
+    for sequence in range(5):
+        client.send(produce("t", idempotent(sequence)))
+    assert [answers(client.receive()) for _ in range(5)] == [[(OK, sequence)] for sequence in range(5)]
+
+
+@pytest.mark.parametrize("request_", READS, ids=lambda one: type(one).__name__)
+def test_a_read_only_answer_of_an_admin_api_waits_behind_what_it_may_tell_of(broker, request_):
+    on_its_way(broker)
+    admin = SimulatedClient(broker)
+    admin.send(request_)
+    assert comes_when_durable(admin)
+
+
+@pytest.mark.parametrize("request_", READS, ids=lambda one: type(one).__name__)
+def test_with_nothing_on_its_way_nobody_waits(broker, request_):
+    admin = SimulatedClient(broker)
+    admin.send(request_)
+    assert not admin.quiet(0.01)
+
+
+@pytest.mark.parametrize("request_", CHANGES, ids=lambda one: type(one).__name__)
+def test_a_change_is_not_confirmed_before_it_is_durable(broker, request_):
+    admin = SimulatedClient(broker)
+    admin.send(request_)
+    assert comes_when_durable(admin)
+
+
+def test_only_what_tells_of_nothing_undurable_is_answered_at_once():
+    """The whole list: whoever adds to it says why. Fetch and the offset APIs read the durable view."""
+    exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
+    views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
+    constants = {"ApiVersions", "DescribeCluster", "FindCoordinator"}
+    assert exempt == views | constants | {"Metadata"}
+
+
+def test_metadata_is_answered_at_once(broker):
+    on_its_way(broker)
+    other = SimulatedClient(broker)
+    other.send(MetadataRequest(topics=None))
+    assert not other.quiet(0.1)
+
+
+@pytest.mark.requirement("S-16")
+def test_an_id_out_of_a_block_that_is_not_durable_is_not_given(broker):
+    clients = [SimulatedClient(broker) for _ in range(2)]
+    for client in clients:
+        client.send(InitProducerIdRequest(transaction_timeout_ms=0))
+    assert all(client.quiet(SYNC_S * 0.4) for client in clients)
+    ids = [client.receive().producer_id for client in clients]
+    assert ids[1] == ids[0] + 1
+    again = SimulatedClient(broker)
+    again.send(InitProducerIdRequest(transaction_timeout_ms=0))
+    assert not again.quiet(0.01), "the block is durable, nothing is on its way"
+
+
+@pytest.mark.requirement("S-16")
+def test_no_producer_id_is_given_twice_whatever_a_power_cut_took(broker):
+    given = [broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id for _ in range(3)]
+    disk = unplug(broker)
+    with SimulatedBroker(broker.settings, disk=disk) as later:
+        assert later.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id > max(given)
+
+
+# ---- readers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-11")
+def test_a_fetch_never_shows_a_record_that_is_not_durable(broker):
+    producer = on_its_way(broker)
+    consumer = SimulatedClient(broker)
+    part = fetched(consumer.ask(fetch("t"), 11))
+    assert (bytes_of(part), part.high_watermark, part.last_stable_offset) == (b"", 0, 0)
+    producer.receive()
+    part = fetched(consumer.ask(fetch("t"), 11))
+    assert (len(bytes_of(part)) > 0, part.high_watermark, part.last_stable_offset) == (True, 1, 1)
+
+
+def test_a_fetch_that_waits_is_woken_by_durability_and_not_by_the_append(broker):
+    consumer = SimulatedClient(broker)
+    consumer.send(fetch("t", max_wait_ms=10_000), 11)
+    assert consumer.quiet(0.1)
+    on_its_way(broker)
+    part = fetched(comes_when_durable(consumer))
+    assert part.high_watermark == 1
+    assert bytes_of(part)
+
+
+def test_a_fetch_of_much_is_answered_only_with_the_part_that_is_durable(broker):
+    for sequence in range(3):
+        broker.ask(produce("t", idempotent(sequence)), STRAIGHT)
+    on_its_way(broker, sequence=3)
+    part = fetched(SimulatedClient(broker).ask(fetch("t"), 11))
+    assert part.high_watermark == 3
+    assert max(record.offset for record in read_all(broker, "t")) == 2
+
+
+def test_list_offsets_never_tells_of_a_record_that_is_not_durable(broker):
+    producer = on_its_way(broker)
+    reader = SimulatedClient(broker)
+
+    def asked(timestamp, committed=False):
+        (found,) = reader.ask(list_offsets("t", timestamp, committed=committed)).topics[0].partitions
+        return found.offset
+
+    by_time, latest_time = EARLY_MS - 1, -3
+    assert [asked(LATEST), asked(LATEST, committed=True), asked(EARLIEST)] == [0, 0, 0]
+    assert [asked(by_time), asked(latest_time)] == [-1, -1]
+    producer.receive()
+    assert [asked(LATEST), asked(by_time), asked(latest_time)] == [1, 0, 0]
+
+
+def test_what_was_shown_or_answered_is_there_after_a_power_cut_and_what_was_not_is_not(broker):
+    producer = SimulatedClient(broker)
+    for sequence in range(10):
+        producer.send(produce("t", idempotent(sequence)))
+        broker.wait(0.3)
+    shown = read_all(broker, "t")
+    assert 0 < len(shown) < 10
+    disk = unplug(broker)
+    with SimulatedBroker(broker.settings, disk=disk) as later:
+        assert read_all(later, "t")[: len(shown)] == shown
+        first_missing = len(read_all(later, "t"))
+        for sequence in range(first_missing, 10):
+            assert answers(later.ask(produce("t", idempotent(sequence)), STRAIGHT)) == [(OK, sequence)]
+
+
+def test_a_topic_is_confirmed_only_when_a_power_cut_keeps_it(broker):
+    admin = SimulatedClient(broker)
+    admin.send(create("slow"))
+    broker.wait(SYNC_S / 2)
+    disk = unplug(broker)
+    with SimulatedBroker(broker.settings, disk=disk) as later:
+        names = [topic.name for topic in later.ask(MetadataRequest(topics=None)).topics]
+        assert names == ["t"]
+        assert later.ask(create("slow")).topics[0].error_code == OK
+        after = unplug(later)
+    with SimulatedBroker(broker.settings, disk=after) as last:
+        assert sorted(topic.name for topic in last.ask(MetadataRequest(topics=None)).topics) == ["slow", "t"]
+
+
+def test_durability_os_answers_at_the_write_and_says_so_by_losing_it(broker):
+    """The other side of the coin: this mode promises less, and that is what it does."""
+    assert broker.ask(create("weak", durability_mode="os")).topics[0].error_code == OK
+    broker.wait(2)
+    client = SimulatedClient(broker)
+    client.send(produce("weak", batch()))
+    assert not client.quiet(SYNC_S / 2)
+    disk = unplug(broker)
+    with SimulatedBroker(broker.settings, disk=disk) as later:
+        assert read_all(later, "weak") == []

@@ -1,0 +1,82 @@
+"""Brokers that live one after the other on one simulated disk, for tests of what must outlast them.
+
+`small()` are settings under which journal files change, segments roll and the disk fills within a short test. A slowed
+lane makes the time between a write and its sync long enough to look around in.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.batches import walk
+from fencepost.protocol.records import Record, records
+from produce_requests import bytes_of, fetch, fetched, list_offsets
+from simulated_broker import SimulatedBroker
+
+LATEST, EARLIEST = -1, -2
+
+
+def small(**more: Any) -> BrokerSettings:
+    """A broker of a few megabytes."""
+    return BrokerSettings(**{"journal_max_bytes": 4 << 20, "storage_min_free_bytes": 0} | more)
+
+
+def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
+    """Make the jobs of lanes begun from now on take effect so late, by lane: journal, segments, reads.
+
+    Returns the delays, which may be changed while brokers run.
+    """
+    delays = dict(seconds)
+    begin = disk.lane
+
+    def lane(name: str, threads: int = 1) -> Any:
+        disk.latency = lambda: (delays.get(name, 0.0), 0.0)
+        return begin(name, threads)
+
+    disk.lane = lane  # type: ignore[method-assign]
+    return delays
+
+
+def kill(broker: SimulatedBroker) -> SimulatedDisk:
+    """SIGKILL: nothing more happens in that process. Returns the disk as the next one finds it."""
+    left = broker.disk.after_process_crash()
+    end(broker)
+    return left
+
+
+def unplug(broker: SimulatedBroker) -> SimulatedDisk:
+    """A power cut. Returns the disk as it is found with only what was synced."""
+    left = broker.disk.after_power_cut()
+    end(broker)
+    return left
+
+
+def end(broker: SimulatedBroker) -> None:
+    broker.disk.halt()
+    broker.abandon()
+
+
+def read_all(broker: SimulatedBroker, topic: str, partition: int = 0) -> list[Record]:
+    """Every record a consumer can read of a partition, from where it begins."""
+    return [record for batch in read_batches(broker, topic, partition) for record in records(batch)]
+
+
+def read_batches(broker: SimulatedBroker, topic: str, partition: int = 0) -> Sequence[Any]:
+    offset, end = offset_at(broker, topic, EARLIEST, partition), offset_at(broker, topic, LATEST, partition)
+    found: list[Any] = []
+    while offset < end:
+        part = fetched(broker.ask(fetch(topic, offset, partition=partition), 11))
+        assert part.error_code == 0, part
+        batches = list(walk(memoryview(bytes_of(part))))
+        assert batches, f"nothing comes at {offset}, where {end} is the end"
+        found += batches
+        offset = batches[-1].last_offset + 1
+    return found
+
+
+def offset_at(broker: SimulatedBroker, topic: str, timestamp: int, partition: int = 0) -> int:
+    """The answer of ListOffsets."""
+    (answer,) = broker.ask(list_offsets(topic, timestamp, partition=partition)).topics[0].partitions
+    assert answer.error_code == 0, answer
+    return int(answer.offset)
