@@ -18,7 +18,7 @@ from .aborted import AbortedTransaction
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
 from .log_flush import FlushJob, SyncJob, TailBatch
 from .log_manifest import Manifest, Retired
-from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, segment_number, take_repairs
+from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, take_repairs
 from .log_settings import LogSettings as LogSettings
 from .log_snapshots import ProducerSnapshots, SnapshotJob
 from .log_times import LatestLookup, TimeLookup
@@ -151,7 +151,7 @@ class PartitionLog:
             lowest = first_open
         for _, first_offset in self._ending:
             lowest = min(lowest, first_offset)
-        return lowest
+        return max(lowest, self.start_offset)  # a transaction may have begun in records that were deleted
 
     @property
     def size_bytes(self) -> int:
@@ -175,8 +175,7 @@ class PartitionLog:
         if offset >= self.flushed_offset:
             return self._read_tail(offset, max_bytes, below, at_least_one)
         span = Span(offset, max_bytes, below, at_least_one)
-        states = tuple(self.segments[segment_number(self.segments, offset) :])
-        return read_warm(self, states, span) or ColdRead(self, states, span)
+        return read_warm(self, self.segments, span) or ColdRead(self, tuple(self.segments), span)
 
     def _read_tail(self, offset: int, max_bytes: int, below: int, at_least_one: bool) -> Slice:
         tail = self._tail

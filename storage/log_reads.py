@@ -38,6 +38,7 @@ class ColdRead:
     """A read that has to wait for the device. `run` in a worker gives the slice; KafkaError as PartitionLog.read."""
 
     def __init__(self, log: "PartitionLog", states: Sequence[SegmentState], span: Span) -> None:
+        """states: all segments of the log, since indexes may have to be derived from the first on."""
         self._log = log
         self._states = states
         self._span = span

@@ -18,7 +18,9 @@ from fencepost.storage.segment import Slice
 DIRECTORY = "/data/logs/t-0.1"
 
 
-def batch_of(values: Sequence[bytes | None], *, key: bytes | None = None, timestamp: int = 1_000, **fields: Any) -> bytes:
+def batch_of(
+    values: Sequence[bytes | None], *, key: bytes | None = None, timestamp: int = 1_000, **fields: Any
+) -> bytes:
     """A batch as a producer sends it. key: of all its records."""
     return records.build([Record(n, timestamp + n, key, value) for n, value in enumerate(values)], **fields)
 
@@ -33,6 +35,9 @@ class LogDriver:
 
     def __init__(self, disk: Any = None, *, open_files: int = 50, **settings: Any) -> None:
         self.disk = disk or SimulatedDisk(history=False)
+        self.disk.make_directory("/data/logs")
+        self.disk.sync_directory("/")
+        self.disk.sync_directory("/data")
         self.settings = LogSettings(**settings)
         self.limit = open_files
         self.age_ms = 0
@@ -160,7 +165,9 @@ class LogDriver:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int = 1 << 20, *, below: int | None = None, at_least_one: bool = True) -> Slice:
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, *, below: int | None = None, at_least_one: bool = True
+    ) -> Slice:
         below = self.log.high_watermark if below is None else below
         found = self.log.read(offset, max_bytes, below, at_least_one=at_least_one)
         return found if isinstance(found, Slice) else found.run()
