@@ -33,9 +33,6 @@ from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
 STRAIGHT, GENERAL = 11, 3  # versions of Produce: the first takes the short way through the broker, the other the long
-    11,
-    3,
-)  # versions of Produce: the first takes the short way through the broker, the other the long one
 SYNC_S = 1.0
 
 READS = [
