@@ -20,6 +20,7 @@ LENGTH_ENDS_AT = 12  # batch_length counts the bytes from here on
 MAGIC_AT = 16
 CRC_COVERS_FROM = 21
 MAGIC = 2
+LEAST_BYTES_OF_ANY_MAGIC = LENGTH_ENDS_AT + 14  # what a message of magic 0 has before its key
 HIGHEST_CODEC = 4
 SMALLEST_RECORD_BYTES = 7  # one byte each: length, attributes, two deltas, key and value length, header count
 
@@ -235,7 +236,7 @@ def _unacceptable_frame(records: memoryview) -> KafkaError:
     """Why these bytes are not exactly one v2 batch: a field is looked at only where Kafka would get to see it."""
     present = len(records)
     size = _LENGTH.unpack_from(records, 8)[0] + LENGTH_ENDS_AT if present >= LENGTH_ENDS_AT else None
-    if size is not None and size < HEADER_BYTES:
+    if size is not None and size < LEAST_BYTES_OF_ANY_MAGIC:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes would be less than a header")
     if size is None or present <= MAGIC_AT:
         return KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
@@ -244,6 +245,8 @@ def _unacceptable_frame(records: memoryview) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{magic} is no magic number of a batch")
     if magic < MAGIC:
         return KafkaError(ErrorCode.INVALID_RECORD, f"only batches of magic {MAGIC} are accepted, not {magic}")
+    if size < HEADER_BYTES:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes would be less than a header")
     if size > present:
         return KafkaError(ErrorCode.INVALID_RECORD, f"the batch announces {size} bytes, {present} came")
     if crc32c(records[CRC_COVERS_FROM:size]) != _CRC.unpack_from(records, 17)[0]:

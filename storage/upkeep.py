@@ -125,7 +125,7 @@ class Upkeep:
         limit = self._store.settings.snapshot_interval_bytes
         logs = [log for log in self._store.logs.values() if log.offline is None and log.bytes_since_snapshot]
         if sum(log.bytes_since_snapshot for log in logs) < limit:
-            return []
+            logs = [log for log in logs if log.settings.compacts]  # compaction stays below the older snapshot
         logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
         return logs[:SNAPSHOTS_A_RUN]
 

@@ -203,7 +203,7 @@ class _Fetch:
         partition = read.partition = self._partition(read)
         if self.replica_id >= 0:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
-        partition.check_leader_epoch(wanted.leader_epoch)
+        partition.check_leader_epoch(max(wanted.leader_epoch, -1))  # Fetch takes any below zero for none
         partition.check_online()
         log = partition.log
         high_watermark, stable = log.high_watermark, log.last_stable_offset
