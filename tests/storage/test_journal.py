@@ -339,6 +339,7 @@ def test_ready_files_make_room_for_a_large_unit_and_leave_no_hole_in_the_numbers
     assert len(journal._files.ready) < ready
     driven.append(b"a" * (journal.largest_unit_bytes - 16))
     driven.round()
+    assert len(recovered(disk)[-1].data) == journal.largest_unit_bytes - 16
     journal.recycle(24)
     driven.fill()
     driven.append(b"b" * 3000)

@@ -456,9 +456,11 @@ def test_records_that_look_like_rounds_pass_for_rounds_only_with_the_salt_that_n
         assert recovered(disk) == [(1, b"safe")]
 
 
-def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven):
+@pytest.mark.parametrize("part", [4, -form.ROUND_HEADER_BYTES])
+def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, part):
     result = scan(disk, DIRECTORY)
-    spoil(disk, *place(disk, 5))
+    path, position = place(disk, 5)
+    spoil(disk, path, position + part)
     units = result.units()
     assert [next(units).number for _ in range(4)] == [1, 2, 3, 4]
     with pytest.raises(JournalDamaged, match="second time"):
