@@ -114,8 +114,7 @@ class Broker:
 
     def _assemble(self) -> None:
         settings, loop = self.settings, self._loop
-        sync_every_ms = settings.durability_interval_ms if settings.durability_mode == "interval" else 0
-        self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=sync_every_ms)
+        self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=settings.durability_interval_ms)
         self.producer_limit = ProducerLimit(self.store.logs, lambda: self.settings.max_producer_ids, self.store.now_ms)
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)

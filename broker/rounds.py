@@ -28,8 +28,8 @@ class Waiting(Protocol):
 class Rounds:
     """Closes rounds and releases what waited for them. Belongs to one loop."""
 
-    def __init__(self, store: Store, lane: Lane, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 0) -> None:
-        """sync_every_ms: for durability modes that release at the write; 0 leaves the sync to checkpoints."""
+    def __init__(self, store: Store, lane: Lane, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 100) -> None:
+        """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
         self._store = store
         self._lane = lane
         self._loop = loop
@@ -40,7 +40,8 @@ class Rounds:
         self._in_flight = False
         self._sync_next = False
         self._sealed_unit = store.synced_unit
-        self._timer: asyncio.TimerHandle | None = None
+        self._seal_timer: asyncio.TimerHandle | None = None
+        self._interval_timer: asyncio.TimerHandle | None = None
         self._idle: list[Callable[[], None]] = []
         self._synced: list[tuple[int, Callable[[], None]]] = []
         self.on_release: list[Callable[[Collection[PartitionLog]], None]] = []
@@ -95,7 +96,11 @@ class Rounds:
             self._touched.clear()
             return
         if not self._in_flight and (store.journal.pending or self._sync_next):
-            self._begin()
+            try:
+                self._begin()
+            except Exception as error:  # a bug: nobody is told anything that it may have touched
+                self.halt(error)
+                return
         touched, self._touched = self._touched, {}
         self._flush(touched)
 
@@ -127,8 +132,8 @@ class Rounds:
             return
         moved = self._store.round_finished(write)
         self.finished += 1
-        if self._sync_every_ms and not write.sync and self._timer is None:
-            self._timer = self._loop.call_later(self._sync_every_ms / 1000, self._sync_later)
+        if self._store.interval_wanted and self._interval_timer is None:
+            self._interval_timer = self._loop.call_later(self._sync_every_ms / 1000, self._sync_later)
         for woken in self.on_release:
             woken(moved)
         waiting, self._waiting = self._waiting, {}
@@ -158,19 +163,19 @@ class Rounds:
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
-        if write.sync and self._timer is None and write.through_unit > self._sealed_unit:
-            self._timer = self._loop.call_later(SEAL_AFTER_MS / 1000, self._seal)
+        if write.sync and self._seal_timer is None and write.through_unit > self._sealed_unit:
+            self._seal_timer = self._loop.call_later(SEAL_AFTER_MS / 1000, self._seal)
 
     def _seal(self) -> None:
         """After a quiet moment: say in an empty round that the last one was synced."""
-        self._timer = None
+        self._seal_timer = None
         if not self._store.journal.pending and not self._in_flight:
             self._sealed_unit = self._store.last_unit
             self.sync_soon()
 
     def _sync_later(self) -> None:
         """Interval mode: what was only written is synced within the interval, busy or not."""
-        self._timer = None
+        self._interval_timer = None
         self.sync_soon()
 
     def halt(self, error: BaseException) -> None:
@@ -182,6 +187,7 @@ class Rounds:
 
     def close(self) -> None:
         """No timers any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._seal_timer, self._interval_timer):
+            if timer is not None:
+                timer.cancel()
+        self._seal_timer = self._interval_timer = None

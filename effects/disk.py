@@ -127,6 +127,10 @@ class Disk(Protocol):
         """What we may still write on the volume that holds `path`."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of the volume that holds `path`."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Hold this file, created if needed, until released or the process ends. Raises AlreadyLocked."""
         ...
@@ -311,6 +315,10 @@ class SystemDisk(Disk):
     def free_bytes(self, path: str) -> int:
         volume = os.statvfs(path)
         return volume.f_bavail * volume.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize
 
     def lock(self, path: str) -> Lock:
         return SystemLock(path)

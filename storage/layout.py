@@ -9,6 +9,8 @@ DIR/logs/<topic>-<partition>.<log id>/   segments, indexes and producer snapshot
 CATALOGUE_LOG_ID = 0
 CATALOGUE_TOPIC = "__catalogue"
 
+LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 bytes, topics have up to 249
+
 _CHECKPOINT = "checkpoint-"
 
 
@@ -28,8 +30,8 @@ def logs_directory(directory: str) -> str:
 
 
 def log_directory_name(topic: str, partition: int, log_id: int) -> str:
-    """A log's folder. The id makes it unique for ever: a recreated topic gets another."""
-    return f"{topic}-{partition}.{log_id}"
+    """A log's folder. The id makes it unique for ever: a recreated topic gets another. Long names are cut short."""
+    return f"{topic[:LONGEST_NAME]}-{partition}.{log_id}"
 
 
 def log_directory(directory: str, topic: str, partition: int, log_id: int) -> str:

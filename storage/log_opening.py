@@ -18,7 +18,7 @@ from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse
 if TYPE_CHECKING:
     from .log import PartitionLog
 
-REBUILD_HINT = "`fencepost log rebuild` can make the log usable again, and says what is lost"
+RESTORE_HINT = "restore its folder from a copy, or delete the topic; nothing in it was changed"
 
 
 class _Unusable(Exception):
@@ -73,10 +73,10 @@ def _check_files(log: "PartitionLog", manifest: Manifest, names: set[str]) -> No
         end = state.end_offset
         path = f"{log.directory}/{state.stem}{LOG_SUFFIX}"
         if state.stem + LOG_SUFFIX not in names:
-            raise _Unusable(f"{path} is missing; {REBUILD_HINT}")
+            raise _Unusable(f"{path} is missing; {RESTORE_HINT}")
         size = log.disk.size(path)
         if size < state.size_bytes:
-            raise _Unusable(f"{path} has {size} bytes, the checkpoint counts {state.size_bytes}; {REBUILD_HINT}")
+            raise _Unusable(f"{path} has {size} bytes, the checkpoint counts {state.size_bytes}; {RESTORE_HINT}")
 
 
 def _cut(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
@@ -120,7 +120,7 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
         begins_at_0 = states[0].base_offset == 0 if states else manifest.end_offset == 0
         if not begins_at_0 or any(state.compacted for state in states):
             lost = "; ".join(problems) or "no producer snapshot is left"
-            raise _Unusable(f"the state of producers is lost ({lost}); {REBUILD_HINT}")
+            raise _Unusable(f"the state of producers is lost ({lost}); {RESTORE_HINT}")
         _apply_above(log, 0, age_ms)
     log.warnings.extend(problems)
 

@@ -82,6 +82,7 @@ class Store:
         self._open_ends: dict[PartitionLog, int] = {}  # end offset of each log touched in the open round
         self._taken_ends: dict[PartitionLog, int] = {}
         self._sync_wanted = False
+        self.interval_wanted = False  # something of a log in interval mode is not synced yet
 
     # ---- what is written -------------------------------------------------------------------------------------
 
@@ -99,8 +100,11 @@ class Store:
         log.apply(batch, parts, unit, self.now_ms)
         self.tail_bytes += batch.size
         self._open_ends[log] = log.end_offset
-        if log.settings.durability_mode == "fsync":
+        mode = log.settings.durability_mode
+        if mode == "fsync":
             self._sync_wanted = True
+        elif mode == "interval":
+            self.interval_wanted = True
         self.on_change()
         return base_offset
 
@@ -241,6 +245,8 @@ class Store:
         if write is not None:
             self._taken_ends, self._open_ends = self._open_ends, {}
             self._sync_wanted = False
+            if write.sync:
+                self.interval_wanted = False
         return write
 
     @property

@@ -279,6 +279,7 @@ def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequ
             DescribeLogDirsResponse.Result(
                 log_dir=os.path.abspath(broker.store.directory),
                 topics=[topic for topic in topics if topic.partitions],
+                total_bytes=broker.disk.total_bytes(broker.store.directory),
                 usable_bytes=broker.disk.free_bytes(broker.store.directory),
             )
         ]

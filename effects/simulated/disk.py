@@ -133,6 +133,10 @@ class SimulatedDisk(Disk):
             return _ENDLESS_BYTES
         return max(0, self.capacity_bytes - self._seen.used_bytes())
 
+    def total_bytes(self, path: str) -> int:
+        self._existing(path)
+        return _ENDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
+
     def lock(self, path: str) -> Lock:
         if _clean(path) in self._locked:
             raise AlreadyLocked(path, self.pid)

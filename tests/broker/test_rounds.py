@@ -1,0 +1,127 @@
+"""Rounds on a simulated loop and disk: what is released when, in each durability mode."""
+
+import asyncio
+
+import pytest
+from fencepost.broker.rounds import Rounds
+from fencepost.effects.simulated import loop as simulated
+from fencepost.effects.simulated.disk import SimulatedDisk
+from store_driver import Driven
+
+
+class Client:
+    """A connection that waits for units."""
+
+    def __init__(self, rounds, unit):
+        self.unit = unit
+        self.told_at = None
+        self.rounds = rounds
+        rounds.touch(self)
+
+    def flush(self, released_unit):
+        if released_unit < self.unit:
+            return True
+        if self.told_at is None:
+            self.told_at = asyncio.get_running_loop().time()
+        return False
+
+
+def syncs(disk, path="/data/journal"):
+    return [one for one in disk.operations if type(one).__name__ == "Sync" and path in str(one)]
+
+
+def driven_by(mode):
+    """Run a coroutine with a store that has one log of this mode, and its rounds."""
+
+    def decorate(scenario):
+        def test():
+            async def main():
+                disk = SimulatedDisk(latency=lambda: (0.02, 0.0))
+                driven = Driven(disk)
+                log = driven.create("a", durability_mode=mode)
+                driven.round(sync=True)
+                lane = disk.lane("journal")
+                rounds = Rounds(driven.store, lane, asyncio.get_running_loop(), sync_every_ms=100)
+                await scenario(disk, driven, log, rounds)
+
+            simulated.run(main())
+
+        test.__name__ = scenario.__name__
+        return test
+
+    return decorate
+
+
+@driven_by("os")
+async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(disk, driven, log, rounds):
+    before = len(syncs(disk))
+    driven.append(log, [b"x"])
+    client = Client(rounds, driven.store.last_unit)
+    await asyncio.sleep(0.01)
+    assert client.told_at is not None
+    assert len(syncs(disk)) == before
+    assert log.high_watermark == 1
+
+
+@driven_by("interval")
+async def test_in_mode_interval_everything_written_is_synced_within_the_interval_under_load(disk, driven, log, rounds):
+    for _ in range(40):
+        driven.append(log, [b"x"])
+        await asyncio.sleep(0.01)
+    assert driven.store.synced_unit >= driven.store.last_unit - 20
+    await asyncio.sleep(0.3)
+    assert driven.store.synced_unit == driven.store.last_unit
+
+
+@driven_by("fsync")
+async def test_in_mode_fsync_nothing_is_released_before_its_sync(disk, driven, log, rounds):
+    driven.append(log, [b"x"])
+    client = Client(rounds, driven.store.last_unit)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert client.told_at is None
+    assert log.high_watermark == 0
+    await asyncio.sleep(0.2)
+    assert client.told_at is not None
+    assert log.high_watermark == 1
+
+
+@driven_by("fsync")
+async def test_what_arrives_during_a_sync_shares_the_next_one(disk, driven, log, rounds):
+    driven.append(log, [b"first"])
+    await asyncio.sleep(0.001)
+    before = len(syncs(disk))
+    clients = []
+    for _ in range(5):
+        driven.append(log, [b"x"])
+        clients.append(Client(rounds, driven.store.last_unit))
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.045)
+    assert all(client.told_at is not None for client in clients)
+    assert len(syncs(disk)) - before <= 2
+
+
+@driven_by("fsync")
+async def test_a_quiet_moment_says_on_disk_that_the_last_round_was_synced(disk, driven, log, rounds):
+    driven.append(log, [b"x"])
+    await asyncio.sleep(1)
+    rounds_written = driven.store.journal.next_round
+    await asyncio.sleep(5)
+    assert driven.store.journal.next_round == rounds_written
+    assert driven.store.journal.seal() is None
+
+
+@driven_by("fsync")
+async def test_a_failed_sync_halts_and_nobody_is_told(disk, driven, log, rounds):
+    halted = []
+    rounds.on_halt.append(halted.append)
+    disk.fail_sync(lambda path: "journal" in path)
+    driven.append(log, [b"x"])
+    client = Client(rounds, driven.store.last_unit)
+    await asyncio.sleep(1)
+    assert client.told_at is None
+    assert log.high_watermark == 0
+    assert isinstance(halted[0], OSError)
+    with pytest.raises(Exception, match="") as refused:
+        driven.append(log, [b"y"])
+    assert type(refused.value).__name__ == "BrokerHalted"
