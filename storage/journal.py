@@ -40,6 +40,7 @@ from .journal_preparing import Job as Job
 
 SLICE_BYTES = 64 << 10
 SLICED_FROM_BYTES = 8 << 10  # on average, of a round's buffers
+GATHERED = 1024  # buffers that one system call takes
 
 _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
@@ -358,9 +359,12 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
     slices that cut blocks are no better than one call. Small buffers cost more to sort into slices than that saves.
     """
     if size_bytes <= SLICE_BYTES or size_bytes < SLICED_FROM_BYTES * len(buffers):
-        file.write(buffers, position)
+        for first in range(0, len(buffers), GATHERED):
+            part = buffers[first : first + GATHERED]
+            file.write(part, position)
+            position += sum(map(len, part))
         return
-    part: list[Buffer] = []
+    part = []
     room = SLICE_BYTES - position % SLICE_BYTES
     for buffer in buffers:
         view = memoryview(buffer)
