@@ -1,4 +1,4 @@
-"""The log against a small model: whatever the order of appends, flushes, checkpoints, crashes, retention and compaction.
+"""The log against a small model: whatever the order of appends, flushes, crashes, retention and compaction.
 
 The model is a list of batches in log order and a set of producer states fed with the same batches. Two machines: one
 log that keeps batches as they are, whose every byte is compared; one that is compacted, whose meaning is.
