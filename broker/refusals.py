@@ -8,7 +8,7 @@ named, and some abort over it.
 from typing import Any
 
 from ..protocol.errors import KafkaError
-from ..protocol.schema import Array, Field, Fixed, Nested, Text, schema_of
+from ..protocol.schema import NONE, Array, Field, Fixed, Nested, Text, schema_of
 
 _CODE = "error_code"
 _MESSAGE = "error_message"
@@ -57,7 +57,7 @@ def _value(field: Field, asked: Any, error: KafkaError, echo: bool) -> Any:
     given = _named(asked, field.name)
     if given is not None and isinstance(kind, Fixed | Text):
         return given
-    if not field.required:
+    if not field.required or field.nullable is not NONE:
         return None
     return kind.zero if isinstance(kind, Fixed) else "" if isinstance(kind, Text) else b""
 

@@ -298,6 +298,14 @@ def test_a_batch_is_kept_byte_by_byte_but_for_offset_and_epoch(client, codec):
     assert read(memoryview(found)).base_offset == 3
 
 
+def test_a_bomb_is_refused_where_it_would_have_to_be_unpacked(client):
+    client.ask(create("packed", compression_type="lz4"))
+    bomb = batch(value=bytes(64 << 20), codec=4)
+    assert len(bomb) < 100_000
+    assert code(client.ask(produce("packed", bomb))) == ErrorCode.MESSAGE_TOO_LARGE
+    assert code(client.ask(produce("t", bomb))) == OK
+
+
 # What is told, and when.
 
 
