@@ -10,9 +10,10 @@ help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@echo "installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --upgrade pip -e '.[test]' > $(VENV)/install.log 2>&1 \
+		|| { tail -20 $(VENV)/install.log; exit 1; }
 	@touch $@
 
 install: $(STAMP)   ## the virtual environment, with everything the tests need
