@@ -35,6 +35,10 @@ kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints i
 crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled
 	CRASH_LIMIT=0 $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py
 
+lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
+	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py
+	LIVES=$${LIVES:-240} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py
+
 demo: $(STAMP)      ## real text through a bad network and a killed broker: lost 0, twice 0
 	@$(BIN)/fencepost demo
 
