@@ -207,10 +207,16 @@ class Store:
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
+    @property
+    def largest_append_bytes(self) -> int:
+        """A larger batch is never admitted, however long one waits."""
+        return self.journal.largest_unit_bytes - UNIT_OVERHEAD_BYTES
+
     def look(self) -> None:
         """Once a turn: what is too dear to ask at every append, the time and whether there is room."""
         self.now_ms = self.clock.monotonic_ms() - self._age_origin_ms
-        self.congested = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
+        full = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
+        self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
     def look_at_free_space(self) -> None:
         """Compare free space with the two floors (design part 4): first client data stops, then everything."""

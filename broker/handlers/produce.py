@@ -142,9 +142,8 @@ def _append(broker: "Broker", call: Call, partition: Partition, records: memoryv
             producers.turned_away(batch)
             raise _too_many_producers(broker.producer_limit.count)
     if not broker.store.admits(batch.size):
-        broker.metrics.space_refusals += 1
         producers.turned_away(batch)
-        raise _no_space()
+        raise _no_room(broker, batch)
     base_offset = broker.store.append(partition.log, batch)
     _count(broker, partition, batch)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
@@ -164,12 +163,18 @@ def _count(broker: "Broker", partition: Partition, batch: Batch) -> None:
     broker.metrics.records += batch.record_count
 
 
-def _no_space() -> KafkaError:
-    """Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
+def _no_room(broker: "Broker", batch: Batch) -> KafkaError:
+    """Too large for good, or no space for now.
+
+    Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
 
     KAFKA_STORAGE_ERROR, the truer name, is unknown to clients before 1.0, is not retried by older sarama, and makes the
     others ask for metadata at each attempt.
     """
+    largest = broker.store.largest_append_bytes
+    if batch.size > largest:
+        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the journal takes {largest} bytes at once (journal.max.bytes)")
+    broker.metrics.space_refusals += 1
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
 
 
