@@ -1,4 +1,4 @@
-"""Whole brokers, killed and unplugged under traffic: what their clients were told and shown is what the next one serves.
+"""Whole brokers, killed and unplugged under traffic: what clients were told and shown is what the next one serves.
 
 The real broker on a simulated disk, network and clock. A sync takes some milliseconds, so that crashes meet requests
 that are written and not synced, replies that wait, and rounds that fill meanwhile. `make lives` runs many more.
