@@ -130,11 +130,10 @@ class Compaction:
             if state.end_offset <= self._dirty_offset:
                 continue
             for batch in self._batches(number, self._dirty_offset):
-                if not keys.takes(batch):
+                if not keys.add(batch):
                     self.end_offset = batch.base_offset
                     self.states = self.states[: number + 1]
                     return
-                keys.add(batch)
                 yield
 
     def _batches(self, number: int, offset: int) -> Iterator[Batch]:

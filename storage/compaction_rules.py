@@ -50,19 +50,21 @@ class KeyMap:
         self._aborted = aborted
         self._most_keys = most_keys
 
-    def takes(self, batch: Batch) -> bool:
-        """Whether there is room for this batch. There always is for the first."""
-        return not self.offsets or len(self.offsets) + batch.record_count <= self._most_keys
+    def add(self, batch: Batch) -> bool:
+        """Take in one batch, if there is room; there always is for the first.
 
-    def add(self, batch: Batch) -> None:
-        """Take in one batch. Of one that does not parse nothing is known, so nothing of it replaces older records."""
+        Of a batch that does not parse nothing is known, so nothing of it replaces older records.
+        """
         if batch.is_control or self._aborted.cover(batch):
-            return
+            return True
+        if self.offsets and len(self.offsets) + batch.record_count > self._most_keys:
+            return False
         try:
             found = {name_of(r.key): r.offset for r in records.records(batch) if r.key is not None}
         except KafkaError:
-            return
+            return True
         self.offsets.update(found)
+        return True
 
 
 class Rules:

@@ -1,0 +1,628 @@
+"""Compaction of a whole log: bounds, passes, swaps, and the bugs that Kafka and others had there."""
+
+import dataclasses
+
+import pytest
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.batches import Batch
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import Marker, Record
+from fencepost.storage.log import PartitionLog
+from log_driver import DIRECTORY, LogDriver, keyed
+
+HORIZON_MS = 1000
+
+
+def compacted_log(**settings: object) -> LogDriver:
+    """A log whose segments hold one or two small batches each, compacted whenever asked."""
+    chosen = {
+        "cleanup_policy": "compact",
+        "segment_bytes": 160,
+        "min_cleanable_dirty_ratio": 0.0,
+        "delete_retention_ms": HORIZON_MS,
+        **settings,
+    }
+    return LogDriver(**chosen)
+
+
+def put(driver: LogDriver, *pairs: tuple[bytes, bytes | None], **fields: object) -> int:
+    return driver.append(keyed(pairs, **fields))
+
+
+def put_in_transaction(driver: LogDriver, producer_id: int, sequence: int, *pairs: tuple[bytes, bytes | None]) -> int:
+    fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+    return driver.append(keyed(pairs, **fields))
+
+
+def clean(driver: LogDriver, **limits: int) -> None:
+    """Compact all there is: filler batches make the older segments inactive and older than the older snapshot."""
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    driver.compact(**limits)
+
+
+def visible(driver: LogDriver) -> dict[bytes | None, Record]:
+    return {record.key: record for record in driver.committed() if record.key != b"filler"}
+
+
+def values(driver: LogDriver) -> dict[bytes | None, bytes | None]:
+    return {key: record.value for key, record in visible(driver).items()}
+
+
+def kept(driver: LogDriver) -> list[Batch]:
+    return [batch for batch in driver.batches() if batch.base_offset < driver.log.cleaned_offset]
+
+
+def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
+    driver = compacted_log()
+    for number in range(20):
+        put(driver, (b"k%d" % (number % 4), b"%d" % number))
+    clean(driver)
+    assert {key: (r.offset, r.value) for key, r in visible(driver).items()} == {
+        b"k0": (16, b"16"),
+        b"k1": (17, b"17"),
+        b"k2": (18, b"18"),
+        b"k3": (19, b"19"),
+    }
+    assert len(driver.log.segments) < 10
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_of_a_batch_only_superseded_records_go(codec: int) -> None:
+    driver = compacted_log()
+    put(driver, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), codec=codec)
+    put(driver, (b"b", b"2"), codec=codec)
+    clean(driver)
+    assert [(r.offset, r.key, r.value) for r in visible(driver).values()] == [
+        (0, b"a", b"1"),
+        (2, b"c", b"1"),
+        (3, b"b", b"2"),
+    ]
+    first = kept(driver)[0]
+    assert (first.base_offset, first.last_offset, first.codec) == (0, 2, codec)
+
+
+def test_the_active_segment_is_never_touched() -> None:
+    driver = compacted_log(segment_bytes=10_000)
+    for number in range(20):
+        put(driver, (b"k", b"%d" % number))
+    driver.settle()
+    assert not driver.compact()
+    assert len(driver.contents()) == 20
+
+
+def test_records_younger_than_min_compaction_lag_stay() -> None:
+    driver = compacted_log(min_compaction_lag_ms=500)
+    for number in range(10):
+        put(driver, (b"k", b"%d" % number))
+    driver.advance(499)
+    clean(driver)
+    assert len(driver.contents()) == 12
+    driver.advance(1)
+    clean(driver)
+    assert values(driver) == {b"k": b"9"}
+
+
+def test_compaction_waits_for_the_dirty_ratio_or_for_max_compaction_lag() -> None:
+    driver = compacted_log(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=5000)
+    for number in range(20):
+        put(driver, (b"k%d" % number, b"v"))
+    clean(driver)
+    cleaned = driver.log.cleaned_offset
+    assert cleaned
+    put(driver, (b"k1", b"w"))
+    clean(driver)
+    assert driver.log.cleaned_offset == cleaned
+    driver.advance(5001)
+    clean(driver)
+    assert driver.log.cleaned_offset > cleaned
+    assert values(driver)[b"k1"] == b"w"
+
+
+def test_tombstones_stay_for_delete_retention_and_then_go() -> None:
+    """KAFKA-4529 (too early) and KAFKA-8522 (never): the horizon is set when compaction first meets the tombstone."""
+    driver = compacted_log()
+    put(driver, (b"k", b"v"))
+    put(driver, (b"k", None))
+    driver.advance(10 * HORIZON_MS)  # its own age does not count
+    clean(driver)
+    assert values(driver) == {b"k": None}
+    (tombstone,) = [batch for batch in kept(driver) if batch.delete_horizon_ms is not None]
+    assert tombstone.delete_horizon_ms == 11 * HORIZON_MS
+    driver.advance(HORIZON_MS - 1)
+    clean(driver)
+    assert values(driver) == {b"k": None}
+    driver.advance(1)
+    clean(driver)
+    assert values(driver) == {}
+
+
+def test_a_rewritten_batch_keeps_its_timestamps() -> None:
+    driver = compacted_log()
+    put(driver, (b"a", b"1"), (b"k", None), timestamp=123_456)
+    put(driver, (b"a", b"2"))
+    clean(driver)
+    assert visible(driver)[b"k"].timestamp == 123_457
+
+
+def test_a_tombstone_that_is_superseded_goes_at_once() -> None:
+    driver = compacted_log()
+    put(driver, (b"k", None))
+    put(driver, (b"k", b"v"))
+    clean(driver)
+    assert [record.offset for record in visible(driver).values()] == [1]
+
+
+def test_when_keys_exceed_the_map_several_passes_do_it() -> None:
+    driver = compacted_log()
+    for number in range(60):
+        put(driver, (b"k%d" % (number % 20), b"%d" % number))
+    cleaned = [0]
+    clean(driver, most_keys=7)
+    while driver.log.cleaned_offset > cleaned[-1]:
+        cleaned.append(driver.log.cleaned_offset)
+        assert values(driver) == {b"k%d" % n: b"%d" % (40 + n) for n in range(20)}
+        driver.settle()
+        driver.compact(most_keys=7)
+    assert cleaned[1] == 7
+    assert len(cleaned) > 5
+    assert len([record for record in driver.contents() if record.key != b"filler"]) < 30
+
+
+def test_records_above_a_partial_pass_are_not_touched() -> None:
+    """KAFKA-13727: data and marker of an aborted transaction behind the end of the pass, in the same segment."""
+    driver = compacted_log(segment_bytes=2000)
+    put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1
+    put_in_transaction(driver, 1, 0, (b"x", b"dead"))  # 2
+    put(driver, (b"c", b"1"), (b"d", b"1"))  # 3, 4: the pass ends before it
+    put_in_transaction(driver, 1, 1, (b"y", b"dead"))  # 5
+    driver.marker(1, 0, Marker.ABORT)  # 6
+    for _ in range(30):
+        put(driver, (b"filler", b"x" * 50))
+    expected = {b"a": b"1", b"b": b"1", b"c": b"1", b"d": b"1"}
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    assert driver.compact(most_keys=2)
+    assert driver.log.cleaned_offset == 3
+    assert values(driver) == expected
+    assert [b.base_offset for b in driver.batches() if b.is_control] == [6]
+    for _ in range(3):
+        driver.advance(2 * HORIZON_MS)
+        clean(driver)
+        assert values(driver) == expected
+
+
+def test_a_user_key_that_looks_like_a_marker_takes_nothing_with_it() -> None:
+    """KAFKA-14055: the key of a marker is no key of a record."""
+    driver = compacted_log()
+    put_in_transaction(driver, 1, 0, (b"k", b"dead"))
+    driver.marker(1, 0, Marker.ABORT)
+    put_in_transaction(driver, 1, 1, (b"l", b"alive"))
+    driver.marker(1, 0, Marker.COMMIT)
+    put(driver, (b"\0\0\0\0", b"looks like an abort"), (b"\0\0\0\1", b"looks like a commit"))
+    for _ in range(3):
+        clean(driver)
+        assert values(driver) == {
+            b"l": b"alive",
+            b"\0\0\0\0": b"looks like an abort",
+            b"\0\0\0\1": b"looks like a commit",
+        }
+
+
+def test_a_transaction_over_several_segments_is_one_transaction() -> None:
+    """KAFKA-8351: begun in one segment, ended in another, cleaned together or apart."""
+    for most_keys in (1, 2, 100):
+        driver = compacted_log()
+        put(driver, (b"k", b"old"))
+        for number in range(6):
+            put_in_transaction(driver, 1, number, (b"k", b"dead %d" % number))
+            put_in_transaction(driver, 2, number, (b"l", b"alive %d" % number))
+        driver.marker(1, 0, Marker.ABORT)
+        driver.marker(2, 0, Marker.COMMIT)
+        for _ in range(6):
+            clean(driver, most_keys=most_keys)
+            assert values(driver) == {b"k": b"old", b"l": b"alive 5"}
+
+
+def test_an_aborted_record_supersedes_nothing() -> None:
+    driver = compacted_log()
+    put(driver, (b"k", b"committed"))
+    put_in_transaction(driver, 1, 0, (b"k", b"aborted"))
+    driver.marker(1, 0, Marker.ABORT)
+    clean(driver)
+    assert values(driver) == {b"k": b"committed"}
+    assert [r.value for r in driver.contents() if r.key == b"k"] == [b"committed"]
+
+
+def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
+    driver = compacted_log()
+    put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=0)
+    put_in_transaction(driver, 1, 1, (b"k", b"dead"))
+    marker = driver.marker(1, 0, Marker.ABORT)
+    put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=2)  # its last batch is not the dead one
+    clean(driver)  # the data goes, the marker stays
+    assert [b.base_offset for b in kept(driver) if b.is_control] == [marker]
+    assert all(b.base_offset != 1 for b in kept(driver))
+    clean(driver)  # nothing is left of it: the horizon is set
+    (batch,) = [b for b in kept(driver) if b.is_control]
+    assert batch.delete_horizon_ms == HORIZON_MS
+    driver.advance(HORIZON_MS - 1)
+    clean(driver)
+    assert [b.base_offset for b in kept(driver) if b.is_control] == [marker]
+    driver.advance(1)
+    clean(driver)
+    assert [b for b in kept(driver) if b.is_control] == []
+    assert driver.log.aborted_between(0, driver.log.end_offset) == []
+
+
+def test_the_marker_of_a_committed_transaction_stays_while_any_record_of_it_does() -> None:
+    driver = compacted_log()
+    put_in_transaction(driver, 1, 0, (b"k", b"v"))
+    marker = driver.marker(1, 0, Marker.COMMIT)
+    for _ in range(4):
+        driver.advance(2 * HORIZON_MS)
+        clean(driver)
+    assert [b.base_offset for b in kept(driver) if b.is_control] == [marker]
+    assert values(driver) == {b"k": b"v"}
+
+
+def test_the_last_batch_of_each_living_producer_stays_for_its_sequence() -> None:
+    """KAFKA-5490: emptied if need be; those before it go, also when they have the same sequence (KAFKA-8335)."""
+    driver = compacted_log()
+    for number in range(6):
+        put(driver, (b"k", b"%d" % number), producer_id=1, producer_epoch=number, base_sequence=0)
+    put(driver, (b"k", b"newest"))
+    put(driver, (b"l", b"newest"))
+    clean(driver)
+    (batch,) = [b for b in kept(driver) if b.producer_id == 1]
+    assert (batch.base_offset, batch.producer_epoch, batch.base_sequence, batch.record_count) == (5, 5, 0, 0)
+    assert batch.last_sequence == 0
+    before = sorted(driver.log.producers.describe())
+    driver.reopen()
+    assert sorted(driver.log.producers.describe()) == before
+
+
+def test_of_a_producer_that_is_forgotten_nothing_needs_to_stay() -> None:
+    driver = compacted_log()
+    put(driver, (b"k", b"1"), producer_id=1, producer_epoch=0, base_sequence=0)
+    driver.advance(100)
+    put(driver, (b"k", b"2"), producer_id=2, producer_epoch=0, base_sequence=0)
+    driver.log.producers.expire(driver.age_ms, 50)
+    put(driver, (b"k", b"3"))
+    clean(driver)
+    assert [b.producer_id for b in kept(driver) if b.producer_id > 0] == [2]
+
+
+def test_the_last_marker_of_a_producer_without_data_keeps_its_epoch() -> None:
+    driver = compacted_log()
+    driver.marker(9, 4, Marker.ABORT)
+    for _ in range(3):
+        clean(driver)
+        driver.advance(2 * HORIZON_MS)
+    (batch,) = [b for b in kept(driver) if b.producer_id == 9]
+    assert (batch.producer_epoch, batch.record_count, batch.is_control) == (4, 0, True)
+
+
+def test_compaction_never_passes_the_last_stable_offset() -> None:
+    """KAFKA-13194: nor the high watermark, the checkpoint or the older snapshot."""
+    driver = compacted_log()
+    for number in range(6):
+        put(driver, (b"k", b"%d" % number))
+    opened = put_in_transaction(driver, 1, 0, (b"t", b"?"))
+    for number in range(6):
+        put(driver, (b"k", b"later %d" % number))
+    clean(driver)
+    assert 0 < driver.log.cleaned_offset <= opened
+    assert [r.offset for r in driver.contents() if r.key == b"k"] == [5, *range(7, 13)]
+    driver.marker(1, 0, Marker.COMMIT, release=False)
+    driver.flush()
+    clean(driver)
+    assert values(driver) == {b"k": b"later 5", b"t": b"?"}
+
+
+def test_compaction_stays_below_the_checkpoint_and_the_older_snapshot() -> None:
+    driver = compacted_log()
+    for number in range(12):
+        put(driver, (b"k", b"%d" % number), producer_id=1, producer_epoch=0, base_sequence=number)
+        if number == 5:
+            driver.flush()
+            driver.snapshot()
+    driver.flush()
+    assert driver.log.compaction(0, lambda: 0) is None  # nothing is in a checkpoint
+    driver.snapshot()
+    driver.checkpoint()
+    assert driver.compact()
+    assert driver.log.cleaned_offset <= 6
+    before = sorted(driver.log.producers.describe())
+    for name in driver.disk.list(DIRECTORY):
+        if name == "00000000000000000012.producers":
+            driver.disk.unlink(f"{DIRECTORY}/{name}")
+    driver.checkpoint()
+    assert sorted(driver.reopen().producers.describe()) == before
+
+
+def test_the_end_offset_survives_when_compaction_leaves_nothing() -> None:
+    """KAFKA-17076."""
+    driver = compacted_log()
+    for _ in range(6):
+        put(driver, (b"k", None))
+    clean(driver)
+    driver.advance(2 * HORIZON_MS)
+    clean(driver)
+    assert values(driver) == {}
+    end = driver.log.end_offset
+    assert driver.reopen().end_offset == end
+    offset = driver.log.start_offset
+    while offset < end:
+        offset = driver.read(offset).next_offset  # a reader gets over the gap
+
+
+def test_removing_the_last_aborted_batch_leaves_no_gap_that_stops_a_reader() -> None:
+    """Redpanda a5e4544."""
+    driver = compacted_log()
+    put(driver, (b"a", b"1"))
+    put_in_transaction(driver, 1, 0, (b"k", b"dead"))
+    driver.marker(1, 0, Marker.ABORT)
+    clean(driver)
+    driver.advance(2 * HORIZON_MS)
+    clean(driver)
+    for offset in range(driver.log.end_offset):
+        assert driver.read(offset).next_offset > offset
+
+
+def test_compaction_before_a_transaction_is_known_to_be_aborted_is_not_possible() -> None:
+    """Redpanda abd7716: after a restart the aborted list is complete before anything is compacted, or derived."""
+    driver = compacted_log()
+    put(driver, (b"k", b"old"))
+    put_in_transaction(driver, 1, 0, (b"k", b"dead"))
+    driver.marker(1, 0, Marker.ABORT)
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    driver.files.close()
+    for name in driver.disk.list(DIRECTORY):
+        if name.endswith(".txnindex"):
+            driver.disk.unlink(f"{DIRECTORY}/{name}")
+    driver.reopen()
+    driver.checkpoint()
+    assert driver.compact()
+    assert values(driver) == {b"k": b"old"}
+
+
+def test_records_without_a_key_go_and_batches_nobody_can_read_stay() -> None:
+    driver = compacted_log()
+    put(driver, (None, b"keyless"), (b"k", b"v"))  # type: ignore[arg-type]
+    lying = bytearray(keyed([(b"k", b"v")]))
+    lying[-1] = 40  # more headers than there are bytes
+    driver.append(with_crc(bytes(lying)))
+    clean(driver)
+    assert [batch.base_offset for batch in kept(driver)][:2] == [0, 2]
+    assert [batch.record_count for batch in kept(driver)][:2] == [1, 1]
+
+
+def with_crc(batch: bytes) -> bytes:
+    from crc32c import crc32c
+
+    return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
+
+
+def test_long_keys_are_told_apart() -> None:
+    driver = compacted_log(segment_bytes=400)
+    for number in range(10):
+        put(driver, (b"x" * 100 + b"%d" % (number % 3), b"%d" % number))
+    clean(driver)
+    assert sorted(values(driver).values()) == [b"7", b"8", b"9"]
+
+
+def test_small_segments_are_merged_up_to_segment_bytes() -> None:
+    driver = compacted_log()
+    for number in range(40):
+        put(driver, (b"k%d" % number, b"v"))
+    driver.log.settings = dataclasses.replace(driver.settings, segment_bytes=1000)
+    before = len(driver.log.segments)
+    clean(driver)
+    assert all(state.size_bytes <= 1000 for state in driver.log.segments)
+    assert len(driver.log.segments) < before + 10
+    assert len(visible(driver)) == 40
+    ends = [state.end_offset for state in driver.log.segments]
+    assert [state.base_offset for state in driver.log.segments][1:] == ends[:-1]
+
+
+def test_records_below_the_start_do_not_come_back() -> None:
+    driver = compacted_log()
+    for number in range(8):
+        put(driver, (b"k%d" % number, b"v"))
+    driver.start_at(5)
+    clean(driver)
+    driver.checkpoint()
+    driver.checkpoint()
+    driver.reopen()
+    assert sorted(visible(driver)) == [b"k5", b"k6", b"k7"]
+
+
+def test_with_compact_and_delete_the_age_of_the_youngest_input_counts() -> None:
+    driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
+    for number in range(6):
+        put(driver, (b"k%d" % number, b"v"))
+        driver.advance(100)
+    driver.settle()
+    driver.log.settings = dataclasses.replace(driver.settings, segment_bytes=100_000)
+    clean(driver)
+    driver.checkpoint()
+    (first, *_) = driver.log.segments
+    assert (first.base_offset, first.end_offset, first.first_age_ms, first.last_age_ms) == (0, 4, 0, 300)
+    driver.advance(300 + 1000 - driver.age_ms)
+    driver.retain()
+    assert driver.log.start_offset == 0
+    driver.advance(1)
+    driver.retain()
+    assert driver.log.start_offset == 4
+
+
+def test_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
+    """KAFKA-6264 and its kin: a crash before, within or after the swap neither loses nor doubles a record."""
+    disk = SimulatedDisk()
+    driver = LogDriver(
+        disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HORIZON_MS
+    )
+    for number in range(20):
+        put(driver, (b"k%d" % (number % 3), b"%d" % number))
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    expected = values(driver)
+    driver.compact()
+    driver.checkpoint()
+    driver.checkpoint()
+    for row in range(2):
+        for again in (disk.after_process_crash(), disk.after_power_cut()):
+            twin = LogDriver(again, cleanup_policy="compact", segment_bytes=160)
+            twin.rows, twin.journal = driver.rows, driver.journal
+            log = twin.reopen(row=row)
+            assert log.offline is None
+            assert values(twin) == expected
+
+
+def test_a_crash_at_any_operation_of_a_run_leaves_the_log_as_it_was() -> None:
+    disk = SimulatedDisk()
+    settings = {"cleanup_policy": "compact", "segment_bytes": 160, "min_cleanable_dirty_ratio": 0.0}
+    driver = LogDriver(disk, **settings)
+    for number in range(12):
+        put(driver, (b"k%d" % (number % 3), b"%d" % number))
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    expected = values(driver)
+    first = len(disk.operations)
+    driver.compact()
+    assert len(disk.operations) > first + 5
+    for n in range(first, len(disk.operations) + 1):
+        twin = LogDriver(disk.at(n), **settings)
+        twin.rows, twin.journal = driver.rows, driver.journal
+        log = twin.reopen()
+        assert log.offline is None
+        assert values(twin) == expected
+        clean(twin)  # names of the killed run are not used again
+        assert values(twin) == expected
+        twin.reopen()
+        assert values(twin) == expected
+
+
+def test_a_run_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
+    disk = SimulatedDisk()
+    driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
+    for number in range(100):
+        put(driver, (b"k%d" % number, b"v" * 20))
+    driver.settle()
+    names = driver.disk.list(DIRECTORY)
+    disk.capacity_bytes = sum(disk.size(f"{DIRECTORY}/{name}") for name in names) + 3000
+    run = driver.log.compaction(0, lambda: 0)
+    assert run is not None
+    with pytest.raises(DiskFull):
+        run.run_slice()
+    driver.log.compaction_failed(run)
+    for path in driver.log.removable_files():
+        driver.disk.unlink(path)
+    assert driver.disk.list(DIRECTORY) == names
+    disk.capacity_bytes = None
+    assert driver.compact()
+    assert len(visible(driver)) == 100
+
+
+def test_damage_met_by_compaction_puts_the_log_offline() -> None:
+    driver = compacted_log()
+    for number in range(12):
+        put(driver, (b"k", b"%d" % number))
+    driver.settle()
+    file = driver.disk.open(f"{DIRECTORY}/{driver.log.segments[1].stem}.log")
+    file.write([b"\xff"], 65)
+    run = driver.log.compaction(0, lambda: 0)
+    assert run is not None
+    with pytest.raises(KafkaError) as raised:
+        run.run_slice()
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert driver.log.offline is not None
+    driver.log.compaction_failed(run)
+
+
+def test_a_run_is_cut_into_slices_by_the_clock() -> None:
+    driver = compacted_log()
+    for number in range(50):
+        put(driver, (b"k%d" % (number % 5), b"%d" % number))
+    driver.settle()
+    now = [0]
+
+    def each_look_takes_a_millisecond() -> int:
+        now[0] += 1
+        return now[0]
+
+    run = driver.log.compaction(0, each_look_takes_a_millisecond)
+    assert run is not None
+    slices = 0
+    while not run.finished:
+        before = now[0]
+        run.run_slice()
+        assert now[0] - before <= 7
+        slices += 1
+        put(driver, (b"k1", b"meanwhile"))
+        driver.flush()
+    assert slices > 10
+    driver.log.compacted(run)
+    assert values(driver)[b"k1"] == b"meanwhile"
+    assert driver.log.compaction(0, lambda: 0) is None or driver.log.compacting
+
+
+def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
+    driver = compacted_log()
+    for number in range(12):
+        put(driver, (b"k", b"%d" % number))
+    driver.settle()
+    assert driver.log.compaction(0, lambda: 0) is not None
+    assert driver.log.compaction(0, lambda: 0) is None
+    plain = LogDriver(segment_bytes=160)
+    for number in range(12):
+        put(plain, (b"k", b"%d" % number))
+    plain.settle()
+    assert plain.log.compaction(0, lambda: 0) is None
+
+
+def test_old_files_go_when_two_checkpoints_name_the_new_ones() -> None:
+    driver = compacted_log()
+    for number in range(12):
+        put(driver, (b"k", b"%d" % number))
+    clean(driver)
+    generations = lambda: {name.split(".")[1] for name in driver.disk.list(DIRECTORY) if name.startswith("0" * 20)}  # noqa: E731
+    assert generations() == {"0", "1"}
+    driver.checkpoint()
+    assert generations() == {"0", "1"}
+    driver.checkpoint()
+    assert generations() == {"1"}
+
+
+def test_segments_stay_while_a_run_reads_them() -> None:
+    driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
+    for number in range(12):
+        put(driver, (b"k%d" % number, b"v"))
+    driver.settle()
+    run = driver.log.compaction(0, lambda: 0)
+    assert run is not None
+    driver.advance(2000)
+    driver.retain()
+    start = driver.log.start_offset
+    assert start > 0
+    for _ in range(4):
+        driver.checkpoint()
+    while not run.finished:
+        run.run_slice()
+    driver.log.compacted(run)
+    for _ in range(4):
+        driver.checkpoint()
+    assert driver.log.segments == [] or driver.log.segments[0].end_offset > start
+    log: PartitionLog = driver.reopen()
+    assert log.offline is None
+    assert log.start_offset == start
