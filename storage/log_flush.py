@@ -8,11 +8,11 @@ Slices of at most 64 KiB: larger writes ask the kernel for large folios, which m
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from ..effects.disk import Buffer
+from ..effects.disk import Buffer, Disk
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .log_settings import LogSettings
-from .open_files import OpenFiles
+from .open_files import MANY_FILES, OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 
 SLICE_BYTES = 64 << 10
@@ -234,10 +234,25 @@ class SyncJob:
 
     def run(self) -> None:
         """Raises OSError: then what is on disk is unknown, and the broker must halt."""
+        self.run_files()
+        for directory in self.directories:
+            self._files.disk.sync_directory(directory)
+
+    def run_files(self) -> None:
+        """All but the directories."""
         for path, content in self._repairs:
             with self._files.use(path, create=True) as file:
                 file.write([content], 0)
         for path in self.paths:
             self._files.sync(path)
-        for directory in self.directories:
-            self._files.disk.sync_directory(directory)
+
+
+def run_syncs(disk: Disk, directory: str, jobs: Sequence[SyncJob]) -> None:
+    """Run the jobs of many logs. directory: the store's. Raises as SyncJob.run."""
+    directories = sorted({path for job in jobs for path in job.directories})
+    if sum(len(job.paths) for job in jobs) + len(directories) >= MANY_FILES:
+        disk.write_back(directory)
+    for job in jobs:
+        job.run_files()
+    for path in directories:
+        disk.sync_directory(path)

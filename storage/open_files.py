@@ -13,14 +13,17 @@ from types import TracebackType
 from ..effects.disk import Disk, File
 from .index import IndexCache
 
+MANY_FILES = 64  # from so many on, the whole volume is written back before each is synced
+
 
 class _Entry:
     """One open file; as a context manager, one use of it."""
 
-    __slots__ = ("dirty", "file", "forgotten", "pins", "pool")
+    __slots__ = ("dirty", "file", "forgotten", "path", "pins", "pool")
 
-    def __init__(self, pool: "OpenFiles", file: File) -> None:
+    def __init__(self, pool: "OpenFiles", path: str, file: File) -> None:
         self.pool = pool
+        self.path = path
         self.file = file
         self.pins = 0
         self.dirty = 0  # counts writes since the last sync, so that a write during a sync stays unsynced
@@ -43,6 +46,7 @@ class OpenFiles:
         self.limit = limit
         self.indexes = IndexCache()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
+        self._idle: OrderedDict[str, _Entry] = OrderedDict()  # of these, those that may be closed
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -59,6 +63,7 @@ class OpenFiles:
             if entry is not None:
                 entry.pins += 1
                 self._entries.move_to_end(path)
+                self._idle.pop(path, None)
             return entry
 
     def wrote(self, path: str) -> None:
@@ -79,10 +84,20 @@ class OpenFiles:
                     entry.dirty = 0
 
     def make_room(self) -> None:
-        """Sync and close unsynced files until the bound holds again. Blocking: for workers that write."""
-        while (path := self._oldest_unsynced()) is not None:
+        """Sync and close unsynced files if there are too many, and some more for those to come.
+
+        Blocking: for workers that write.
+        """
+        with self._lock:
+            surplus = len(self._entries) - self.limit
+            if surplus <= 0:
+                return
+            unsynced = [path for path, entry in self._entries.items() if entry.dirty and not entry.pins]
+        paths = unsynced[: surplus + self.limit // 2]
+        if len(paths) >= MANY_FILES:
+            self.disk.write_back(paths[0])
+        for path in paths:
             self.sync(path)
-            self._close_surplus()
 
     def forget(self, path: str) -> None:
         """Close a file that is to be removed; if it is in use, when that ends."""
@@ -90,9 +105,10 @@ class OpenFiles:
             entry = self._entries.pop(path, None)
             if entry is None:
                 return
+            self._idle.pop(path, None)
             entry.forgotten = True
-            idle = not entry.pins
-        if idle:
+            in_use = bool(entry.pins)
+        if not in_use:
             entry.file.close()
 
     def forget_directory(self, directory: str) -> None:
@@ -112,39 +128,36 @@ class OpenFiles:
         self.indexes.clear()
 
     def _opened(self, path: str, create: bool) -> _Entry:
-        opened = _Entry(self, self.disk.open(path, create=create))
+        opened = _Entry(self, path, self.disk.open(path, create=create))
         with self._lock:
             entry = self._entries.setdefault(path, opened)
             entry.pins += 1
-            self._entries.move_to_end(path)
+            self._idle.pop(path, None)
+            closing = self._surplus()
         if entry is not opened:  # another thread was faster
-            opened.file.close()
-        self._close_surplus()
+            closing.append(opened.file)
+        for file in closing:
+            file.close()
         return entry
 
     def _release(self, entry: _Entry) -> None:
-        with self._lock:
-            entry.pins -= 1
-            last_use = entry.forgotten and not entry.pins
-        if last_use:
-            entry.file.close()
-        elif len(self._entries) > self.limit:
-            self._close_surplus()
-
-    def _close_surplus(self) -> None:
-        """Close synced, unused files, the longest unused first, until the bound holds."""
         closing: list[File] = []
         with self._lock:
-            surplus = len(self._entries) - self.limit
-            if surplus > 0:
-                idle = [path for path, entry in self._entries.items() if not entry.pins and not entry.dirty]
-                for path in idle[:surplus]:
-                    closing.append(self._entries.pop(path).file)
+            entry.pins -= 1
+            if not entry.pins:
+                if entry.forgotten:
+                    closing.append(entry.file)
+                elif not entry.dirty:
+                    self._idle[entry.path] = entry
+                    closing = self._surplus()
         for file in closing:
             file.close()
 
-    def _oldest_unsynced(self) -> str | None:
-        with self._lock:
-            if len(self._entries) <= self.limit:
-                return None
-            return next((path for path, entry in self._entries.items() if entry.dirty and not entry.pins), None)
+    def _surplus(self) -> list[File]:
+        """Take out synced, unused files, the longest unused first, until the bound holds. The lock is held."""
+        closing: list[File] = []
+        while len(self._entries) > self.limit and self._idle:
+            path, entry = self._idle.popitem(last=False)
+            del self._entries[path]
+            closing.append(entry.file)
+        return closing

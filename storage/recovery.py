@@ -18,6 +18,7 @@ from . import checkpoints, layout, store_checkpoint
 from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
 from .journal_scan import Scan, Unit, scan
 from .log import PartitionLog
+from .log_flush import run_syncs
 from .log_settings import LogSettings
 from .open_files import OpenFiles
 from .store import Store, StoreSettings, created_log
@@ -245,11 +246,10 @@ class _Recovery:
         self._flush()
         for log, parts in self.salvage.items():
             self._keep_evidence(log, parts)
-        for log in self.logs.values():
-            job = log.sync_job()
-            if job is not None:
-                job.run()
-                log.synced(job)
+        syncs = [(log, job) for log in self.logs.values() if (job := log.sync_job()) is not None]
+        run_syncs(self.disk, self.directory, [job for _, job in syncs])
+        for log, job in syncs:
+            log.synced(job)
 
     def _keep_evidence(self, log: PartitionLog, parts: list[Part]) -> None:
         """An offline log's journal parts, synced in its own folder, so that it does not hold the journal."""

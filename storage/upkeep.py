@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..effects.disk import Disk
 from . import layout, store_checkpoint
 from .log import PartitionLog
-from .log_flush import FlushJob, SyncJob
+from .log_flush import FlushJob, SyncJob, run_syncs
 from .recovery import entries
 from .store import Store
 from .store_checkpoint import StoreCheckpoint
@@ -44,8 +44,7 @@ class CheckpointRun:
     dropped: list[str]  # folders that this checkpoint is the first not to name
 
     def run(self) -> None:
-        for _, job in self.syncs:
-            job.run()
+        run_syncs(self.disk, self.directory, [job for _, job in self.syncs])
         store_checkpoint.write(self.disk, self.directory, self.number, self.content)
 
 

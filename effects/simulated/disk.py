@@ -127,6 +127,10 @@ class SimulatedDisk(Disk):
     def sync_directory(self, path: str) -> None:
         self._perform(SyncDirectory(self._next, _clean(path), self._directory(path)))
 
+    def write_back(self, path: str) -> None:
+        """Nothing: what is not synced may be found or not, with or without it."""
+        self._existing(path)
+
     def free_bytes(self, path: str) -> int:
         self._existing(path)
         if self.capacity_bytes is None:

@@ -193,3 +193,12 @@ def test_a_lock_nobody_signed_is_refused_without_a_pid(disk, tmp_path):
         disk.lock(str(path))
     assert raised.value.pid is None
     lock.release()
+
+
+def test_writing_back_a_volume_is_no_sync_and_needs_no_system_that_has_it(disk, file, tmp_path, monkeypatch):
+    file.write([b"a"], 0)
+    disk.write_back(str(tmp_path))
+    disk.write_back(file.path)
+    monkeypatch.setattr(disk_module, "_syncfs", lambda: None)
+    disk.write_back(str(tmp_path))
+    assert file.read(10, 0) == b"a"

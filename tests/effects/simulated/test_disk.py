@@ -169,6 +169,12 @@ def test_a_sync_after_a_restart_makes_old_bytes_durable(disk):
     assert read(again.after_power_cut(), "/d/f") == b"bytes"
 
 
+def test_writing_back_promises_nothing(disk):
+    write(disk, "/d/f", b"new")
+    disk.write_back("/d")
+    assert not disk.after_power_cut().exists("/d/f")
+
+
 def test_a_synced_file_is_gone_when_its_directory_was_not_synced(disk):
     write(disk, "/d/f", b"bytes", sync=True)
     assert disk.after_power_cut().list("/d") == []
