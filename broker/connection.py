@@ -79,7 +79,8 @@ class Owner(Protocol):
 class Connection:
     """Frames, slots and backpressure of one client.
 
-    A slot is (unit, reply): the reply leaves when `unit` is released. None as a reply closes the connection there.
+    slots: (unit, reply) in the order of the requests; a reply leaves when its unit is released. A reply is `bytes` if
+    it is small; None closes the connection there.
     """
 
     __slots__ = (
@@ -90,7 +91,6 @@ class Connection:
         "_owner",
         "_reading",
         "_reserved_bytes",
-        "_slots",
         "_stopped",
         "client_host",
         "client_id",
@@ -99,6 +99,7 @@ class Connection:
         "listener_address",
         "route",
         "seen",
+        "slots",
         "transport",
     )
 
@@ -114,7 +115,7 @@ class Connection:
         self._owner = owner
         self._metrics = owner.metrics
         self._framer = Framer(max_frame_bytes)
-        self._slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
+        self.slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
         self._backlog: deque[Readable] = deque()
         self._out_bytes = 0  # of replies in slots
         self._reserved_bytes = 0
@@ -147,7 +148,7 @@ class Connection:
                     serve(self, frame)
         if self._reserved_bytes or self._framer.wanted_bytes >= RESERVE_FROM_BYTES:
             self._make_room()
-        if len(self._slots) > WAITING_REPLIES:
+        if len(self.slots) > WAITING_REPLIES:
             self._stop(TOO_MUCH_AHEAD)
         owner.touch(self)
 
@@ -160,7 +161,7 @@ class Connection:
                 owner.stalled(self)
                 return
             owner.serve(self, backlog.popleft())
-            if len(self._slots) > WAITING_REPLIES:
+            if len(self.slots) > WAITING_REPLIES:
                 self._stop(TOO_MUCH_AHEAD)
 
     def _go_on(self) -> None:
@@ -211,19 +212,15 @@ class Connection:
 
     # ---- replies out -----------------------------------------------------------------------------------------
 
-    def reply(self, reply: bytes, unit: int) -> None:
+    def reply(self, reply: list[Buffer], unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
-        self._slots.append((unit, reply))
-
-    def reply_in_pieces(self, reply: list[Buffer], unit: int) -> None:
-        """As reply(), for one that may be large and is in several buffers."""
-        self._slots.append((unit, reply))
+        self.slots.append((unit, reply))
         self._count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> "Slot":
         """A place for a reply that comes later."""
         slot = Slot(self, parked)
-        self._slots.append((0, slot))
+        self.slots.append((0, slot))
         return slot
 
     def filled(self, size_bytes: int) -> None:
@@ -238,7 +235,9 @@ class Connection:
 
     def flush(self, released_unit: int) -> bool:
         """Write, at once and in order, every reply that may leave. Returns whether another waits for a unit."""
-        slots = self._slots
+        slots = self.slots
+        if len(slots) == 1 and self._flush_one(released_unit):
+            return False
         out: list[Buffer] = []
         leaving, waits, closes = 0, False, False
         for unit, reply in slots:
@@ -271,6 +270,16 @@ class Connection:
         if self._stopped & TOO_MUCH_AHEAD and len(slots) <= WAITING_REPLIES and self._out_bytes <= WAITING_BYTES:
             self._allow(TOO_MUCH_AHEAD)
         return waits
+
+    def _flush_one(self, released_unit: int) -> bool:
+        """The commonest case: one small reply, and it may leave."""
+        unit, reply = self.slots[0]
+        if unit > released_unit or not isinstance(reply, bytes) or self._stopped or self.transport is None:
+            return False
+        self.slots.clear()
+        self._metrics.bytes_out += len(reply)
+        self.transport.write(reply)
+        return True
 
     def _write(self, out: list[Buffer]) -> None:
         transport = self.transport
@@ -309,7 +318,7 @@ class Connection:
             self._owner.give_back(self._reserved_bytes)
             self._reserved_bytes = 0
         self._backlog.clear()
-        slots, self._slots = self._slots, deque()
+        slots, self.slots = self.slots, deque()
         for _, reply in slots:
             if isinstance(reply, Slot):
                 reply.parked.cancel()
@@ -328,7 +337,7 @@ class Connection:
         if not self._stopped & CLOSING:
             self._stop(CLOSING)
             self._backlog.clear()
-            self._slots.append((0, None))
+            self.slots.append((0, None))
             self._owner.touch(self)
 
     def hang_up(self) -> None:

@@ -133,7 +133,7 @@ class Dispatcher:
             return
         reply = self._encoded(handler, call, request, outcome)
         if reply is not None:
-            call.connection.reply_in_pieces(reply, self._broker.store.last_unit if handler.waits else 0)
+            call.connection.reply(reply, self._broker.store.last_unit if handler.waits else 0)
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, request: Any, outcome: object) -> None:
         reply = self._encoded(handler, call, request, outcome)
@@ -180,7 +180,7 @@ class Dispatcher:
             api = self._handlers[key].api
             own = ApiVersionsResponse.ApiKey(api_key=key, min_version=api.min, max_version=api.max)
             response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
-            connection.reply_in_pieces(encode_response(api, 0, correlation_id, response), 0)
+            connection.reply(encode_response(api, 0, correlation_id, response), 0)
             return
         self._metrics.closed_unsupported += 1
         connection.fail(f"API {key} v{version} is not served")

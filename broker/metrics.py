@@ -24,7 +24,6 @@ class Metrics:
         "failures",
         "fetch_waits",
         "out_of_order",
-        "records",
         "refused_connections",
         "requests",
         "space_refusals",
@@ -43,7 +42,6 @@ class Metrics:
         self.closed_idle = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.records = 0  # appended by producers
         self.duplicates_refused = 0
         self.out_of_order = 0
         self.stale_epochs = 0

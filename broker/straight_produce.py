@@ -25,6 +25,7 @@ OLDEST = 7  # before, clients may not send zstd
 NEWEST = min(APIS[0].max, 12)  # after, topics have no names
 FLEXIBLE = 9
 ACKS = (-1, 1)
+ORDINARY_FAULTS = (KafkaError, MalformedFrame, LookupError, ValueError, struct.error)
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID  # such a producer's first sequence is for the general way to judge
 NO_TIMESTAMP = -1
 CORRELATION_ID_ENDS_AT = 8
@@ -121,18 +122,54 @@ class StraightProduce:
         self._store = broker.store
         self._journal = broker.store.journal
         self._limit = broker.producer_limit
-        self._metrics = broker.metrics
+        self._requests = broker.metrics.requests
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Append and reply, or change nothing and hand the request on."""
-        route = connection.route
+        """Append and reply, or change nothing and hand the request on, which then finds the same and can say so."""
+        route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
                 route = self._route_of(connection, frame)
-            if route is None or not self._append(connection, frame, route):
-                self._otherwise(connection, frame)
-        except (KafkaError, IndexError, ValueError, struct.error, MalformedFrame):
-            self._otherwise(connection, frame)  # which finds the same, and can say so
+                if route is None:
+                    self._otherwise(connection, frame)
+                    return
+            if route.flexible:
+                begins_with, correlation_id, index, first, second = route.unpack(frame)
+                position = route.start + 6
+                length = (first & 127 | second << 7) - 1
+                if second > 127 or first < 128:
+                    length, position = _other_length(frame, position - 2)
+                end = position + length
+                whole = length > 0 and frame[end:] == _NO_TAGS
+            else:
+                begins_with, correlation_id, index, length = route.unpack(frame)
+                position = route.start + 8
+                end = position + length
+                whole = length > 0 and end == len(frame)
+            topic = self._topics[route.name]
+            if not whole or index < 0 or begins_with != route.begins_with:
+                connection.route = None  # another version, perhaps, or another API with the same bytes in it
+                raise IndexError
+            partition = topic.partitions[index]
+            log = partition.log
+            batch = partition.accept(memoryview(frame)[position:end], self._now_ms())
+            ordinary = partition.plain and log.offline is None and not batch.attributes & TRANSACTIONAL_BIT
+            if batch.producer_id >= 0 and ordinary:
+                ordinary = log.producers.judge(batch, UNKNOWN) is None and not self._limit.full
+        except ORDINARY_FAULTS:
+            self._otherwise(connection, frame)
+            return
+        if not ordinary or not store.admits(batch.size):
+            self._otherwise(connection, frame)
+            return
+        base_offset = store.append(log, batch)
+        partition.appended_bytes += batch.size
+        self._requests[0] += 1
+        start_offset, suffix = log.start_offset, route.suffix
+        reply = route.pack(
+            route.size, correlation_id, route.prefix, index, 0, base_offset, NO_TIMESTAMP, start_offset, suffix
+        )
+        connection.slots.append((self._journal.next_unit - 1, reply))
 
     @staticmethod
     def _route_of(connection: Connection, frame: Readable) -> Route | None:
@@ -144,49 +181,7 @@ class StraightProduce:
             connection.client_id = route.client_id
         return route
 
-    def _append(self, connection: Connection, frame: Readable, route: Route) -> bool:
-        """Raises what find_route does, and KafkaError if the batch is refused. Then, or if False, nothing was done."""
-        if route.flexible:
-            begins_with, correlation_id, index, first, second = route.unpack(frame)
-            position = route.start + 6
-            if second < 128 <= first:
-                length = (first & 127 | second << 7) - 1
-            else:
-                length, position = read_uvarint(frame, position - 2)
-                length -= 1
-            end = position + length
-            if frame[end:] != _NO_TAGS:
-                return False
-        else:
-            begins_with, correlation_id, index, length = route.unpack(frame)
-            position = route.start + 8
-            end = position + length
-            if end != len(frame):
-                return False
-        topic = self._topics.get(route.name)
-        if begins_with != route.begins_with:
-            connection.route = None  # another version, or another API with the same bytes in it
-            return False
-        if topic is None or length < 0 or not 0 <= index < len(topic.partitions):
-            return False
-        partition = topic.partitions[index]
-        log = partition.log
-        if not partition.plain or log.offline is not None:
-            return False
-        batch = partition.accept(memoryview(frame)[position:end], self._now_ms())
-        store = self._store
-        if batch.attributes & TRANSACTIONAL_BIT or not store.admits(batch.size):
-            return False
-        if batch.producer_id >= 0 and (log.producers.judge(batch, UNKNOWN) is not None or self._limit.full):
-            return False
-        base_offset = store.append(log, batch)
-        partition.appended_bytes += batch.size
-        metrics = self._metrics
-        metrics.requests[0] += 1
-        metrics.records += batch.record_count
-        start_offset, suffix = log.start_offset, route.suffix
-        reply = route.pack(
-            route.size, correlation_id, route.prefix, index, 0, base_offset, NO_TIMESTAMP, start_offset, suffix
-        )
-        connection.reply(reply, self._journal.next_unit - 1)
-        return True
+
+def _other_length(frame: Readable, position: int) -> tuple[int, int]:
+    length, position = read_uvarint(frame, position)
+    return length - 1, position

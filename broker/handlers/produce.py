@@ -145,7 +145,7 @@ def _append(broker: "Broker", call: Call, partition: Partition, records: memoryv
         producers.turned_away(batch)
         raise _no_room(broker, batch)
     base_offset = broker.store.append(partition.log, batch)
-    _count(broker, partition, batch)
+    partition.appended_bytes += batch.size
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
 
@@ -156,11 +156,6 @@ def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -
         log_append_time_ms=log_append_time_ms,
         log_start_offset=partition.log.start_offset,
     )
-
-
-def _count(broker: "Broker", partition: Partition, batch: Batch) -> None:
-    partition.appended_bytes += batch.size
-    broker.metrics.records += batch.record_count
 
 
 def _no_room(broker: "Broker", batch: Batch) -> KafkaError:

@@ -98,7 +98,7 @@ def frame(body):
 
 
 def echo(connection, body):
-    connection.reply(body, 0)
+    connection.slots.append((0, body))
 
 
 def test_all_replies_of_a_pass_leave_in_one_write():
@@ -113,7 +113,7 @@ def test_all_replies_of_a_pass_leave_in_one_write():
 def test_large_replies_are_not_joined():
     connection, _, wire = connect()
     big = bytes(module.JOIN_BELOW_BYTES)
-    connection.reply_in_pieces([b"head", memoryview(big)], 0)
+    connection.reply([b"head", memoryview(big)], 0)
     connection.flush(0)
     assert wire.written == [[b"head", big]]
 
@@ -122,7 +122,7 @@ def test_replies_leave_in_the_order_of_their_requests_whatever_is_ready_first():
     connection, _, wire = connect()
     parked = Parked()
     slot = connection.park(parked)
-    connection.reply(b"second", 0)
+    connection.slots.append((0, b"second"))
     assert connection.flush(0) is False
     assert wire.written == []
     slot.fill([b"first"], 0)
@@ -132,9 +132,9 @@ def test_replies_leave_in_the_order_of_their_requests_whatever_is_ready_first():
 
 def test_a_reply_waits_for_its_unit_and_holds_back_those_behind_it():
     connection, _, wire = connect()
-    connection.reply(b"a", 3)
-    connection.reply(b"b", 0)
-    connection.reply(b"c", 7)
+    connection.slots.append((3, b"a"))
+    connection.slots.append((0, b"b"))
+    connection.slots.append((7, b"c"))
     assert connection.flush(2) is True
     assert wire.written == []
     assert connection.flush(3) is True
@@ -164,7 +164,7 @@ def test_a_frame_that_is_none_closes_after_what_was_owed():
 
 def test_replies_before_a_close_are_not_lost():
     connection, _owner, wire = connect()
-    connection.reply(b"owed", 5)
+    connection.slots.append((5, b"owed"))
     connection.close_after_replies()
     connection.close_after_replies()
     assert connection.flush(4) is True
@@ -195,7 +195,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_nothing_more_is_done_for_it()
 
 def test_a_pass_stops_when_the_peer_stops_reading_in_the_middle_of_it():
     def serve(connection, body):
-        connection.reply(body, 0)
+        connection.slots.append((0, body))
         if body == b"2":
             connection.pause_writing()
 
@@ -209,7 +209,7 @@ def test_a_pass_stops_when_the_peer_stops_reading_in_the_middle_of_it():
 
 def test_too_many_replies_ahead_stop_the_reading_until_they_have_left(monkeypatch):
     monkeypatch.setattr(module, "WAITING_REPLIES", 10)
-    connection, owner, wire = connect(lambda connection, body: connection.reply(body, 1))
+    connection, owner, wire = connect(lambda connection, body: connection.slots.append((1, body)))
     connection.data_received(b"".join(frame(b"x") for _ in range(30)))
     assert not wire.reading
     served = len(owner.served)
@@ -223,7 +223,7 @@ def test_too_many_replies_ahead_stop_the_reading_until_they_have_left(monkeypatc
 
 def test_too_many_bytes_of_replies_stop_the_pass():
     big = [bytes(module.WAITING_BYTES)]
-    connection, owner, wire = connect(lambda connection, body: connection.reply_in_pieces(list(big), 1))
+    connection, owner, wire = connect(lambda connection, body: connection.reply(list(big), 1))
     connection.data_received(b"".join(frame(b"fetch") for _ in range(5)))
     assert len(owner.served) == 2
     assert not wire.reading

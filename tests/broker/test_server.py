@@ -72,7 +72,7 @@ def test_a_reader_that_does_not_read_is_not_served_ahead_and_memory_stays_bounde
         for _ in range(200):
             greedy.send(fetch(topic, partition_max_bytes=50 << 20), NAMED)
         time.sleep(0.5)
-        kept = served.inside(lambda broker: max(len(c._slots) for c in broker.server.connections))
+        kept = served.inside(lambda broker: max(len(c.slots) for c in broker.server.connections))
         assert kept <= 3
         assert client.call(list_offsets(topic, -1)).topics[0].partitions[0].offset == 20
         total = sum(len(buffer) for buffer in fetched(greedy.receive()).records)
