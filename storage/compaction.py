@@ -18,7 +18,7 @@ from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth, IndexRow
 from .log_flush import SLICE_BYTES, slices
-from .log_reads import load_indexes
+from .log_reads import damage_found, load_indexes
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class Compaction:
                 if self._monotonic_ms() >= until_ms:
                     return
         except SegmentDamaged as damage:
-            self._log.offline = self._log.offline or str(damage)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(damage)) from damage
+            raise damage_found(self._log, damage) from damage
         self.finished = True
 
     def close(self) -> None:

@@ -71,8 +71,11 @@ def read_warm(log: "PartitionLog", states: Sequence[SegmentState], span: Span) -
         entry = files.use_if_open(stem + LOG_SUFFIX)
         if entry is None:
             return None
-        with entry as file:
-            found = None if indexes is None else read_span(file.read_cached, stem + LOG_SUFFIX, state, indexes, span)
+        try:
+            with entry as file:
+                found = None if indexes is None else read_span(file.read_cached, file.path, state, indexes, span)
+        except (SegmentDamaged, OSError) as error:
+            raise damage_found(log, error) from error
         if found is not NOTHING_HERE:
             return found
     return Slice([], 0, span.offset)
@@ -128,9 +131,14 @@ def guarded(log: "PartitionLog", state: SegmentState, step: Callable[[], T]) -> 
     except (SegmentDamaged, OSError) as error:
         if not log.holds(state):
             return None
-        if not (isinstance(error, OSError) and error.errno in _OUT_OF_FILES):
-            log.offline = log.offline or str(error)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        raise damage_found(log, error) from error
+
+
+def damage_found(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
+    """A segment that counts cannot be read: the log goes offline (not for want of descriptors or memory)."""
+    if not (isinstance(error, OSError) and error.errno in _OUT_OF_FILES):
+        log.offline = log.offline or str(error)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def load_indexes(files: OpenFiles, directory: str, states: Sequence[SegmentState], number: int) -> Indexes:

@@ -168,7 +168,7 @@ class _Walk:
         dense = self.state.compacted
         room = len(chunk)
         left = self.state.size_bytes - self.position  # to the end of the segment, from the chunk's beginning
-        expected, entry = self.expected, self.entry
+        expected, entry, end_offset = self.expected, self.entry, self.state.end_offset
         start = stop = -1
         next_offset = offset
         at = 0
@@ -186,12 +186,21 @@ class _Walk:
             elif base != expected:
                 self._damaged(at, f"base offset {base} where {expected} must be")
             after = at + LENGTH_AT + length
-            if magic != MAGIC or epoch != LEADER_EPOCH or delta < 0 or length < _SMALLEST_LENGTH or after > left:
+            if (
+                magic != MAGIC
+                or epoch != LEADER_EPOCH
+                or length < _SMALLEST_LENGTH
+                or after > left
+                or not 0 <= delta < end_offset - base
+            ):
                 self._damaged(at, f"no batch: magic {magic}, leader epoch {epoch}, length {length}, delta {delta}")
             expected = last + 1
             if last >= offset:
                 if start < 0:
-                    if last >= below or (after - at > max_bytes and not at_least_one):
+                    if after <= room and last >= below:
+                        self._verify(chunk, at)  # bounds are where batches end: this one's delta may be damaged
+                        return Slice([], 0, offset)
+                    if after - at > max_bytes and not at_least_one:
                         return Slice([], 0, offset)
                     if after > room:
                         self._set_needed(at, after, left, span)
@@ -222,6 +231,12 @@ class _Walk:
         known = indexes.offsets[entry] + self.state.base_offset
         if known != last:
             self._damaged(at, f"the batch ends at offset {last}, in the index at {known}")
+
+    def _verify(self, chunk: memoryview, at: int) -> None:
+        try:
+            batches.verify(batches.read(chunk, at))
+        except CorruptBatch as problem:
+            self._damaged(at, problem.reason)
 
     def _damaged(self, at: int, reason: str) -> NoReturn:
         raise SegmentDamaged(self.path, self.position + at, reason)
