@@ -71,7 +71,11 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return when all bytes written before, and the size, are on the device. After an OSError they never are."""
+        """Return when all bytes written before, and the size, are on the device. After an OSError they never are.
+
+        Never DiskFull, which says that one may try again: delayed allocation can run out of space here, and then the
+        bytes are lost all the same.
+        """
         ...
 
     def close(self) -> None:
@@ -237,7 +241,7 @@ class SystemFile(File):
         try:
             flush_to_device(self._fd, os.fdatasync)
         except OSError as error:
-            raise self._named(error) from None
+            raise OSError(error.errno, error.strerror, self._path) from None
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -6,6 +6,7 @@ root only. Everything is deterministic; the disk is for one thread.
 """
 
 import errno
+import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -297,7 +298,8 @@ class SimulatedDisk(Disk):
             return
         if isinstance(operation, Sync | SyncDirectory):
             self._history.record(replace(operation, failed=True))
-        elif isinstance(operation, Write):
+            raise OSError(fault.error, os.strerror(fault.error), operation.path)
+        if isinstance(operation, Write):
             self._write_part(operation, fault.after_bytes)
         raise fault.exception(operation.path)
 

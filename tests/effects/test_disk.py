@@ -202,3 +202,16 @@ def test_writing_back_a_volume_is_no_sync_and_needs_no_system_that_has_it(disk, 
     monkeypatch.setattr(disk_module, "_syncfs", lambda: None)
     disk.write_back(str(tmp_path))
     assert file.read(10, 0) == b"a"
+
+
+def test_a_sync_that_runs_out_of_space_is_not_a_full_disk_that_one_may_try_again(monkeypatch, tmp_path):
+    def full(fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = SystemDisk().open(str(tmp_path / "f"), create=True)
+    monkeypatch.setattr("fencepost.effects.disk.flush_to_device", lambda fd, flush: full(fd))
+    with pytest.raises(OSError, match="No space left") as raised:
+        file.sync()
+    assert not isinstance(raised.value, DiskFull)
+    assert raised.value.filename == str(tmp_path / "f")
+    file.close()

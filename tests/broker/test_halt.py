@@ -1,0 +1,254 @@
+"""A failed sync of any file halts the broker: no ack, no reply, and only a recovery may follow.
+
+A scripted run is recorded once, with the place in the code that asks for each sync. Then each place fails in turn, on
+a run that is the same up to there. The runs are of the whole broker on simulated disk, net and time; the last tests
+are real processes.
+"""
+
+import errno
+import traceback
+
+import pytest
+from broker_lives import end, slow, small
+from broker_oracle import Acknowledged, Sent, check, run_traffic
+from fencepost.broker.connection import Connection
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Sync, SyncDirectory
+from fencepost.protocol import batches
+from fencepost.storage.store import BrokerHalted
+from produce_requests import batch, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+SECONDS = 13.0  # virtual; with a flush every two, a checkpoint every four
+PLACES = 3  # how many frames of ours make a place
+SETTINGS = small(log_checkpoint_interval_ms=4_000)
+
+
+def begin(disk: SimulatedDisk) -> SimulatedBroker:
+    slow(disk, journal=0.004, segments=0.003, reads=0.001)
+    return SimulatedBroker(SETTINGS, disk=disk)
+
+
+def place() -> str:
+    """Who asks for a sync: the last functions of the package on the stack."""
+    ours = [frame for frame in traceback.extract_stack() if "/storage/" in frame.filename]
+    return " ".join(f"{frame.filename.rpartition('/')[2]}:{frame.name}" for frame in ours[-PLACES:])
+
+
+@pytest.fixture(scope="module")
+def sites() -> dict[str, list[int]]:
+    """Place → the numbers of its syncs in the scripted run. Those of recovery, before it, are not among them."""
+    found: dict[str, list[int]] = {}
+
+    def spy(one) -> bool:
+        if isinstance(one, Sync | SyncDirectory):
+            found.setdefault(f"{place()} {type(one).__name__}", []).append(one.index)
+        return False
+
+    disk = SimulatedDisk()
+    broker = begin(disk)
+    disk.fail(spy, times=None)
+    run_traffic(broker, "scripted", SECONDS)
+    assert broker.broker.halted is None
+    end(broker)
+    return found
+
+
+def test_the_scripted_run_syncs_every_kind_of_file(sites):
+    names = "\n".join(sites)
+    for part in (
+        "journal.py:run Sync",  # rounds
+        "journal_preparing.py:_make Sync",  # files made ahead
+        "journal_preparing.py:_make SyncDirectory",
+        "open_files.py:sync Sync",  # segments
+        "log_flush.py:run_syncs SyncDirectory",  # folders of logs
+        "checkpoints.py:_fill Sync",
+        "checkpoints.py:write_file SyncDirectory",
+    ):
+        assert part in names, part
+
+
+def failing(index: int, error: int = errno.EIO):
+    """The scripted run with this sync failing. Returns the broker, and what was written to clients after the halt."""
+    disk = SimulatedDisk()
+    broker = begin(disk)
+    late: list[object] = []
+    write = Connection._write
+
+    def watched(self, out):
+        if broker.broker.halted is not None:
+            late.append(out)
+        write(self, out)
+
+    disk.fail_operation(index, error=error)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_write", watched)
+        run_traffic(broker, "scripted", SECONDS)
+        broker.wait(2)
+    return broker, late
+
+
+@pytest.mark.requirement("S-11", "S-31")
+def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
+    """The first and the last sync of each place that asks for one."""
+    for site, indexes in sites.items():
+        for index in sorted({indexes[0], indexes[-1]}):
+            broker, late = failing(index)
+            assert isinstance(broker.broker.halted, OSError), site
+            assert late == [], site
+            assert broker.net.connections == [], site
+            for left in (broker.disk.after_process_crash(), broker.disk.after_power_cut()):
+                judged(left, site)
+            end(broker)
+
+
+def test_a_sync_that_fails_for_want_of_space_is_a_failed_sync_and_nothing_to_be_tried_again(sites):
+    """Of delayed allocation, quotas and networks: the pages are marked clean, so a second sync would lie."""
+    for site, indexes in sites.items():
+        broker, late = failing(indexes[-1], errno.ENOSPC)
+        left = broker.disk.after_power_cut()
+        halted = broker.broker.halted
+        end(broker)
+        assert isinstance(halted, OSError), site
+        assert late == [], site
+        judged(left, site)
+
+
+def judged(left: SimulatedDisk, description: str) -> None:
+    """Recover and ask: whatever was answered before the halt is there."""
+    again = SimulatedBroker(SETTINGS, disk=left)
+    try:
+        check(again)
+    except BaseException as error:
+        error.add_note(description)
+        raise
+    finally:
+        end(again)
+
+
+@pytest.fixture
+def halted():
+    """A broker that has halted in the middle of a produce request, and the client that sent it."""
+    disk = SimulatedDisk()
+    broker = begin(disk)
+    run_traffic(broker, "short", 1.0)
+    client = SimulatedClient(broker)
+    disk.fail_sync(lambda path: "/journal/" in path)
+    sent = Sent(("t", 0), 77, 0, b"on its way")
+    disk.note(sent)
+    client.send(produce("t", sent.data), 11)
+    broker.wait(1)
+    yield broker, client
+    if not broker.loop.is_closed():
+        broker.stop()
+
+
+def test_the_request_whose_sync_failed_is_not_answered_and_its_connection_closes(halted):
+    _, client = halted
+    with pytest.raises(ConnectionError):
+        client.receive()
+
+
+def test_a_halted_broker_says_why_and_every_later_change_raises(halted):
+    broker, _ = halted
+    assert isinstance(broker.broker.halted, OSError)
+    store, topics = broker.broker.store, broker.broker.topics
+    (log,) = (log for log in store.logs.values() if (log.topic, log.partition) == ("t", 0))
+    end_offset, last_unit = log.end_offset, store.last_unit
+    calls = [
+        lambda: store.append(log, batches.check_produced(memoryview(batch()))),
+        lambda: store.commit([store.log_start_part(log, 1)]),
+        lambda: topics.create("another", 1),
+        lambda: topics.delete(topics.by_name["t"]),
+        lambda: topics.alter_configs(topics.by_name["t"], {"retention.ms": "1"}),
+        lambda: store.check_running(),
+    ]
+    for call in calls:
+        with pytest.raises(BrokerHalted) as raised:
+            call()
+        assert raised.value.__cause__ is broker.broker.halted
+    assert (log.end_offset, store.last_unit) == (end_offset, last_unit)
+    assert "t" in topics.by_name
+    assert "another" not in topics.by_name
+
+
+def test_a_halted_broker_serves_nobody_new(halted):
+    broker, _ = halted
+    newcomer = SimulatedClient(broker)
+    assert newcomer.closed()
+
+
+def test_a_halted_broker_touches_the_disk_no_more(halted):
+    broker, _ = halted
+    before = len(broker.disk.operations)
+    broker.wait(60)
+    assert len(broker.disk.operations) == before
+
+
+def test_a_halted_broker_stops_writes_nothing_and_lets_go_of_the_directory(halted):
+    broker, _ = halted
+    before = len(broker.disk.operations)
+    broker.stop()
+    assert {one.path for one in broker.disk.operations[before:]} <= {"/.fencepost/lock"}
+    left = broker.disk.after_power_cut()
+    again = SimulatedBroker(SETTINGS, disk=left)
+    check(again)
+    end(again)
+
+
+def test_a_second_start_in_the_same_process_recovers_from_scratch(halted):
+    """An embedded broker is halted, stopped and made anew: what only a failed sync had covered is written again."""
+    broker, _ = halted
+    broker.stop()
+    again = SimulatedBroker(SETTINGS, disk=broker.disk)
+    check(again)
+    acknowledged = [note for note in broker.disk.notes if isinstance(note, Acknowledged)]
+    last = SimulatedBroker(SETTINGS, disk=again.disk.after_power_cut())
+    check(last)
+    assert acknowledged
+    end(again)
+    end(last)
+
+
+def test_a_bug_in_what_goes_on_beside_requests_halts_too(halted, monkeypatch):
+    """Nobody can say what it has touched."""
+    disk = SimulatedDisk()
+    broker = begin(disk)
+    monkeypatch.setattr(broker.broker.housekeeping._upkeep, "begin_checkpoint", lambda: 1 / 0)
+    run_traffic(broker, "short", 6.0)
+    assert isinstance(broker.broker.halted, ZeroDivisionError)
+    end(broker)
+
+
+# ---- recovery's own syncs ------------------------------------------------------------------------------------
+
+
+def syncs_of_a_start(disk: SimulatedDisk) -> list[int]:
+    found = []
+    disk.fail(lambda one: isinstance(one, Sync | SyncDirectory) and found.append(one.index), times=None)
+    end(begin(disk))
+    return found
+
+
+def test_a_sync_that_fails_at_the_start_ends_the_start_and_the_next_one_loses_nothing():
+    disk = SimulatedDisk()
+    broker = begin(disk)
+    run_traffic(broker, "before", 5.0)
+    end(broker)
+    for left in (disk.after_process_crash(), disk.after_power_cut()):
+        indexes = syncs_of_a_start(copy_of(left))
+        assert len(indexes) > 5
+        for index in indexes:
+            image = copy_of(left)
+            image.fail_operation(index)
+            with pytest.raises(OSError):
+                begin(image)
+            for after in (image.after_process_crash(), image.after_power_cut()):
+                again = begin(after)
+                check(again)
+                end(again)
+
+
+def copy_of(disk: SimulatedDisk) -> SimulatedDisk:
+    return disk.killed_at(len(disk.operations))
