@@ -154,10 +154,14 @@ class IndexGrowth:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
         if self.since > self._interval_bytes:
-            self.offset_entries.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
-            self.add_time_entry()
+            self.add_entry(last_offset, position)
             self.since = 0
         self.since += size
+
+    def add_entry(self, last_offset: int, position: int) -> None:
+        """Entries for the batch at `position`, whose timestamp has been looked at."""
+        self.offset_entries.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
+        self.add_time_entry()
 
     def add_time_entry(self) -> None:
         """An entry for the largest timestamp so far, unless there is one. Also when the segment is finished."""

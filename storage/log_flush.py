@@ -48,6 +48,7 @@ class _Growing:
         self.end_offset = state.end_offset
         self.first_age_ms = state.first_age_ms
         self.last_age_ms = state.last_age_ms
+        self.full = False
         self.buffers: list[Buffer] = []
         self.aborted: list[AbortedTransaction] = []
         self.growth = IndexGrowth(
@@ -59,29 +60,46 @@ class _Growing:
             last_time=state.last_indexed_time,
         )
 
-    def takes(self, batch: TailBatch) -> bool:
-        """Whether the batch still belongs here, or a new segment begins with it. Source: LogSegment.shouldRoll."""
-        last_offset, _, size, _, _, age_ms, _ = batch
-        settings = self.settings
-        if not self.size_bytes:
-            return True
-        entries = self.before.offset_index.entries + len(self.growth.offset_entries)
-        return (
-            self.size_bytes + size <= settings.segment_bytes
-            and age_ms - self.first_age_ms <= settings.segment_ms
-            and last_offset - self.base_offset <= HIGHEST_RELATIVE_OFFSET
-            and (entries + 1) * OFFSET_ENTRY.size <= settings.segment_index_bytes
-        )
+    def take(self, batches: Sequence[TailBatch], number: int) -> int:
+        """Take batches from this number on, until a slice is gathered or the segment is full. Returns the next number.
 
-    def add(self, batch: TailBatch) -> None:
-        last_offset, _, size, max_timestamp, _, age_ms, parts = batch
-        if not self.size_bytes:
-            self.first_age_ms = age_ms
-        self.growth.add(last_offset, self.size_bytes, size, max_timestamp)
-        self.buffers.extend(parts)
-        self.size_bytes += size
-        self.end_offset = last_offset + 1
-        self.last_age_ms = age_ms
+        A flush of small batches spends its time here. When a segment rolls: Kafka's LogSegment.shouldRoll.
+        """
+        settings, growth = self.settings, self.growth
+        entries = self.before.offset_index.entries + len(growth.offset_entries)
+        entries_left = settings.segment_index_bytes // OFFSET_ENTRY.size - entries
+        highest_offset = self.base_offset + HIGHEST_RELATIVE_OFFSET
+        latest_age_ms = self.first_age_ms + settings.segment_ms
+        slice_end = self.written_bytes + SLICE_BYTES
+        size_bytes, since = self.size_bytes, growth.since
+        last_offset = self.end_offset - 1
+        while number < len(batches) and size_bytes < slice_end:
+            last, _, size, timestamp, _, age_ms, parts = batches[number]
+            if not size_bytes:
+                self.first_age_ms = age_ms
+                latest_age_ms = age_ms + settings.segment_ms
+            elif (
+                size_bytes + size > settings.segment_bytes
+                or age_ms > latest_age_ms
+                or last > highest_offset
+                or entries_left <= 0
+            ):
+                self.full = True
+                break
+            if timestamp > growth.max_timestamp:
+                growth.max_timestamp, growth.max_timestamp_offset = timestamp, last
+            if since > settings.index_interval_bytes:
+                growth.add_entry(last, size_bytes)
+                entries_left -= 1
+                since = 0
+            since += size
+            size_bytes += size
+            last_offset = last
+            self.last_age_ms = age_ms
+            self.buffers.extend(parts)
+            number += 1
+        self.size_bytes, growth.since, self.end_offset = size_bytes, since, last_offset + 1
+        return number
 
     def written(self) -> Written:
         growth, before = self.growth, self.before
@@ -135,20 +153,21 @@ class FlushJob:
         self.written.clear()
         if self._make_directory:
             self._files.disk.make_directory(self._directory)
-        growing = None
+        batches = self.batches
         if self._active is not None:
             growing = _Growing(self._active, self._settings, created=False)
-        for batch in self.batches:
-            if growing is None or not growing.takes(batch):
-                if growing is not None:
-                    growing.growth.add_time_entry()
-                    self._finish(growing)
-                growing = self._created(batch[1])
-            growing.add(batch)
-            if growing.size_bytes - growing.written_bytes >= SLICE_BYTES:
+        else:
+            growing = self._created(batches[0][1])
+        number = 0
+        while number < len(batches):
+            number = growing.take(batches, number)
+            if growing.full:
+                growing.growth.add_time_entry()
+                self._finish(growing)
+                growing = self._created(batches[number][1])
+            elif number < len(batches):
                 self._write(growing)
-        if growing is not None:
-            self._finish(growing)
+        self._finish(growing)
         self._files.make_room()
 
     def _created(self, base_offset: int) -> _Growing:
