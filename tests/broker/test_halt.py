@@ -6,19 +6,28 @@ are real processes.
 """
 
 import errno
+import shutil
+import subprocess
+import sys
+import time
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from broker_lives import end, slow, small
 from broker_oracle import Acknowledged, Sent, check, run_traffic
+from broker_process import BrokerProcess, broker_process
 from fencepost.broker.connection import Connection
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Sync, SyncDirectory
 from fencepost.protocol import batches
+from fencepost.protocol.records import records
 from fencepost.storage.store import BrokerHalted
-from produce_requests import batch, produce
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
+from wire_client import Closed, WireClient
 
 SECONDS = 13.0  # virtual; with a flush every two, a checkpoint every four
 PLACES = 3  # how many frames of ours make a place
@@ -252,3 +261,70 @@ def test_a_sync_that_fails_at_the_start_ends_the_start_and_the_next_one_loses_no
 
 def copy_of(disk: SimulatedDisk) -> SimulatedDisk:
     return disk.killed_at(len(disk.operations))
+
+
+# ---- real processes ------------------------------------------------------------------------------------------
+
+FAILING_SERVE = Path(__file__).parent.parent / "support" / "failing_serve.py"
+HALTED = 70
+
+
+def served_by(directory: Path, program: Sequence[str]) -> BrokerProcess:
+    options = ("-X", "log.checkpoint.interval.ms=100", "-X", "log.retention.check.interval.ms=100")
+    return BrokerProcess(str(directory / "data"), *options, program=program)
+
+
+def produce_until_it_ends(broker: BrokerProcess, within_s: float = 15) -> list[bytes]:
+    """What was acknowledged before the connection was cut without an answer."""
+    acknowledged = []
+    until = time.monotonic() + within_s
+    with WireClient("127.0.0.1", broker.port) as client:
+        client.call(create("t"))
+        while time.monotonic() < until:
+            value = b"%d" % len(acknowledged)
+            try:
+                ((code, offset),) = answers(client.call(produce("t", batch(value=value)), 11))
+            except (Closed, ConnectionError):
+                return acknowledged
+            assert (code, offset) == (0, len(acknowledged))
+            acknowledged.append(value)
+            time.sleep(0.005)
+    raise AssertionError("the disk never failed")
+
+
+def read_again(directory: Path) -> list[bytes]:
+    with broker_process(str(directory / "data")) as broker, WireClient("127.0.0.1", broker.port) as client:
+        part = fetched(client.call(fetch("t"), 11))
+        return [record.value for one in batches.walk(memoryview(bytes_of(part))) for record in records(one)]
+
+
+def halts(broker: BrokerProcess, directory: Path) -> None:
+    """The process ends with code 70 and says why; the next one has everything that was acknowledged."""
+    broker.start()
+    try:
+        acknowledged = produce_until_it_ends(broker)
+        assert broker.ended() == HALTED
+    finally:
+        broker.kill()
+    said = "".join(broker.lines)
+    assert "error: the broker halted:" in said
+    assert "hint: " in said
+    found = read_again(directory)
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) <= len(acknowledged) + 1
+
+
+@pytest.mark.requirement("S-11", "S-31")
+@pytest.mark.parametrize(("suffix", "number"), [(".journal", 5), (".log", 1), (".writing", 1), ("/data", 1)])
+def test_a_process_whose_sync_fails_ends_with_code_70_and_what_it_acknowledged_is_there(tmp_path, suffix, number):
+    """Of the journal, of a segment, of a checkpoint, of the directory that the checkpoint is renamed in."""
+    halts(served_by(tmp_path, (sys.executable, str(FAILING_SERVE), suffix, str(number))), tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed; the tests above do the same")
+def test_a_process_whose_fdatasync_the_kernel_fails_ends_with_code_70(tmp_path):
+    """The same through the system call, so that no write goes by the door that the tests above close."""
+    strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=25+")
+    if subprocess.run([*strace, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("strace may not trace here; the tests above do the same")
+    halts(served_by(tmp_path, (*strace, sys.executable, "-m", "fencepost")), tmp_path)

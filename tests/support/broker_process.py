@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 READY_S = 30
 
@@ -15,7 +15,9 @@ READY_S = 30
 class BrokerProcess:
     """One data directory and one port, and whatever process serves them at the moment."""
 
-    def __init__(self, directory: str, *options: str, port: int | None = None) -> None:
+    def __init__(self, directory: str, *options: str, port: int | None = None, program: Sequence[str] = ()) -> None:
+        """program: what runs `serve` and its options; by default, fencepost."""
+        self.program = program or (sys.executable, "-m", "fencepost")
         self.directory = directory
         self.port = port or free_port()
         self.options = options
@@ -28,12 +30,18 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start, and return when the ready line is there."""
-        command = [sys.executable, "-m", "fencepost", "serve", "--listen", self.bootstrap]
+        command = [*self.program, "serve", "--listen", self.bootstrap]
         command += ["--data-dir", self.directory, *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         ready = threading.Event()
-        for stream in (self.process.stdout, self.process.stderr):
-            threading.Thread(target=self._read, args=(stream, ready), daemon=True).start()
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, ready), daemon=True)
+            for stream in (self.process.stdout, self.process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
         if not ready.wait(READY_S):
             self.kill()
             raise AssertionError("not ready in time:\n" + "".join(self.lines))
@@ -51,7 +59,8 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nothing is told."""
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)  # with what it runs under, if another program started it
         self.process.wait()
 
     def stop(self) -> int:
@@ -60,6 +69,14 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(20)
+
+    def ended(self, within_s: float = 20) -> int:
+        """The exit code of a process that ends by itself."""
+        assert self.process is not None
+        code = self.process.wait(within_s)
+        for reader in self._readers:
+            reader.join(within_s)
+        return code
 
 
 @contextlib.contextmanager
