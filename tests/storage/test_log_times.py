@@ -1,0 +1,124 @@
+"""Look-ups by time: the first record at or after a timestamp, and the one with the largest."""
+
+import pytest
+from fencepost.protocol.records import Marker, Record, build
+from log_driver import LogDriver, batch_of
+
+
+def stamped(driver: LogDriver, *timestamps: int, codec: int = 0, **fields: int | bool) -> int:
+    records = [Record(n, timestamp, None, b"v") for n, timestamp in enumerate(timestamps)]
+    return driver.append(build(records, codec=codec, **fields))  # type: ignore[arg-type]
+
+
+def first(driver: LogDriver, timestamp: int, below: int | None = None) -> tuple[int, int] | None:
+    lookup = driver.log.offset_for_time(timestamp, driver.log.high_watermark if below is None else below)
+    found = None if lookup is None else lookup.run()
+    return None if found is None else tuple(found)  # type: ignore[return-value]
+
+
+def latest(driver: LogDriver, below: int | None = None) -> tuple[int, int] | None:
+    lookup = driver.log.offset_of_latest_time(driver.log.high_watermark if below is None else below)
+    found = None if lookup is None else lookup.run()
+    return None if found is None else tuple(found)  # type: ignore[return-value]
+
+
+@pytest.fixture(params=["tail", "segments", "both", "reopened"])
+def driver(request: pytest.FixtureRequest) -> LogDriver:
+    """Timestamps that mostly grow, one far ahead, in several segments and codecs."""
+    driver = LogDriver(segment_bytes=300, index_interval_bytes=50)
+    stamped(driver, 10, 20, 15)  # 0-2
+    stamped(driver, 30, codec=1)  # 3
+    stamped(driver, 25, 90, 40, codec=4)  # 4-6
+    if request.param == "both":
+        driver.flush()
+    stamped(driver, 50, codec=3)  # 7
+    stamped(driver, 60, 60)  # 8-9
+    stamped(driver, 90, codec=2)  # 10
+    stamped(driver, 70)  # 11
+    if request.param in ("segments", "reopened"):
+        driver.settle()
+    if request.param == "reopened":
+        driver.reopen()
+    return driver
+
+
+def test_the_first_record_at_or_after_a_time_is_found(driver: LogDriver) -> None:
+    assert first(driver, 0) == (0, 10)
+    assert first(driver, 10) == (0, 10)
+    assert first(driver, 11) == (1, 20)
+    assert first(driver, 21) == (3, 30)
+    assert first(driver, 31) == (5, 90)
+    assert first(driver, 90) == (5, 90)
+    assert first(driver, 91) is None
+
+
+def test_only_batches_that_end_below_the_bound_count(driver: LogDriver) -> None:
+    """KAFKA-5522: a look-up by time may not pass the last stable offset."""
+    assert first(driver, 31, below=7) == (5, 90)
+    assert first(driver, 31, below=4) is None
+    assert first(driver, 31, below=0) is None
+    assert latest(driver, below=4) == (3, 30)
+    assert latest(driver, below=7) == (5, 90)
+    assert latest(driver, below=0) is None
+
+
+def test_records_below_the_start_are_not_found(driver: LogDriver) -> None:
+    driver.start_at(6)  # within a batch
+    assert first(driver, 0) == (6, 40)
+    assert first(driver, 41) == (7, 50)
+    assert latest(driver) == (10, 90)
+    driver.start_at(11)
+    assert latest(driver) == (11, 70)
+    driver.start_at(12)
+    assert (first(driver, 0), latest(driver)) == (None, None)
+
+
+def test_the_largest_timestamp_is_that_of_its_first_record(driver: LogDriver) -> None:
+    assert latest(driver) == (5, 90)
+
+
+def test_an_empty_log_has_no_times() -> None:
+    driver = LogDriver()
+    assert (first(driver, 0), latest(driver)) == (None, None)
+
+
+def test_records_of_a_log_append_time_batch_all_have_its_timestamp() -> None:
+    driver = LogDriver()
+    driver.append(build([Record(0, 5, None, b"v"), Record(1, 6, None, b"v")], log_append_time=100))
+    assert first(driver, 7) == (0, 100)
+    assert latest(driver) == (0, 100)
+
+
+def test_a_timestamp_far_ahead_does_not_hide_later_records() -> None:
+    """The time index keeps the largest so far; what lies behind it is still found by offset."""
+    driver = LogDriver(segment_bytes=200, index_interval_bytes=0)
+    stamped(driver, 10**15)
+    for timestamp in range(20):
+        stamped(driver, 1000 + timestamp)
+    driver.settle()
+    assert first(driver, 1005) == (0, 10**15)
+    driver.start_at(1)
+    assert first(driver, 1005) == (6, 1005)
+    assert latest(driver) == (20, 1019)
+
+
+def test_markers_have_a_time_too() -> None:
+    driver = LogDriver()
+    driver.append(batch_of([b"v"], timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    driver.marker(1, 0, Marker.COMMIT)  # at 1000
+    assert first(driver, 6) == (1, 1000)
+
+
+def test_batches_without_timestamps_are_no_answer() -> None:
+    driver = LogDriver(cleanup_policy="compact", segment_bytes=150, min_cleanable_dirty_ratio=0.0)
+    for number in range(6):
+        driver.values(b"v", key=b"k", timestamp=100 + number, producer_id=1, producer_epoch=number, base_sequence=0)
+    driver.settle()
+    driver.values(b"v", key=b"l", timestamp=200)
+    driver.values(b"v", key=b"l", timestamp=201)
+    driver.settle()
+    assert driver.compact()
+    found = first(driver, 0)
+    assert found is not None
+    assert found[1] >= 100
+    assert latest(driver) == (7, 201)
