@@ -115,7 +115,9 @@ class Broker:
     def _assemble(self) -> None:
         settings, loop = self.settings, self._loop
         self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=settings.durability_interval_ms)
-        self.producer_limit = ProducerLimit(self.store.logs, lambda: self.settings.max_producer_ids, self.store.now_ms)
+        self.producer_limit = ProducerLimit(
+            self.store.logs, lambda: self.settings.max_producer_ids, self.store.age_ms()
+        )
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)
         self.housekeeping = Housekeeping(
@@ -176,7 +178,7 @@ class Broker:
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
         self.waiting.wake(moved)
-        self.producer_limit.look(moved, self.store.now_ms)
+        self.producer_limit.look(moved, self.store.age_ms())
 
     def park(self, waiter: Waiter) -> None:
         """Let a waiter wait: for its logs, and at the latest for its deadline."""

@@ -228,18 +228,21 @@ def build(
     transactional: bool = False,
     control: bool = False,
     log_append_time: int | None = None,
+    max_timestamp: int | None = None,
     delete_horizon_ms: int | None = None,
     leader_epoch: int = -1,
 ) -> bytes:
     """A whole batch. Offsets of the records are absolute: the first at `base_offset` or, once cleaned, above it.
 
     last_offset_delta: where cleaning took the last records; otherwise that of the last record.
+    max_timestamp: where it is not that of the records left.
     log_append_time, delete_horizon_ms: set the bit that goes with each, and the timestamp in the header.
     """
     base_timestamp = contents[0].timestamp if contents else -1
     if delete_horizon_ms is not None:
         base_timestamp = delete_horizon_ms
-    max_timestamp = max((record.timestamp for record in contents), default=-1)
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in contents), default=-1)
     attributes = codec & CODEC_BITS if contents else 0
     attributes |= TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     attributes |= LOG_APPEND_TIME_BIT * (log_append_time is not None)
@@ -288,6 +291,7 @@ def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | No
         transactional=batch.is_transactional,
         control=batch.is_control,
         log_append_time=batch.max_timestamp if batch.is_log_append_time else None,
+        max_timestamp=None if kept else batch.max_timestamp,
         delete_horizon_ms=delete_horizon_ms,
         leader_epoch=batch.leader_epoch,
     )

@@ -76,8 +76,8 @@ class Store:
         self.tail_bytes = 0
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
+        self._monotonic_ms = clock.monotonic_ms
         self._age_origin_ms = clock.monotonic_ms() - age_ms
-        self.now_ms = age_ms  # the age as of the last look(); a turn old at most
         self.congested = False  # sockets are not read for now: the tail is full, or the journal nearly
         self._open_ends: dict[PartitionLog, int] = {}  # end offset of each log touched in the open round
         self._taken_ends: dict[PartitionLog, int] = {}
@@ -97,7 +97,7 @@ class Store:
         base_offset = batch.base_offset = log.end_offset
         parts = batches.stamped(batch, base_offset), batch.buffer[16:]
         unit = self.journal.append_batch(log.log_id, base_offset, *parts)
-        log.apply(batch, parts, unit, self.now_ms)
+        log.apply(batch, parts, unit, self._monotonic_ms() - self._age_origin_ms)
         self.tail_bytes += batch.size
         self._open_ends[log] = log.end_offset
         mode = log.settings.durability_mode
@@ -213,8 +213,7 @@ class Store:
         return self.journal.largest_unit_bytes - UNIT_OVERHEAD_BYTES
 
     def look(self) -> None:
-        """Once a turn: what is too dear to ask at every append, the time and whether there is room."""
-        self.now_ms = self.clock.monotonic_ms() - self._age_origin_ms
+        """Once a turn: whether there is room, which is too dear to ask at every append."""
         full = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 

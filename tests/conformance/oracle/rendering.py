@@ -153,7 +153,8 @@ class Renderer:
             return self._names.show(name, value, name)
         if name in NODES | NODE_LISTS:
             return str(value) if value == -1 else self._names.show("node", value, "node")
-        if name in NAMED and value not in (-1, 0, bytes(16)):
+        nobody = (-1,) if name == "producer_id" else (0, bytes(16))  # 0 is the first producer id of all
+        if name in NAMED and value not in nobody:
             return self._names.show(NAMED[name][0], value, NAMED[name][1])
         if name == "resource_name" and value.isdecimal() and self._names.is_named("node", int(value)):
             return self._names.show("node", int(value), "node")
