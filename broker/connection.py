@@ -69,6 +69,9 @@ class Owner(Protocol):
     def soon(self, work: Callable[[], None], /) -> object:
         """Call back in a turn of its own."""
 
+    def failed(self, connection: "Connection", error: Exception) -> None:
+        """A request could not even be refused: cut the connection."""
+
     def malformed(self, connection: "Connection", reason: str) -> None:
         """The connection is closed for what it sent."""
 
@@ -141,11 +144,14 @@ class Connection:
             self._work()
         else:
             serve = owner.serve
-            for frame in frames:
-                if self._stopped:
-                    self._backlog.append(frame)
-                else:
-                    serve(self, frame)
+            try:
+                for frame in frames:
+                    if self._stopped:
+                        self._backlog.append(frame)
+                    else:
+                        serve(self, frame)
+            except Exception as error:
+                owner.failed(self, error)
         if self._reserved_bytes or self._framer.wanted_bytes >= RESERVE_FROM_BYTES:
             self._make_room()
         if len(self.slots) > WAITING_REPLIES:
@@ -160,7 +166,10 @@ class Connection:
                 self._stop(STORE_IS_FULL)
                 owner.stalled(self)
                 return
-            owner.serve(self, backlog.popleft())
+            try:
+                owner.serve(self, backlog.popleft())
+            except Exception as error:
+                owner.failed(self, error)
             if len(self.slots) > WAITING_REPLIES:
                 self._stop(TOO_MUCH_AHEAD)
 

@@ -204,7 +204,7 @@ class Fetching:
     error: the request is refused with it, and nothing is read. wanted: the partitions, in the order to read them.
     """
 
-    __slots__ = ("_cache", "_creates", "_epoch", "_session", "error", "session_id", "uses_topic_ids", "wanted")
+    __slots__ = ("_cache", "_epoch", "_session", "error", "session_id", "uses_topic_ids", "wanted")
 
     def __init__(
         self,
@@ -224,6 +224,16 @@ class Fetching:
         self._epoch = session.epoch if session else 0
         self._cache = cache
 
+    @property
+    def is_incremental(self) -> bool:
+        """Whether only what changed since the last answer is to be told."""
+        return self._session is not None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether finish() has to know what the answer says."""
+        return self._session is not None or self._cache is not None
+
     def partitions(self) -> list[tuple[Key, Wanted]]:
         """What is to be read now. A copy: a later request of the session may change it while this one waits."""
         return list(self.wanted.items())
@@ -231,6 +241,7 @@ class Fetching:
     def finish(self, told: Collection[tuple[Key, Told]], now_ms: int) -> set[Key] | None:
         """The answer is ready: settle what the session remembers. Sets session_id, or error.
 
+        told: of the partitions of which there may be news; all, for a session to be opened.
         Returns the partitions to name in it, or None for all of them.
         """
         if self._session is None:

@@ -16,7 +16,7 @@ from typing import Any
 from ..effects.clock import Clock
 from ..effects.net import Listener, Net
 from ..protocol.primitives import Readable
-from ..storage.store import Store
+from ..storage.store import BrokerHalted, Store
 from .connection import Connection
 from .metrics import Metrics
 from .rounds import Rounds
@@ -166,6 +166,13 @@ class Server:
             del self._by_host[host]
         if self._emptied is not None and not self.connections:
             self._emptied.set()
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        """Something escaped that should not: a bug, unless it is the halt that the broker is told of elsewhere."""
+        if not isinstance(error, BrokerHalted):
+            self.metrics.failures.append(error)
+            log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)
+        connection.abort()
 
     def malformed(self, connection: Connection, reason: str) -> None:
         """A client sent what cannot be answered."""

@@ -81,10 +81,10 @@ class _Read:
 
     __slots__ = ("answer", "cold", "key", "missing", "partition", "seen_bytes", "size_bytes", "wanted")
 
-    def __init__(self, key: Key, wanted: Wanted) -> None:
+    def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
         self.key = key
         self.wanted = wanted
-        self.partition: Partition | None = None
+        self.partition = partition
         self.answer = Answer(partition_index=wanted.index, records=[])
         self.cold: ColdRead | AbortedLookup | None = None
         self.missing = False  # there is no such partition
@@ -106,12 +106,26 @@ def _is_missing(read: _Read) -> bool:
     return read.missing
 
 
+def _has_no_news(wanted: Wanted, partition: Partition) -> bool:
+    """Whether a session was told all there is: such partitions are most of an idle consumer's, and cost the least."""
+    log, epoch = partition.log, partition.leader_epoch
+    return (
+        wanted.fetch_offset == wanted.high_watermark == log.high_watermark
+        and wanted.log_start_offset == log.start_offset
+        and log.offline is None
+        and (wanted.leader_epoch < 0 or wanted.leader_epoch == epoch)
+        and (wanted.last_fetched_epoch < 0 or wanted.last_fetched_epoch == epoch)
+    )
+
+
 class _Fetch:
     """One fetch under way."""
 
     def __init__(self, broker: "Broker", call: Call, request: FetchRequest, fetching: Fetching) -> None:
         self.broker = broker
         self.version = call.version
+        self.by_name = broker.topics.by_name
+        self.by_id = broker.topics.by_id if call.version >= TOPIC_IDS_SINCE else None
         self.fetching = fetching
         self.committed = request.isolation_level == READ_COMMITTED
         self.max_wait_ms = request.max_wait_ms
@@ -121,6 +135,7 @@ class _Fetch:
         state = request.replica_state
         self.replica_id = request.replica_id if state is None else state.replica_id
         self.reads: list[_Read] = []
+        self.quiet: list[tuple[Partition, int]] = []  # partitions of which a session has nothing to tell
         self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
         self.parked: Parked | None = None
         self.jobs_left = 0
@@ -141,6 +156,7 @@ class _Fetch:
     def _wait(self) -> Parked:
         broker = self.broker
         logs = [read.partition.log for read in self.reads if read.partition is not None]
+        logs += [partition.log for partition, _ in self.quiet]
         waiter = Waiter(logs, broker.clock.monotonic_ms() + self.max_wait_ms, self._look)
         self.parked = Parked()
         self.parked.on_cancel = lambda: broker.waiting.leave(waiter)
@@ -150,14 +166,22 @@ class _Fetch:
 
     def _look(self, at_deadline: bool) -> bool:
         """Some partition moved, or time is over: whether that ends the wait."""
+        assert self.parked is not None
+        try:
+            return self._is_done(at_deadline)
+        except Exception as error:  # a bug, which is this fetch's alone: others wait for the same round
+            self.parked.answer(error)
+            return True
+
+    def _is_done(self, at_deadline: bool) -> bool:
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
             return False
         if self.jobs_left:
             self._read_cold()
-        else:
-            self._finish()
+        elif self.parked is not None:
+            self.parked.answer(self._response())
         return True
 
     def _may_be_enough(self) -> bool:
@@ -173,6 +197,8 @@ class _Fetch:
             if read.partition is None or read.partition.log.offline is not None:
                 return True
             possible += read.partition.appended_bytes - read.seen_bytes
+        for partition, seen_bytes in self.quiet:
+            possible += partition.appended_bytes - seen_bytes
         return possible >= self.min_bytes
 
     # ---- reading ---------------------------------------------------------------------------------------------
@@ -180,32 +206,49 @@ class _Fetch:
     def _read(self) -> bool:
         """Read all partitions anew. Returns whether the answer need not wait for more."""
         budget, at_least_one, failed, existing = self.max_bytes, True, False, False
-        self.reads, self.jobs_left = [], 0
+        self.reads, self.quiet, self.jobs_left = [], [], 0
+        may_be_quiet, any_missing = self.fetching.is_incremental, False
         for key, wanted in self.parts:
-            read = _Read(key, wanted)
+            topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
+            partition = None
+            if topic is not None and 0 <= wanted.index < len(topic.partitions):
+                partition = topic.partitions[wanted.index]
+                if may_be_quiet and _has_no_news(wanted, partition):
+                    self.quiet.append((partition, partition.appended_bytes))
+                    continue
+            read = _Read(key, wanted, partition)
             self.reads.append(read)
             try:
-                self._read_one(read, min(budget, wanted.max_bytes), at_least_one)
+                if partition is None:
+                    raise self._missing(read, topic is None)
+                self._read_one(read, partition, min(budget, wanted.max_bytes), at_least_one)
             except KafkaError as error:
                 self._refuse(read, error)
                 failed = failed or not read.missing
-            existing = existing or not read.missing
+            existing, any_missing = existing or not read.missing, any_missing or read.missing
             if read.size_bytes or read.cold is not None:
                 at_least_one = False
-            budget = max(0, budget - read.size_bytes)
+                budget = max(0, budget - read.size_bytes)
             failed = failed or read.answer.diverging_epoch is not None
-        self.missing = {read.key for read in self.reads if read.missing}
-        self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
-        return failed or not existing or self.jobs_left > 0 or self.max_bytes - budget >= self.min_bytes
+        if any_missing:
+            self.missing = {read.key for read in self.reads if read.missing}
+            self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
+        nothing_there = not existing and not self.quiet
+        return failed or nothing_there or self.jobs_left > 0 or self.max_bytes - budget >= self.min_bytes
 
-    def _read_one(self, read: _Read, max_bytes: int, at_least_one: bool) -> None:
-        wanted, answer = read.wanted, read.answer
-        partition = read.partition = self._partition(read)
+    def _missing(self, read: _Read, topic_too: bool) -> KafkaError:
+        read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
+        by_id = topic_too and self.by_id is not None
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _read_one(self, read: _Read, partition: Partition, max_bytes: int, at_least_one: bool) -> None:
+        wanted, answer, log = read.wanted, read.answer, partition.log
         if self.replica_id >= 0:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
-        partition.check_leader_epoch(max(wanted.leader_epoch, -1))  # Fetch takes any below zero for none
-        partition.check_online()
-        log = partition.log
+        if wanted.leader_epoch >= 0:  # Fetch takes any below zero for none
+            partition.check_leader_epoch(wanted.leader_epoch)
+        if log.offline is not None:
+            partition.check_online()
         high_watermark, stable = log.high_watermark, log.last_stable_offset
         read.seen_bytes = partition.appended_bytes
         offset = wanted.fetch_offset
@@ -227,16 +270,6 @@ class _Fetch:
         answer.log_start_offset = log.start_offset
         if self.committed and answer.aborted_transactions is None:
             answer.aborted_transactions = []
-
-    def _partition(self, read: _Read) -> Partition:
-        topics, wanted = self.broker.topics, read.wanted
-        by_id = self.version >= TOPIC_IDS_SINCE
-        topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic or "")
-        if topic is None or not 0 <= wanted.index < len(topic.partitions):
-            read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
-            code = ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise KafkaError(code)
-        return topic.partitions[wanted.index]
 
     @staticmethod
     def _diverges(read: _Read, partition: Partition) -> bool:
@@ -300,6 +333,14 @@ class _Fetch:
         self.broker.disk_lane.submit(run, lambda result: self._cold_done(read, result))
 
     def _cold_done(self, read: _Read, result: Found | BaseException) -> None:
+        """A worker has delivered."""
+        assert self.parked is not None
+        try:
+            self._take(read, result)
+        except Exception as error:
+            self.parked.answer(error)
+
+    def _take(self, read: _Read, result: Found | BaseException) -> None:
         self.jobs_left -= 1
         read.cold = None
         if isinstance(result, BaseException):
@@ -309,21 +350,15 @@ class _Fetch:
             self._submit_next(read)
         else:
             self._name_aborted(read, result)
-        if not self.jobs_left:
-            self._finish()
+        if not self.jobs_left and self.parked is not None:
+            self.parked.answer(self._response())
 
     # ---- the answer ------------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        assert self.parked is not None
-        try:
-            self.parked.answer(self._response())
-        except Exception as error:
-            self.parked.answer(error)
-
     def _response(self) -> FetchResponse:
         fetching = self.fetching
-        named = fetching.finish([(read.key, read.told()) for read in self.reads], self.broker.clock.monotonic_ms())
+        told = [(read.key, read.told()) for read in self.reads] if fetching.remembers else []
+        named = fetching.finish(told, self.broker.clock.monotonic_ms())
         response = FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[])
         topic: FetchResponse.Topic | None = None
         for read in self.reads:

@@ -79,6 +79,10 @@ class Owner:
     def stalled(self, connection):
         self.waits_for_store.append(connection)
 
+    def failed(self, connection, error):
+        self.complaints.append(error)
+        connection.abort()
+
     def malformed(self, connection, reason):
         self.complaints.append(reason)
 
@@ -270,6 +274,18 @@ def test_several_reasons_not_to_read_must_all_have_passed():
     connection.relieved()
     owner.run_soon()
     assert wire.reading
+
+
+def test_an_exception_cuts_the_connection_it_came_from():
+    def serve(connection, body):
+        if body == b"bad":
+            raise ZeroDivisionError
+
+    connection, owner, wire = connect(serve)
+    connection.data_received(frame(b"good") + frame(b"bad") + frame(b"never"))
+    assert owner.served == [b"good", b"bad"]
+    assert wire.aborted
+    assert len(owner.complaints) == 1
 
 
 LARGE = bytes(module.RESERVE_FROM_BYTES)

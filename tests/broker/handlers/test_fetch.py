@@ -275,6 +275,39 @@ def test_an_error_does_not_wait_but_a_partition_that_does_not_exist_does_not_end
     assert timed(client, both)[1] >= 0.5
 
 
+def test_a_partition_that_does_not_exist_does_not_end_a_wait_for_more_bytes(client):
+    reader = SimulatedClient(client.broker, "reader")
+    both = [parts("none", (0, 0)), parts("t", (0, 0))]
+    reader.send(fetch(max_wait_ms=60_000, min_bytes=150, topics=both), NAMED)
+    fill(client, 1)
+    assert reader.quiet(1)
+    fill(client, 1)
+    found = {topic.topic: topic.partitions[0] for topic in reader.receive().responses}
+    assert len(offsets(found["t"])) == 2
+    assert found["none"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_bug_in_one_waiting_fetch_is_its_own_and_the_others_are_answered(client, monkeypatch):
+    readers = [SimulatedClient(client.broker, f"reader {n}") for n in range(3)]
+    for reader in readers:
+        reader.send(fetch("t", max_wait_ms=60_000), NAMED)
+    client.broker.wait(0.1)
+    log = client.broker.broker.topics.by_name["t"].partitions[0].log
+    read, left = log.read, [1]
+
+    def fails_once(*args, **kwargs):
+        if left:
+            left.pop()
+            raise ZeroDivisionError
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(log, "read", fails_once)
+    fill(client, 1)
+    codes = [reader.receive().error_code for reader in readers]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, OK, OK]
+    client.broker.broker.metrics.failures.clear()
+
+
 def test_a_fetch_that_waits_hears_of_the_deletion_of_its_topic(client):
     reader = SimulatedClient(client.broker, "reader")
     reader.send(fetch("t", max_wait_ms=60_000), NAMED)
