@@ -76,6 +76,9 @@ class Part(NamedTuple):
     data: Sequence[Buffer]
 
 
+FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its unit, kind, log id, offset, data
+
+
 class Unit(NamedTuple):
     """What is all or nothing. `path` and `position` are where it was found."""
 
@@ -272,32 +275,29 @@ def highest_number(body: memoryview, incarnation: int) -> int:
     return highest
 
 
-def read_units(body: memoryview, header: RoundHeader, path: str, position: int, above: int = 0) -> Iterator[Unit]:
-    """The units above a number, of a round that first_fault found nothing in. `position`: of `body` in the file.
+def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
+    """The parts of all units above a number, of a round that first_fault found nothing in, one unit after another.
 
-    Raises: Malformed, for parts that do not add up to their unit.
+    Recovery makes millions of these. Raises: Malformed, for parts that do not add up to their unit.
     """
     unpack = _BATCH_UNIT.unpack_from
     at = 0
     end = len(body)
     while at < end:
-        length, _, incarnation, number, count, kind, log_id, offset, data_bytes = unpack(body, at)
-        start = at
+        length, _, _, number, count, kind, log_id, offset, data_bytes = unpack(body, at)
+        first = at + BATCH_UNIT_BYTES
+        start = at + _UNIT.size
         at += PREFIX_BYTES + length
         if number <= above:
             continue
-        first = start + BATCH_UNIT_BYTES
         if count == 1 and first + data_bytes == at:
-            parts = [_tuple(Part, (kind, log_id, offset, (body[first:at],) if data_bytes else ()))]
+            yield number, kind, log_id, offset, body[first:at]
         else:
-            parts = list(_parts(body[start + _UNIT.size : at], count))
-        yield _tuple(Unit, (number, incarnation, parts, path, position + start))
+            for kind, log_id, offset, data in _parts(body[start:at], count):
+                yield number, kind, log_id, offset, data
 
 
-_tuple = tuple.__new__  # a third of the time that NamedTuple's own constructor takes; recovery makes millions
-
-
-def _parts(body: memoryview, count: int) -> Iterator[Part]:
+def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memoryview]]:
     at = 0
     for _ in range(count):
         if len(body) - at < _PART.size:
@@ -306,7 +306,22 @@ def _parts(body: memoryview, count: int) -> Iterator[Part]:
         at += _PART.size
         if data_bytes > len(body) - at:
             raise Malformed("a part is longer than its unit")
-        yield Part(kind, log_id, offset, (body[at : at + data_bytes],) if data_bytes else ())
+        yield kind, log_id, offset, body[at : at + data_bytes]
         at += data_bytes
     if at != len(body):
         raise Malformed("bytes follow the last part of a unit")
+
+
+def read_units(body: memoryview, header: RoundHeader, path: str, position: int, above: int = 0) -> Iterator[Unit]:
+    """As read_parts, whole units with the place of each, for tools. `position`: of `body` in the file."""
+    at = 0
+    while at < len(body):
+        length, _, incarnation, number, count = _UNIT.unpack_from(body, at)
+        start = at
+        at += PREFIX_BYTES + length
+        if number > above:
+            parts = [
+                Part(kind, log_id, offset, (data,) if data else ())
+                for kind, log_id, offset, data in _parts(body[start + _UNIT.size : at], count)
+            ]
+            yield Unit(number, incarnation, parts, path, position + start)

@@ -6,9 +6,13 @@ began when all older units were safe elsewhere. The verdict comes before the fir
 """
 
 import os.path
+from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
+
+from crc32c import crc32c
 
 from ..effects.disk import Disk
 from .journal_format import (
@@ -16,10 +20,12 @@ from .journal_format import (
     ROUND_HEADER_BYTES,
     ROUND_MAGIC,
     FileHeader,
+    FlatPart,
     Malformed,
     RoundHeader,
     blocks,
     highest_number,
+    read_parts,
     read_units,
 )
 from .journal_format import Unit as Unit
@@ -48,6 +54,7 @@ class Scan:
     cut_bytes: int = 0
     cut_reason: str = ""
     rounds: list[int] = field(default_factory=list)  # how many count, in each file
+    checksums: "array[int]" = field(default_factory=lambda: array("I"), repr=False)  # of the units of each of these
     _disk: Disk = field(kw_only=True, repr=False)
 
     def units(self, above: int = 0) -> Iterator[Unit]:
@@ -55,26 +62,48 @@ class Scan:
 
         The parts' bytes are views of what was read, READ_BYTES or one round; a copy lets go of the rest.
         """
+        for path, start, header, body in self._bodies(above):
+            with _reading(path, start):
+                yield from read_units(body, header, path, start, above)
+
+    def parts(self, above: int = 0) -> Iterator[FlatPart]:
+        """As units, but their parts, flat: the quick way."""
+        for path, start, _, body in self._bodies(above):
+            with _reading(path, start):
+                yield from read_parts(body, above)
+
+    def _bodies(self, above: int) -> Iterator[tuple[str, int, RoundHeader, memoryview]]:
+        """(path, where it begins, header, units) of the rounds that hold units above a number."""
+        checksums = iter(self.checksums)
         for found, count in zip(self.files, self.rounds, strict=False):
             with Reader(self._disk, found) as reader:
                 position = BLOCK_BYTES
-                for _ in range(count):
+                for checksum in islice(checksums, count):
                     header = reader.round_header(position)
                     if header is None:
                         raise JournalDamaged(found.path, position, "the round is gone, read a second time")
+                    start = position + ROUND_HEADER_BYTES
                     if header.units and header.last_unit > above:
-                        yield from _units(reader, position, header, above)
+                        body = _body(reader, start, header, checksum)
+                        yield found.path, start, header, body
                     position += blocks(ROUND_HEADER_BYTES + header.length)
 
 
-def _units(reader: Reader, position: int, header: RoundHeader, above: int) -> Iterator[Unit]:
-    if fault := round_fault(reader, position, header):
-        raise JournalDamaged(reader.path, position, f"{fault}, read a second time")
-    start = position + ROUND_HEADER_BYTES
+def _body(reader: Reader, start: int, header: RoundHeader, checksum: int) -> memoryview:
+    """A round that was judged good, if it is still the same."""
+    if header.length <= reader.size - start:
+        body = reader.view(start, header.length)
+        if crc32c(body) == checksum:
+            return body
+    raise JournalDamaged(reader.path, start - ROUND_HEADER_BYTES, "the round is another, read a second time")
+
+
+@contextmanager
+def _reading(path: str, start: int) -> Iterator[None]:
     try:
-        yield from read_units(reader.view(start, header.length), header, reader.path, start, above)
+        yield
     except Malformed as damage:
-        raise JournalDamaged(reader.path, position, str(damage)) from damage
+        raise JournalDamaged(path, start - ROUND_HEADER_BYTES, str(damage)) from damage
 
 
 def scan(disk: Disk, directory: str, *, checkpointed_unit: int | None = None, incarnation: int | None = None) -> Scan:
@@ -178,6 +207,7 @@ class _Judge:
             self._check_order(reader.path, position, header)
             if fault := round_fault(reader, position, header):
                 return position, f"round {header.round}: {fault}", False
+            self._result.checksums.append(crc32c(reader.view(position + ROUND_HEADER_BYTES, header.length)))
             self._round += 1
             self._unit += header.units
             self._result.rounds[-1] += 1

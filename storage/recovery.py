@@ -16,7 +16,7 @@ from ..effects.rng import Rng
 from ..protocol import batches
 from . import checkpoints, layout, store_checkpoint
 from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
-from .journal_scan import Scan, Unit, scan
+from .journal_scan import Scan, scan
 from .log import PartitionLog
 from .log_flush import run_syncs
 from .log_settings import LogSettings
@@ -81,7 +81,6 @@ class _Recovery:
         self.topic_ids: dict[int, bytes] = {}
         self.salvage: dict[PartitionLog, list[Part]] = {}
         self.next_log_id = layout.CATALOGUE_LOG_ID + 1
-        self.tail_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
         number, start = self._checkpoint()
@@ -175,38 +174,45 @@ class _Recovery:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _replay(self, journal: Scan, start: StoreCheckpoint) -> None:
-        for unit in journal.units(above=start.through_unit):
-            self._apply_unit(unit, start.age_ms)
-            self.report.units_replayed += 1
-            if self.tail_bytes > REPLAY_TAIL_BYTES:
-                self._flush()
+        """Apply every unit above the checkpoint. Most are one batch at the end of its log: those go the short way."""
+        logs, age_ms, read = self.logs, start.age_ms, batches.read
+        last_unit = tail_bytes = 0
+        for unit, kind, log_id, offset, data in journal.parts(above=start.through_unit):
+            if unit != last_unit:
+                last_unit = unit
+                self.report.units_replayed += 1
+            log = logs.get(log_id)
+            if kind != APPEND:
+                self._apply_change(log, Part(kind, log_id, offset, (data,)))
+            elif log is not None and self._is_next(log, offset, data):
+                batch = read(data)
+                log.apply(batch, (data,), unit, age_ms)
+                tail_bytes += batch.size
+                if tail_bytes > REPLAY_TAIL_BYTES:
+                    self._flush()
+                    tail_bytes = 0
         self.report.cut_bytes = journal.cut_bytes
         self.report.cut_reason = journal.cut_reason
 
-    def _apply_unit(self, unit: Unit, age_ms: int) -> None:
-        for part in unit.parts:
-            log = self.logs.get(part.log_id)
-            if part.kind == APPEND:
-                if log is not None:
-                    self._apply_append(log, part, unit.number, age_ms)
-            elif part.kind == CREATE:
-                self._apply_create(part)
-            elif log is not None:
-                self._apply_change(log, part)
-
-    def _apply_append(self, log: PartitionLog, part: Part, unit: int, age_ms: int) -> None:
+    def _is_next(self, log: PartitionLog, offset: int, data: memoryview) -> bool:
         """Below the end: already in the segments. At the end: applied. Above: something is missing."""
-        if log.offline is None and part.offset > log.end_offset:
-            self._offline(log, f"the journal goes on at offset {part.offset}, the log ends at {log.end_offset}")
+        if log.offline is None and offset > log.end_offset:
+            self._offline(log, f"the journal goes on at offset {offset}, the log ends at {log.end_offset}")
         if log.offline is not None:
-            self.salvage.setdefault(log, []).append(part)
+            self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
+        return log.offline is None and offset == log.end_offset
+
+    def _apply_change(self, log: PartitionLog | None, part: Part) -> None:
+        if part.kind == CREATE:
+            self._apply_create(part)
+        elif log is None:
             return
-        if part.offset < log.end_offset:
-            return
-        whole = part.data[0]
-        batch = batches.read(memoryview(whole))
-        log.apply(batch, (whole,), unit, age_ms)
-        self.tail_bytes += batch.size
+        elif part.kind == LOG_START:
+            log.apply_log_start(part.offset)
+        elif part.kind == DROP:
+            del self.logs[part.log_id]
+            del self.topic_ids[part.log_id]
+            self.salvage.pop(log, None)
 
     def _apply_create(self, part: Part) -> None:
         self.next_log_id = max(self.next_log_id, part.log_id + 1)
@@ -217,14 +223,6 @@ class _Recovery:
             self.disk.remove_tree(log.directory)
         self.logs[log.log_id] = log
         self.topic_ids[log.log_id] = topic_id
-
-    def _apply_change(self, log: PartitionLog, part: Part) -> None:
-        if part.kind == LOG_START:
-            log.apply_log_start(part.offset)
-        elif part.kind == DROP:
-            del self.logs[part.log_id]
-            del self.topic_ids[part.log_id]
-            self.salvage.pop(log, None)
 
     def _offline(self, log: PartitionLog, reason: str) -> None:
         log.offline = reason
@@ -239,7 +237,6 @@ class _Recovery:
                 while (job := log.flush_job(REPLAY_TAIL_BYTES)) is not None:
                     job.run()
                     log.flushed(job)
-        self.tail_bytes = 0
 
     def _write_anew(self) -> None:
         """Flush every tail, sync every file that was written, keep the evidence of what is offline."""
