@@ -17,6 +17,7 @@ from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentSta
 
 SLICE_BYTES = 64 << 10
 FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
+SMALL_BYTES = 4 << 10  # on average: then copying all is cheaper than sorting them into slices
 
 
 # A batch that is in no segment yet: (last offset, base offset, size, largest timestamp, unit, store's age at the
@@ -216,6 +217,8 @@ class FlushJob:
 
 def slices(buffers: Sequence[Buffer]) -> list[tuple[list[Buffer], int]]:
     """The same bytes, cut and gathered into writes of at most 64 KiB: (buffers, their size)."""
+    if len(buffers) > FEW_BUFFERS and sum(map(len, buffers)) < SMALL_BYTES * len(buffers):
+        buffers = [b"".join(buffers)]
     found: list[tuple[list[Buffer], int]] = []
     gathered: list[Buffer] = []
     gathered_bytes = 0
