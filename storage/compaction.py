@@ -159,7 +159,7 @@ class Compaction:
         newest = self._snapshots[-1] if self._snapshots else None
         if newest is None or newest.empty:
             return last_batches, last_epochs
-        path = self._log.snapshots.path(newest.offset)
+        path = self._log.snapshots.path(newest)
         try:
             payload = checkpoints.read_file(self._files.disk, path, log_snapshots.KIND, log_snapshots.VERSION)
             producers = producer_snapshots.unpack(payload)

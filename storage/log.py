@@ -391,6 +391,16 @@ class PartitionLog:
         """What a recovery would scan to rebuild the producers' state."""
         return self.snapshots.bytes_since
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether one is needed, however little was appended: segments below the start cannot go without."""
+        return self.snapshots.hold_segments and self.offline is None
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the next one would say something new of this log, or let files of it go."""
+        return self.evidence is None and (self._manifest is None or bool(self.retired))
+
     def prepare_snapshot(self) -> bool:
         """One slice, of a millisecond or so, of a snapshot of many producers. False: snapshot_job may be asked."""
         return self.snapshots.prepare()

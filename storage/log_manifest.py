@@ -7,7 +7,7 @@ in a row, captured after it was retired, do not name it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .log_snapshots import Snapshot
+from .log_snapshots import Snapshot, floor
 from .segment import SegmentState
 
 
@@ -32,7 +32,7 @@ class Manifest(NamedTuple):
     @property
     def snapshot_floor(self) -> int:
         """Segments from here on are needed to rebuild the state of producers, even below the start."""
-        return self.snapshots[0].offset if self.snapshots else 0
+        return floor(self.snapshots)
 
 
 class Retired:

@@ -12,7 +12,6 @@ from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from .log_manifest import Manifest, Retired
 from .log_reads import load_indexes
-from .log_snapshots import Snapshot
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
     """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there."""
     problems = []
     for snapshot in reversed(manifest.snapshots):
-        path = log.snapshots.path(snapshot.offset)
+        path = log.snapshots.path(snapshot)
         try:
             if not snapshot.empty:
                 payload = checkpoints.read_file(log.disk, path, log_snapshots.KIND, log_snapshots.VERSION)
@@ -171,7 +170,5 @@ def _leftover_offset(name: str, named: set[str], manifest: Manifest) -> int | No
     if parsed is not None:
         state = SegmentState(parsed[0], parsed[1])
         return None if state.stem in named else parsed[0]
-    digits, _, suffix = name.partition(".")
-    if "." + suffix == log_snapshots.SUFFIX and digits.isdigit():
-        return None if Snapshot(int(digits), False) in manifest.snapshots else int(digits)
-    return None
+    snapshot = log_snapshots.parse_name(name)
+    return None if snapshot is None or snapshot in manifest.snapshots else snapshot.offset

@@ -1,10 +1,12 @@
 """When the state of a log's producers is written down, and which snapshots count.
 
 A snapshot is the state as of end_offset; it counts once everything below is flushed, since a recovery goes on from it
-with the batches behind. Two are kept. That no producer is remembered is a snapshot too, and needs no file. Many
-producers are packed in slices, between which appends go on.
+with the batches behind. Two are kept, and segments from the older one on, even below the log's start; where those are
+to go and nothing new was appended, the second is a copy of the first. That no producer is remembered is a snapshot
+too, and needs no file. Many producers are packed in slices, between which appends go on.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..effects.disk import Disk
@@ -20,17 +22,39 @@ SLICE_PRODUCERS = 500
 
 
 class Snapshot(NamedTuple):
-    """Producer state as of an offset: in a file, or none at all."""
+    """Producer state as of an offset: in a file, or none at all. copy: 1 for a second file of the same offset."""
 
     offset: int
     empty: bool
+    copy: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.offset:020d}{'.copy' * self.copy}{SUFFIX}"
+
+
+def parse_name(name: str) -> Snapshot | None:
+    """The snapshot in a file of this name, or None if it is none of ours."""
+    digits, _, rest = name.partition(".")
+    if len(digits) != 20 or not digits.isdigit() or "." + rest not in (SUFFIX, ".copy" + SUFFIX):
+        return None
+    return Snapshot(int(digits), False, int("." + rest != SUFFIX))
+
+
+def floor(snapshots: Sequence[Snapshot]) -> int:
+    """From which offset on batches are needed, if one of these snapshots may turn out damaged."""
+    if snapshots and snapshots[-1].empty:
+        return snapshots[-1].offset
+    return snapshots[-2].offset if len(snapshots) > 1 else 0
 
 
 class SnapshotJob:
     """A snapshot on its way to its file. `done` once it is durable."""
 
-    def __init__(self, disk: Disk, path: str, offset: int, mark: int, payload: bytes) -> None:
-        self.offset = offset
+    def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
+        self.snapshot = snapshot
+        self.offset = snapshot.offset
         self.mark = mark  # bytes the log had taken by then
         self.done = False
         self._disk = disk
@@ -63,9 +87,9 @@ class ProducerSnapshots:
         self._job: SnapshotJob | None = None
         self._slices: _Slices | None = None
 
-    def path(self, offset: int) -> str:
-        """The file of the snapshot as of this offset."""
-        return f"{self._log.directory}/{offset:020d}{SUFFIX}"
+    def path(self, snapshot: Snapshot) -> str:
+        """The file of a snapshot."""
+        return f"{self._log.directory}/{snapshot.name}"
 
     @property
     def bytes_since(self) -> int:
@@ -76,8 +100,16 @@ class ProducerSnapshots:
     def _wanted(self) -> bool:
         """Whether there is anything to write down that no snapshot says yet, and a place to do so."""
         log = self._log
-        newest = self.kept[-1].offset if self.kept else -1
-        return bool(log.producers) and newest < log.end_offset and log.made_directory and log.offline is None
+        if not log.producers or not log.made_directory or log.offline is not None:
+            return False
+        newest = self.kept[-1] if self.kept else None
+        return newest is None or newest.offset < log.end_offset or (not newest.copy and self.hold_segments)
+
+    @property
+    def hold_segments(self) -> bool:
+        """Whether segments below the log's start have to stay because of the older snapshot."""
+        segments = self._log.segments
+        return bool(segments) and floor(self.kept) < segments[0].end_offset <= self._log.start_offset
 
     def prepare(self) -> bool:
         """One slice, of a millisecond or so, of a snapshot of many producers. False: job() may be asked."""
@@ -100,7 +132,9 @@ class ProducerSnapshots:
             return None
         slices, self._slices = self._slices, None
         payload = b"".join(slices.pieces)
-        self._job = SnapshotJob(self._log.disk, self.path(slices.offset), slices.offset, slices.mark, payload)
+        again = bool(self.kept) and self.kept[-1].offset == slices.offset
+        snapshot = Snapshot(slices.offset, empty=False, copy=int(again))
+        self._job = SnapshotJob(self._log.disk, self.path(snapshot), snapshot, slices.mark, payload)
         return self._job
 
     def _begin(self) -> None:
@@ -118,7 +152,7 @@ class ProducerSnapshots:
         job = self._job
         if job is not None and job.done:
             self._job = None
-            self.kept.append(Snapshot(job.offset, empty=False))
+            self.kept.append(job.snapshot)
             self._mark = job.mark
             return True
         here = Snapshot(self._log.flushed_offset, empty=True)
@@ -134,6 +168,6 @@ class ProducerSnapshots:
         chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
         if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed
             del chosen[:-1]
-        gone = [each for each in self.kept if chosen and each.offset < chosen[0].offset]
+        gone = self.kept[: self.kept.index(chosen[0])] if chosen else []
         del self.kept[: len(gone)]
-        return tuple(chosen), [self.path(each.offset) for each in gone if not each.empty]
+        return tuple(chosen), [self.path(each) for each in gone if not each.empty]

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from types import TracebackType
 
-from ..effects.disk import Disk, File
+from ..effects.disk import Disk, DiskFull, File
 from .index import IndexCache
 
 MANY_FILES = 64  # from so many on, the whole volume is written back before each is synced
@@ -78,7 +78,10 @@ class OpenFiles:
             return
         with entry as file:
             seen = entry.dirty
-            file.sync()
+            try:
+                file.sync()
+            except DiskFull as error:  # bytes that were counted as written are lost: trying again would be a lie
+                raise OSError(error.errno, error.strerror, path) from error
             with self._lock:
                 if entry.dirty == seen:
                     entry.dirty = 0

@@ -432,3 +432,54 @@ def test_open_transactions_survive_a_restart() -> None:
     driver.marker(1, 0, Marker.ABORT)
     assert log.last_stable_offset == 7
     assert len(driver.committed()) == 5
+
+
+def test_segments_below_the_start_go_although_nothing_is_appended_any_more() -> None:
+    """A full disk: records are deleted to make room, and no new ones come. The second snapshot is a copy then."""
+    driver = LogDriver(segment_bytes=150)
+    produce(driver, 12)
+    driver.flush()
+    driver.checkpoint()
+    driver.start_at(12)
+    driver.checkpoint()
+    assert log_names(driver)
+    assert driver.log.wants_snapshot
+    turns = 0
+    while driver.log.wants_snapshot or driver.log.wants_checkpoint:
+        driver.snapshot()
+        driver.checkpoint()
+        turns += 1
+        assert turns < 8
+    assert log_names(driver) == []
+    assert snapshot_names(driver) == ["00000000000000000012.copy.producers", "00000000000000000012.producers"]
+    flip(driver, "00000000000000000012.copy.producers")
+    log = driver.reopen()
+    assert log.offline is None
+    assert window(log) == [7, 8, 9, 10, 11]
+    produce(driver, 3)
+    driver.settle()
+    produce(driver, 3)
+    driver.settle()
+    driver.reopen()  # only now does the damaged one go, which is evidence until then
+    for _ in range(3):
+        driver.checkpoint()
+    assert snapshot_names(driver) == ["00000000000000000015.producers", "00000000000000000018.producers"]
+
+
+def test_a_failed_sync_for_want_of_space_is_no_full_disk() -> None:
+    """Bytes that were counted as written are lost then, so it must halt the broker, not be tried again."""
+    import errno
+
+    from fencepost.effects.disk import DiskFull
+    from fencepost.effects.simulated.operations import Sync
+
+    disk = SimulatedDisk()
+    driver = LogDriver(disk)
+    driver.values(b"value")
+    driver.flush()
+    disk.fail(lambda one: isinstance(one, Sync), error=errno.ENOSPC)
+    job = driver.log.sync_job()
+    assert job is not None
+    with pytest.raises(OSError) as raised:
+        job.run()
+    assert not isinstance(raised.value, DiskFull)
