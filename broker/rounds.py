@@ -159,7 +159,7 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """Nothing is open: tell who waits for that, and see that the last sync gets known, or a crash could not tell."""
+        """Nothing is open: tell who waits for that, and see that the last sync gets known on disk."""
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
