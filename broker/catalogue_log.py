@@ -61,16 +61,18 @@ class CatalogueLog:
             offset = batch.last_offset + 1
         return offset
 
-    def commit(self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True) -> None:
+    def commit(
+        self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True, frees: bool = False
+    ) -> None:
         """Make the changes, and `parts` with them, as one unit.
 
-        internal: may use the last of the disk's space. Raises KafkaError while there is none; nothing was changed.
+        internal, frees: as in Store.admits. Raises KafkaError while there is no room; nothing was changed.
         """
         wall_ms = self._clock.now_ms()
         written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]
         batch = build(written)
         size = len(batch) + sum(PART_BYTES + sum(map(len, part.data)) for part in parts)
-        if not self._store.admits(size, internal=internal):
+        if not self._store.admits(size, internal=internal, frees=frees):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
         self._store.commit([self._store.append_part(CATALOGUE_LOG_ID, batch), *parts])
         for key, value in changes:

@@ -60,7 +60,7 @@ class Cleaning:
     async def retention(self, one: PartitionLog) -> None:
         """Move the start of a log past what its retention.ms and retention.bytes give up."""
         start_offset = one.expired(self._store.age_ms())
-        if start_offset is not None and self._store.admits(0, internal=True):
+        if start_offset is not None and self._store.admits(0, frees=True):
             self._store.commit([self._store.log_start_part(one, start_offset)])
 
     async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:

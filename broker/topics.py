@@ -113,7 +113,7 @@ class Topics:
     def delete(self, topic: Topic) -> None:
         """End a topic and its logs; fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
-        self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs])
+        self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
         self._reflect(topic.id)
         self._broker.waiting.wake(logs)
 

@@ -117,13 +117,15 @@ class Journal:
         max_bytes: int = 256 << 20,
         first_file_bytes: int = 1 << 20,
         largest_file_bytes: int = 32 << 20,
+        keep_free_bytes: int = 0,
         salt: bytes = bytes(8),
     ) -> None:
         """Begin a fresh file, durable before this returns; then remove what earlier incarnations left.
 
         Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
-        next_unit and next_round are above all that any journal here had (Scan says what those are). salt: 8 random
-        bytes, which keep clients from writing records that look like rounds.
+        next_unit and next_round are above all that any journal here had (Scan says what those are). keep_free_bytes:
+        files made ahead leave so much of the disk to others. salt: 8 random bytes, which keep clients from writing
+        records that look like rounds.
         """
         newest = max((file_sequence(name) or 0 for name in disk.list(directory)), default=0)
         life = Life(incarnation, salt, newest + 1, next_round, next_unit)
@@ -134,6 +136,7 @@ class Journal:
             max_bytes=max_bytes,
             first_file_bytes=first_file_bytes,
             largest_file_bytes=largest_file_bytes,
+            keep_free_bytes=keep_free_bytes,
         )
         _remove_leftovers(disk, directory, keep=file_name(life.first_file))
         self.incarnation = incarnation
@@ -186,8 +189,9 @@ class Journal:
 
     @property
     def half_used(self) -> bool:
-        """Time to flush and checkpoint, so that files can be used again before they are needed."""
-        return 2 * self.used_bytes > self._files.max_bytes
+        """Time to flush and checkpoint, so that files can be used again before they are needed; or as they are now."""
+        files = self._files
+        return 2 * self.used_bytes > files.max_bytes or (files.starved and not files.ready)
 
     @property
     def nearly_full(self) -> bool:

@@ -17,7 +17,15 @@ class JournalFiles:
     """All files of a running journal: `held` (units in them may be needed; the last is written to), `ready`, spares."""
 
     def __init__(
-        self, disk: Disk, directory: str, life: Life, *, max_bytes: int, first_file_bytes: int, largest_file_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        life: Life,
+        *,
+        max_bytes: int,
+        first_file_bytes: int,
+        largest_file_bytes: int,
+        keep_free_bytes: int = 0,
     ) -> None:
         """Begins with one file, made here. Raises: ValueError, for limits too small to work with; OSError."""
         self._disk = disk
@@ -37,10 +45,12 @@ class JournalFiles:
         self.held: deque[JournalFile] = deque()
         self.ready: deque[JournalFile] = deque()
         self.full_bytes = 0  # of held files that are not written to any more
+        self._keep_free_bytes = 0  # without a first file nothing goes
         first = self._prepare(self._first)
         first.run()
         self.settle()
         self.advance()
+        self._keep_free_bytes = keep_free_bytes
 
     # ---- room ------------------------------------------------------------------------------------------------
 
@@ -167,5 +177,6 @@ class JournalFiles:
             spares=spares,
             new_bytes=new,
             reuse=range(size, self._largest + 1),
+            keep_free_bytes=self._keep_free_bytes,
         )
         return self._job

@@ -80,6 +80,7 @@ class Preparation:
         "_directory",
         "_disk",
         "_drop",
+        "_keep_free",
         "_life",
         "_new",
         "_reuse",
@@ -101,8 +102,12 @@ class Preparation:
         spares: deque[JournalFile],
         new_bytes: int,
         reuse: range,
+        keep_free_bytes: int = 0,
     ) -> None:
-        """drop: ready files to remove, newest first. spares: those with a size in `reuse` are, the others go."""
+        """drop: ready files to remove, newest first. spares: those with a size in `reuse` are, the others go.
+
+        keep_free_bytes: a new file is made only if so much is free afterwards.
+        """
         self._disk = disk
         self._directory = directory
         self._life = life
@@ -110,6 +115,7 @@ class Preparation:
         self._drop = drop
         self._new = new_bytes
         self._reuse = reuse
+        self._keep_free = keep_free_bytes
         self.spares = spares
         self.made: list[JournalFile] = []
         self.ended = False
@@ -152,7 +158,7 @@ class Preparation:
         self._make(old.file, path, header)
 
     def _create(self, size_bytes: int) -> None:
-        if self._disk.free_bytes(self._directory) < size_bytes:
+        if self._disk.free_bytes(self._directory) < size_bytes + self._keep_free:
             raise DiskFull(errno.ENOSPC, "no room for another journal file", self._directory)
         header, path = self._next(size_bytes, recycled=False)
         if self._disk.exists(path + PREPARING):  # left by a crash

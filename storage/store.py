@@ -198,12 +198,13 @@ class Store:
 
     # ---- room ------------------------------------------------------------------------------------------------
 
-    def admits(self, size_bytes: int, *, internal: bool = False) -> bool:
+    def admits(self, size_bytes: int, *, internal: bool = False, frees: bool = False) -> bool:
         """Whether a unit of this size may be written now. False: refuse, and change nothing.
 
-        internal: markers, offset commits, deletes and the like, which may use the last of the space.
+        internal: markers, offset commits and the like, which may use the last of the space. frees: topics deleted,
+        log starts moved; the journal has its place already, and nothing else makes room.
         """
-        if self.space_exhausted or (self.space_low and not internal):
+        if not frees and (self.space_exhausted or (self.space_low and not internal)):
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 

@@ -323,5 +323,7 @@ def _emptied(broker: "Broker", name: str, index: int, offset: int) -> int:
     if not 0 <= start <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if start > log.start_offset:
+        if not broker.store.admits(0, frees=True):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room in the journal; try again later")
         broker.store.commit([broker.store.log_start_part(log, start)])
     return log.start_offset
