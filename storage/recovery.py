@@ -118,6 +118,7 @@ class _Recovery:
             next_unit=end.next_unit,
             next_round=end.next_round,
             max_bytes=self.settings.journal_max_bytes,
+            keep_free_bytes=self.settings.min_free_bytes,
             salt=self.rng.bytes(8),
         )
         end.journal_incarnation = end.incarnation
