@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,12 @@ static void write_all(int fd, const uint8_t *bytes, size_t size) {
         bytes += n;
         size -= (size_t)n;
     }
+}
+
+/* Pay what is owed. A client that has gone is owed nothing: its socket says so at the next read. */
+static void answer(struct connection *c) {
+    for (; c->answers; c->answers--)
+        if (write(c->fd, reply, reply_size) < 0 && errno != EPIPE && errno != ECONNRESET) die("answer");
 }
 
 /* Take every whole frame out of the buffer. Returns how many, each appended to the file. */
@@ -93,6 +100,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     for (const char *hex = argv[2]; hex[0] && hex[1] && reply_size < sizeof reply; hex += 2)
         sscanf(hex, "%2hhx", &reply[reply_size++]);
+    signal(SIGPIPE, SIG_IGN);
     int sync = argc > 3, listener = listen_on_loopback(), epoll = epoll_create1(0);
     int file = open(argv[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (file < 0) die(argv[1]);
@@ -125,7 +133,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < n; i++) {
             struct connection *c = events[i].data.ptr;
             if (events[i].data.ptr == &is_input || events[i].data.ptr == &is_listener) continue;
-            for (; c->answers; c->answers--) write_all(c->fd, reply, reply_size);
+            answer(c);
         }
     }
 }
