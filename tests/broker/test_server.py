@@ -14,6 +14,7 @@ from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
+from kafka.protocol.broker_version_data import BrokerVersionData
 from produce_requests import answers, batch, create, fetch, fetched, idempotent, list_offsets, produce
 from served_broker import ServedBroker
 from wire_client import Closed, WireClient
@@ -214,6 +215,18 @@ def test_t1_the_header_of_the_api_versions_response_has_no_tags(client):
 def client_apis(client):
     with WireClient(*client.socket.getpeername()[:2]) as other:
         return other.call(ApiVersionsRequest(), 0).api_keys
+
+
+@pytest.mark.parametrize("name", ["", "-", "my client!", "x" * 300, "кафка"])
+def test_t3_a_client_may_call_itself_what_it_likes(client, name):
+    asked = ApiVersionsRequest(client_software_name=name, client_software_version=name)
+    assert client.call(asked, 3).error_code == OK
+
+
+def test_t9_kafka_python_reads_the_release_off_our_versions(client):
+    listed = client.call(ApiVersionsRequest(), 0).api_keys
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in listed}
+    assert BrokerVersionData(api_versions=ranges).broker_version >= (4, 2)
 
 
 def test_t4_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(served, client):
