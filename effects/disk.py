@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeAlias
 
 from .lanes import Lane as Lane
@@ -23,6 +24,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single byte
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 LOCK_MODE = 0o600
+MANY_SYNCS = 64
+SYNC_THREADS = 8
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -128,11 +131,10 @@ class Disk(Protocol):
         """Return when all creates, renames and unlinks in this directory are on the device."""
         ...
 
-    def write_back(self, path: str) -> None:
-        """Bring all that was written on the volume of `path` to the device at once, if the system can.
+    def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        """As `sync` of each file and `sync_directory` of each directory, and much quicker if there are many.
 
-        Syncs of many files are quick behind it (2,000 files in 2,000 directories: 0.4 s instead of 1.3). It promises
-        nothing, and says nothing of errors: each `sync` does.
+        Raises the OSError of one that failed; the others are then in doubt too.
         """
         ...
 
@@ -281,13 +283,30 @@ class SystemLock(Lock):
             os.close(fd)
 
 
+def _call_all(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
+def _write_back(path: str) -> None:
+    """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
+
+    It is a hint: it promises nothing, and leaves errors to be told by the fdatasync of each descriptor that was open
+    when they happened, as Linux does. 4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
+    """
+    syncfs = _syncfs()
+    if syncfs is not None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            syncfs(fd)
+        finally:
+            os.close(fd)
+
+
 @functools.cache
 def _syncfs() -> Callable[[int], int] | None:
-    """syncfs(2), which Python does not have; None where the system does not either.
-
-    It leaves errors of write-back to be told by the fdatasync of each descriptor that was open when they happened.
-    """
-    import ctypes  # costs a start 10 ms, which only those pay who have many files to sync
+    """syncfs(2), which Python does not have; None where the system does not either."""
+    import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
 
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
 
@@ -336,14 +355,16 @@ class SystemDisk(Disk):
         finally:
             os.close(fd)
 
-    def write_back(self, path: str) -> None:
-        syncfs = _syncfs()
-        if syncfs is not None:
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                syncfs(fd)
-            finally:
-                os.close(fd)
+    def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        syncs: list[Callable[[], None]] = [file.sync for file in files]
+        syncs += [functools.partial(self.sync_directory, path) for path in directories]
+        if len(syncs) < MANY_SYNCS:
+            _call_all(syncs)
+            return
+        _write_back(files[0].path if files else directories[0])
+        with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
+            for _ in pool.map(_call_all, [syncs[start::SYNC_THREADS] for start in range(SYNC_THREADS)]):
+                pass  # raises what one of them raised, when all have ended
 
     def free_bytes(self, path: str) -> int:
         volume = os.statvfs(path)

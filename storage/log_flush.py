@@ -8,11 +8,11 @@ Slices of at most 64 KiB: larger writes ask the kernel for large folios, which m
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from ..effects.disk import Buffer, Disk
+from ..effects.disk import Buffer
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .log_settings import LogSettings
-from .open_files import MANY_FILES, OpenFiles
+from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 
 SLICE_BYTES = 64 << 10
@@ -251,30 +251,24 @@ class SyncJob:
         """paths: with the number of the newest flush of each. repairs: index files to be written anew."""
         self.paths = paths
         self.directories = directories
+        self.files = files
         self._repairs = repairs
-        self._files = files
 
     def run(self) -> None:
         """Raises OSError: then what is on disk is unknown, and the broker must halt."""
-        self.run_files()
-        for directory in self.directories:
-            self._files.disk.sync_directory(directory)
+        run_syncs([self])
 
-    def run_files(self) -> None:
-        """All but the directories."""
+    def repair(self) -> None:
+        """Write the index files that were found damaged."""
         for path, content in self._repairs:
-            with self._files.use(path, create=True) as file:
+            with self.files.use(path, create=True) as file:
                 file.write([content], 0)
-        for path in self.paths:
-            self._files.sync(path)
 
 
-def run_syncs(disk: Disk, directory: str, jobs: Sequence[SyncJob]) -> None:
-    """Run the jobs of many logs. directory: the store's. Raises as SyncJob.run."""
-    directories = sorted({path for job in jobs for path in job.directories})
-    if sum(len(job.paths) for job in jobs) + len(directories) >= MANY_FILES:
-        disk.write_back(directory)
+def run_syncs(jobs: Sequence[SyncJob]) -> None:
+    """Run the jobs of several logs of one store, all syncs together. Raises as SyncJob.run."""
     for job in jobs:
-        job.run_files()
-    for path in directories:
-        disk.sync_directory(path)
+        job.repair()
+    if jobs:
+        paths = [path for job in jobs for path in job.paths]
+        jobs[0].files.sync_all(paths, sorted({path for job in jobs for path in job.directories}))

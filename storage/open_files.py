@@ -8,12 +8,12 @@ Used from the loop and from workers; the lock covers the bookkeeping, never a ca
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from ..effects.disk import Disk, DiskFull, File
 from .index import IndexCache
-
-MANY_FILES = 64  # from so many on, the whole volume is written back before each is synced
 
 
 class _Entry:
@@ -73,18 +73,24 @@ class OpenFiles:
 
     def sync(self, path: str) -> None:
         """Make what was written to this file durable. Raises OSError: then what is on disk is unknown."""
-        entry = self.use_if_open(path)
-        if entry is None:  # then it was synced when it was closed
-            return
-        with entry as file:
-            seen = entry.dirty
+        self.sync_all([path])
+
+    def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
+        """As sync of each of these files, and the names in directories too. Raises as sync."""
+        # A file that is not open was synced when it was closed.
+        entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
+        seen = [entry.dirty for entry in entries]
+        with ExitStack() as uses:
+            for entry in entries:
+                uses.enter_context(entry)
             try:
-                file.sync()
+                self.disk.sync_all([entry.file for entry in entries], directories)
             except DiskFull as error:  # bytes that were counted as written are lost: trying again would be a lie
-                raise OSError(error.errno, error.strerror, path) from error
+                raise OSError(error.errno, error.strerror, error.filename) from error
             with self._lock:
-                if entry.dirty == seen:
-                    entry.dirty = 0
+                for entry, dirty in zip(entries, seen, strict=True):
+                    if entry.dirty == dirty:
+                        entry.dirty = 0
 
     def make_room(self) -> None:
         """Sync and close unsynced files if there are too many, and some more for those to come.
@@ -96,11 +102,7 @@ class OpenFiles:
             if surplus <= 0:
                 return
             unsynced = [path for path, entry in self._entries.items() if entry.dirty and not entry.pins]
-        paths = unsynced[: surplus + self.limit // 2]
-        if len(paths) >= MANY_FILES:
-            self.disk.write_back(paths[0])
-        for path in paths:
-            self.sync(path)
+        self.sync_all(unsynced[: surplus + self.limit // 2])
 
     def forget(self, path: str) -> None:
         """Close a file that is to be removed; if it is in use, when that ends."""

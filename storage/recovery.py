@@ -245,7 +245,7 @@ class _Recovery:
         for log, parts in self.salvage.items():
             self._keep_evidence(log, parts)
         syncs = [(log, job) for log in self.logs.values() if (job := log.sync_job()) is not None]
-        run_syncs(self.disk, self.directory, [job for _, job in syncs])
+        run_syncs([job for _, job in syncs])
         for log, job in syncs:
             log.synced(job)
 

@@ -44,7 +44,7 @@ class CheckpointRun:
     dropped: list[str]  # folders that this checkpoint is the first not to name
 
     def run(self) -> None:
-        run_syncs(self.disk, self.directory, [job for _, job in self.syncs])
+        run_syncs([job for _, job in self.syncs])
         store_checkpoint.write(self.disk, self.directory, self.number, self.content)
 
 

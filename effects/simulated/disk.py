@@ -128,9 +128,11 @@ class SimulatedDisk(Disk):
     def sync_directory(self, path: str) -> None:
         self._perform(SyncDirectory(self._next, _clean(path), self._directory(path)))
 
-    def write_back(self, path: str) -> None:
-        """Nothing: what is not synced may be found or not, with or without it."""
-        self._existing(path)
+    def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        for file in files:
+            file.sync()
+        for path in directories:
+            self.sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
         self._existing(path)

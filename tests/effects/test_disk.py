@@ -195,23 +195,38 @@ def test_a_lock_nobody_signed_is_refused_without_a_pid(disk, tmp_path):
     lock.release()
 
 
-def test_writing_back_a_volume_is_no_sync_and_needs_no_system_that_has_it(disk, file, tmp_path, monkeypatch):
-    file.write([b"a"], 0)
-    disk.write_back(str(tmp_path))
-    disk.write_back(file.path)
-    monkeypatch.setattr(disk_module, "_syncfs", lambda: None)
-    disk.write_back(str(tmp_path))
-    assert file.read(10, 0) == b"a"
+@pytest.mark.parametrize("has_syncfs", [True, False])
+@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+def test_many_files_are_each_synced_at_once_whether_the_system_has_syncfs_or_not(
+    disk, tmp_path, monkeypatch, count, has_syncfs
+):
+    if not has_syncfs:
+        monkeypatch.setattr(disk_module, "_syncfs", lambda: None)
+    synced = []
+    monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(os.fstat(fd).st_ino))
+    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
+    disk.sync_all(files, [str(tmp_path)])
+    assert sorted(synced) == sorted(os.stat(path).st_ino for path in [tmp_path, *tmp_path.iterdir()])
+    for file in files:
+        file.close()
 
 
-def test_a_sync_that_runs_out_of_space_is_not_a_full_disk_that_one_may_try_again(monkeypatch, tmp_path):
-    def full(fd):
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
+    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
+    bad = os.stat(tmp_path / "0").st_ino
 
-    file = SystemDisk().open(str(tmp_path / "f"), create=True)
-    monkeypatch.setattr("fencepost.effects.disk.flush_to_device", lambda fd, flush: full(fd))
-    with pytest.raises(OSError, match="No space left") as raised:
-        file.sync()
-    assert not isinstance(raised.value, DiskFull)
-    assert raised.value.filename == str(tmp_path / "f")
-    file.close()
+    def flush(fd, flush):
+        if os.fstat(fd).st_ino == bad:
+            raise OSError(errno.EIO, "failed")
+
+    monkeypatch.setattr(disk_module, "flush_to_device", flush)
+    with pytest.raises(OSError) as raised:
+        disk.sync_all(files)
+    assert raised.value.filename == files[0].path
+    for file in files:
+        file.close()
+
+
+def test_syncing_nothing_at_all_is_allowed(disk):
+    disk.sync_all([])

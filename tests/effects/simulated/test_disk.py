@@ -169,10 +169,12 @@ def test_a_sync_after_a_restart_makes_old_bytes_durable(disk):
     assert read(again.after_power_cut(), "/d/f") == b"bytes"
 
 
-def test_writing_back_promises_nothing(disk):
-    write(disk, "/d/f", b"new")
-    disk.write_back("/d")
-    assert not disk.after_power_cut().exists("/d/f")
+def test_syncing_all_is_syncing_each(disk):
+    write(disk, "/d/a", b"a")
+    write(disk, "/d/b", b"b")
+    disk.sync_all([disk.open("/d/a")], ["/d"])
+    found = disk.after_power_cut()
+    assert (read(found, "/d/a"), read(found, "/d/b")) == (b"a", b"")
 
 
 def test_a_synced_file_is_gone_when_its_directory_was_not_synced(disk):

@@ -1,0 +1,65 @@
+"""Syncs of many logs together: what is synced, what is told, and the pool's bound meanwhile."""
+
+from itertools import pairwise
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Sync, SyncDirectory
+from fencepost.storage.log_flush import SyncJob, run_syncs
+from fencepost.storage.open_files import OpenFiles
+
+COUNT = 100
+
+
+@pytest.fixture
+def disk():
+    return SimulatedDisk()
+
+
+def write(files, path):
+    with files.use(path, create=True) as file:
+        files.wrote(path)
+        file.write([b"x"], 0)
+
+
+def jobs(disk, files):
+    made = []
+    for i in range(COUNT):
+        disk.make_directory(f"/logs/{i}")
+        write(files, f"/logs/{i}/log")
+        made.append(SyncJob(files, {f"/logs/{i}/log": 1}, [f"/logs/{i}", "/logs"], []))
+    return made
+
+
+def synced(disk):
+    return [one.path for one in disk.operations if isinstance(one, Sync | SyncDirectory)]
+
+
+def test_every_file_is_synced_and_every_directory_once(disk):
+    run_syncs(jobs(disk, OpenFiles(disk, limit=1000)))
+    assert len(synced(disk)) == 2 * COUNT + 1
+    disk.sync_directory("/")
+    found = disk.after_power_cut()
+    assert all(found.size(f"/logs/{i}/log") == 1 for i in range(COUNT))
+
+
+def test_one_failed_sync_among_them_is_told(disk):
+    made = jobs(disk, OpenFiles(disk, limit=1000))
+    disk.fail_sync(lambda path: path == "/logs/7/log")
+    with pytest.raises(OSError, match="/logs/7/log"):
+        run_syncs(made)
+
+
+def test_no_jobs_are_no_syncs(disk):
+    run_syncs([])
+    assert synced(disk) == []
+
+
+def test_making_room_syncs_enough_that_it_is_not_asked_for_at_each_file(disk):
+    files = OpenFiles(disk, limit=20)
+    for i in range(COUNT):
+        write(files, f"/{i}")
+        files.make_room()
+    assert len(files) <= 20
+    times = sum(isinstance(one, Sync) and not isinstance(before, Sync) for before, one in pairwise(disk.operations))
+    assert times < COUNT / 8
