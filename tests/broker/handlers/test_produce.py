@@ -490,3 +490,23 @@ def test_a_produce_request_that_lies_closes_its_connection(broker, version):
         liar.send_raw(len(body).to_bytes(4, "big") + body)
         assert liar.closed(0.1)
     assert answers(good.ask(produce("t", batch()), version))[0][0] == OK
+
+
+def test_while_the_tail_is_full_producers_are_not_read_readers_are_and_afterwards_all_goes_on():
+    with SimulatedBroker(BrokerSettings(log_tail_max_bytes=1 << 20)) as broker:
+        broker.ask(create("t"))
+        producer, reader = SimulatedClient(broker), SimulatedClient(broker)
+        lane, held = broker.broker._segments_lane, []
+        submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+        sent = 0
+        while not broker.broker.store.congested:
+            producer.ask(produce("t", batch(value=bytes(100_000))))
+            sent += 1
+        producer.send(produce("t", batch()))
+        assert producer.quiet(5)
+        assert reader.ask(list_offsets("t", -1)).topics[0].partitions[0].offset == sent
+        lane.submit = submit
+        for job, done in held:
+            submit(job, done)
+        assert answers(producer.receive()) == [(OK, sent)]
+        assert broker.broker.metrics.stalls >= 1
