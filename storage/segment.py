@@ -22,6 +22,7 @@ SCAN_CHUNK_BYTES = 1 << 20
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1  # index entries hold it in an int32
 LENGTH_AT = 12
 SLACK_BYTES = 4096  # a default index interval
+CHUNK_BYTES = 4 << 20  # most that one read takes, unless a single batch is larger: more would stall the loop
 
 _HEAD = Struct(">qiib6xi")  # base offset, length, leader epoch, magic, last offset delta
 _SMALLEST_LENGTH = HEADER_BYTES - LENGTH_AT
@@ -117,7 +118,7 @@ def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, sp
     Returns None if `read` did. Raises: SegmentDamaged.
     """
     walk = _Walk(path, state, indexes, span.offset)
-    wanted = max(span.max_bytes, HEADER_BYTES) + walk.slack_bytes
+    wanted = max(min(span.max_bytes, CHUNK_BYTES), HEADER_BYTES) + walk.slack_bytes
     while True:
         size = min(wanted, state.size_bytes - walk.position)
         chunk = read(size, walk.position)
@@ -221,7 +222,7 @@ class _Walk:
         boundary = self.indexes.boundary_after(self.position + at)
         if end > left or 0 <= boundary < self.position + end:
             self._damaged(at, "a batch reaches over the end of the segment, or into the next batch")
-        self.needed_bytes = min(max(end, at + span.max_bytes), left)
+        self.needed_bytes = min(max(end, at + min(span.max_bytes, CHUNK_BYTES)), left)
 
     def _check_entry(self, entry: int, at: int, last: int) -> None:
         """The batch must be the one its index entry names; dense indexes name every batch."""

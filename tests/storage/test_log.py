@@ -253,3 +253,15 @@ def test_log_append_time_batches_are_stored_as_stamped() -> None:
     driver.append(records.build([records.Record(0, 5, None, b"v")], log_append_time=77))
     (record,) = driver.contents()
     assert record.timestamp == 77
+
+
+def test_one_read_of_segments_takes_a_few_megabytes_at_most_but_a_large_batch_whole() -> None:
+    driver = LogDriver()
+    for _ in range(6):
+        driver.values(b"x" * 1_000_000)
+    driver.values(b"y" * 5_000_000)
+    driver.flush()
+    assert driver.read(0, 1 << 30).next_offset == 4
+    for at_least_one in (False, True):
+        assert driver.read(6, 1 << 30, at_least_one=at_least_one).next_offset == 7
+    assert driver.read(6, 1_000_000, at_least_one=False).size_bytes == 0
