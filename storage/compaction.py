@@ -273,6 +273,6 @@ class _Output:
         if position == 0:
             self._run.paths.append(path)
         with self._files.use(path, create=True) as file:
+            file.write(buffers, position)
             if suffix == LOG_SUFFIX:
                 self._files.wrote(path)
-            file.write(buffers, position)

@@ -184,11 +184,11 @@ class FlushJob:
     def _write(self, growing: _Growing) -> None:
         path = self._path(growing.before, LOG_SUFFIX)
         with self._files.use(path) as file:
-            self._files.wrote(path)
             position = growing.written_bytes
             for buffers, size in slices(growing.buffers):
                 file.write(buffers, position)
                 position += size
+            self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
         growing.buffers.clear()
         growing.written_bytes = growing.size_bytes
 

@@ -260,3 +260,24 @@ def test_files_are_synced_before_they_are_closed_to_make_room() -> None:
     driver.reopen(replay=False)
     assert driver.log.offline is None
     assert len(driver.contents()) == 20
+
+
+def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> None:
+    """Else the file counts as synced, is closed to make room, and a power cut takes what a checkpoint names."""
+    disk = SimulatedDisk()
+    driver = LogDriver(disk, open_files=1)
+    driver.values(b"one")
+    driver.flush()
+    path = f"{DIRECTORY}/{0:020d}.0.log"
+    with driver.files.use(path) as file:
+        real = file.write
+        file.write = lambda buffers, position: (driver.files.sync(path), real(buffers, position))[1]  # type: ignore[method-assign]
+    driver.values(b"two")
+    driver.flush()
+    with driver.files.use(f"{DIRECTORY}/another", create=True):
+        pass
+    driver.files.make_room()
+    driver.checkpoint()
+    driver.disk = disk.after_power_cut()
+    assert driver.reopen(replay=False).offline is None
+    assert len(driver.contents()) == 2
