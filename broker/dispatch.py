@@ -20,6 +20,7 @@ from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
 from .connection import Connection, Slot
 from .refusals import refusal
+from .request_limits import check_extent
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Dispatcher:
         self._requests[header.api_key] += 1
         connection.client_id = header.client_id
         try:
+            check_extent(frame, header)
             request = decode_request(handler.api, header.api_version, frame, header.position)
         except MalformedFrame as error:
             connection.fail(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")

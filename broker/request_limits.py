@@ -1,0 +1,79 @@
+"""How much one request may be made of, judged on its bytes before any object is made of them.
+
+The rule: a frame of any allowed size costs memory and time of its own order. Batches are opaque and cheap; lists are
+not: six bytes make a partition, which makes objects of a thousand. So only Produce and what carries blobs for clients
+may be large, and a Produce names a bounded number of partitions. Kafka has no such bounds.
+"""
+
+import struct
+from struct import Struct
+
+from ..protocol.errors import MalformedFrame
+from ..protocol.headers import RequestHeader
+from ..protocol.primitives import Readable, read_uvarint, skip_tags
+
+LARGEST_LIST_BYTES = 2 << 20  # some 40,000 partitions of a Fetch, 20,000 topics with settings
+MOST_PARTITIONS = 10_000  # of one Produce; as many as Kafka lets one request create
+LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
+
+PRODUCE = 0
+WITH_BLOBS = {11, 14, 36}  # JoinGroup, SyncGroup, SaslAuthenticate: what members tell each other passes through
+FLEXIBLE, TOPIC_IDS = 9, 13
+
+_int16 = Struct(">h").unpack_from
+_int32 = Struct(">i").unpack_from
+
+
+def check_extent(frame: Readable, header: RequestHeader) -> None:
+    """Refuse a request that would be made of too much. Raises MalformedFrame; other faults are for the decoder."""
+    if len(frame) <= LOOKED_AT_FROM_BYTES or header.api_key in WITH_BLOBS:
+        return
+    if header.api_key != PRODUCE:
+        if len(frame) > LARGEST_LIST_BYTES:
+            raise MalformedFrame(f"{len(frame)} bytes, where {LARGEST_LIST_BYTES} are allowed")
+        return
+    try:
+        _check_produce(frame, header.position, header.api_version)
+    except (IndexError, struct.error):
+        return
+
+
+def _check_produce(frame: Readable, position: int, version: int) -> None:
+    """Step over topics and partitions, counting; batches are not looked at."""
+    flexible = version >= FLEXIBLE
+    position = _after_text(frame, position, flexible) + 6  # acks and timeout
+    topics, position = _count(frame, position, flexible)
+    left = MOST_PARTITIONS
+    for _ in range(topics):
+        position = position + 16 if version >= TOPIC_IDS else _after_text(frame, position, flexible)
+        partitions, position = _count(frame, position, flexible)
+        left -= max(partitions, 1)
+        if left < 0:
+            raise MalformedFrame(f"more than {MOST_PARTITIONS} partitions in one request")
+        for _ in range(partitions):
+            size, position = _count(frame, position + 4, flexible)
+            position += max(size, 0)
+            if flexible:
+                position = _after_tags(frame, position)
+        if flexible:
+            position = _after_tags(frame, position)
+
+
+def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
+    if flexible:
+        count, position = read_uvarint(frame, position)
+        return count - 1, position
+    return _int32(frame, position)[0], position + 4
+
+
+def _after_text(frame: Readable, position: int, flexible: bool) -> int:
+    if flexible:
+        length, position = read_uvarint(frame, position)
+        return position + max(length - 1, 0)
+    (length,) = _int16(frame, position)
+    return position + 2 + (length if length > 0 else 0)
+
+
+def _after_tags(frame: Readable, position: int) -> int:
+    count = frame[position]
+    return skip_tags(frame, position + 1, count) if count else position + 1
