@@ -9,7 +9,8 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "requirements.md"
 
 
 def test_all_138_requirements_are_stated_in_order():
-    assert list(requirements_table.stated(DOCUMENT)) == [f"S-{n:02}" for n in range(1, 139)]
+    stated = requirements_table.stated(DOCUMENT)
+    assert [identifier for identifier in stated if identifier.startswith("S-")] == [f"S-{n:02}" for n in range(1, 139)]
 
 
 def test_the_table_counts_the_tests_of_each_and_names_those_with_none():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def stated(document: Path) -> dict[str, str]:
     """The requirements of the document, id → behaviour, in its order."""
-    rows = re.findall(r"^\| (S-\d+) \| (.+) \|$", document.read_text(), flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([SC]-\d+) \| (.+) \|$", document.read_text(), flags=re.MULTILINE)
     return dict(rows)
 
 
@@ -27,6 +27,7 @@ def render(document: Path, shown: Iterable[tuple[str, str]]) -> str:
     for identifier, behaviour in requirements.items():
         lines.append(f"{identifier:6} {len(tests[identifier]):3}  {behaviour}")
         lines.extend(f"            {name}" for name in tests[identifier])
-    missing = [identifier for identifier in requirements if not tests[identifier]]
-    lines.append(f"\n{len(requirements) - len(missing)} of {len(requirements)} have a test; none: {' '.join(missing)}")
+    required = [identifier for identifier in requirements if identifier.startswith("S-")]
+    missing = [identifier for identifier in required if not tests[identifier]]
+    lines.append(f"\n{len(required) - len(missing)} of {len(required)} have a test; none: {' '.join(missing)}")
     return "\n".join(lines) + "\n"
