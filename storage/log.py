@@ -9,6 +9,7 @@ import os.path
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from ..effects.disk import Buffer, Disk
 from ..protocol.batches import Batch
@@ -29,6 +30,7 @@ from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
 
 FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
 SMALL_PIECE_BYTES = 2048
+FLUSH_BATCHES = 10_000  # of one flush job: to let go of so many takes the loop 5 ms
 
 
 class PartitionLog:
@@ -255,16 +257,13 @@ class PartitionLog:
         return self._tail[0][4] if self._tail else None
 
     def flush_job(self, max_bytes: int) -> FlushJob | None:
-        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or one is out."""
+        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out.
+
+        Not all at once, if there are very many.
+        """
         if self._flush is not None or self.evidence is not None:
             return None
-        below = self.high_watermark
-        taken: list[TailBatch] = []
-        for batch in self._tail:
-            max_bytes -= batch[2]
-            if batch[0] >= below or (max_bytes < 0 and taken):
-                break
-            taken.append(batch)
+        taken = self._oldest_released(max_bytes)
         if not taken:
             return None
         last_offset = taken[-1][0]
@@ -280,6 +279,16 @@ class PartitionLog:
             make_directory=not self.made_directory,
         )
         return self._flush
+
+    def _oldest_released(self, max_bytes: int) -> list[TailBatch]:
+        tail = self._tail
+        count = min(bisect_left(tail, (self.high_watermark,)), FLUSH_BATCHES)
+        taken = tail[:count]
+        if self.tail_bytes > max_bytes:
+            for number, size_bytes in enumerate(accumulate(map(_size, taken))):
+                if size_bytes > max_bytes:
+                    return taken[: max(1, number)]
+        return taken
 
     def flushed(self, job: FlushJob) -> None:
         """The job has run: its batches are in segment files, not yet synced."""
@@ -459,6 +468,10 @@ class PartitionLog:
 
 def _first_offset(entry: AbortedTransaction) -> int:
     return entry.first_offset
+
+
+def _size(batch: TailBatch) -> int:
+    return batch[2]
 
 
 def _max_timestamp(batch: TailBatch) -> int:

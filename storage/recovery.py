@@ -185,7 +185,11 @@ class _Recovery:
             log = logs.get(log_id)
             if kind != APPEND:
                 self._apply_change(log, Part(kind, log_id, offset, (data,)))
-            elif log is not None and self._is_next(log, offset, data):
+            elif log is None:
+                continue  # dropped
+            elif log.end_offset != offset or log.offline is not None:
+                self._keep_back(log, offset, data)
+            else:
                 batch = read(data)
                 log.apply(batch, (data,), unit, age_ms)
                 tail_bytes += batch.size
@@ -195,13 +199,12 @@ class _Recovery:
         self.report.cut_bytes = journal.cut_bytes
         self.report.cut_reason = journal.cut_reason
 
-    def _is_next(self, log: PartitionLog, offset: int, data: memoryview) -> bool:
-        """Below the end: already in the segments. At the end: applied. Above: something is missing."""
+    def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
+        """Not at the end of its log. Below: already in the segments. Above: something is missing."""
         if log.offline is None and offset > log.end_offset:
             self._offline(log, f"the journal goes on at offset {offset}, the log ends at {log.end_offset}")
         if log.offline is not None:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
-        return log.offline is None and offset == log.end_offset
 
     def _apply_change(self, log: PartitionLog | None, part: Part) -> None:
         if part.kind == CREATE:
