@@ -626,3 +626,35 @@ def test_segments_stay_while_a_run_reads_them() -> None:
     log: PartitionLog = driver.reopen()
     assert log.offline is None
     assert log.start_offset == start
+
+
+def test_what_was_swapped_after_a_manifest_was_taken_is_still_named_by_it() -> None:
+    driver = compacted_log()
+    for number in range(12):
+        put(driver, (b"k", b"%d" % number))
+    driver.settle()
+    driver.log.manifest()
+    assert driver.compact()
+    driver.log.checkpointed()  # of the manifest before the swap
+    driver.checkpoint()
+    first = "00000000000000000000.0.log"
+    assert first in driver.disk.list(DIRECTORY)
+    driver.checkpoint()
+    assert first not in driver.disk.list(DIRECTORY)
+
+
+def test_above_the_end_of_a_pass_batches_keep_every_byte() -> None:
+    driver = compacted_log(segment_bytes=2000)
+    put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1: the pass ends behind it
+    put(driver, (b"c", None), (b"d", b"1"))
+    put(driver, (b"a", None))
+    driver.marker(3, 0, Marker.COMMIT)
+    for _ in range(30):
+        put(driver, (b"filler", b"x" * 50))
+    driver.settle()
+    put(driver, (b"filler", b"."))
+    driver.settle()
+    before = {batch.base_offset: batch.buffer.tobytes() for batch in driver.batches()}
+    assert driver.compact(most_keys=2)
+    assert driver.log.cleaned_offset == 2
+    assert {batch.base_offset: batch.buffer.tobytes() for batch in driver.batches()} == before

@@ -265,3 +265,14 @@ def test_one_read_of_segments_takes_a_few_megabytes_at_most_but_a_large_batch_wh
     for at_least_one in (False, True):
         assert driver.read(6, 1 << 30, at_least_one=at_least_one).next_offset == 7
     assert driver.read(6, 1_000_000, at_least_one=False).size_bytes == 0
+
+
+def test_a_round_released_before_the_markers_does_not_end_its_transaction() -> None:
+    driver = LogDriver()
+    transaction(driver, 1, 0, b"a")
+    driver.append(batch_of([b"plain"]), release=False)
+    driver.marker(1, 0, Marker.ABORT, release=False)
+    driver.log.released(2)
+    assert (driver.log.high_watermark, driver.log.last_stable_offset) == (2, 0)
+    driver.log.released(3)
+    assert driver.log.last_stable_offset == 3
