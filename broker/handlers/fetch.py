@@ -30,6 +30,7 @@ EpochEndOffset = Answer.EpochEndOffset
 TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
 READ_COMMITTED = 1
+READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
 
 @handles(FetchRequest, waits=False)
@@ -129,8 +130,9 @@ class _Fetch:
         self.fetching = fetching
         self.committed = request.isolation_level == READ_COMMITTED
         self.max_wait_ms = request.max_wait_ms
-        self.max_bytes = max(0, min(request.max_bytes, broker.settings.fetch_max_bytes))
-        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        most = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, max(0, most))
+        self.max_bytes = max(0, min(most, max(READ_AT_ONCE_BYTES, self.min_bytes)))
         self.parts = fetching.partitions()
         state = request.replica_state
         self.replica_id = request.replica_id if state is None else state.replica_id
@@ -139,6 +141,7 @@ class _Fetch:
         self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
         self.parked: Parked | None = None
         self.jobs_left = 0
+        self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
         """Read; then answer now, when the disk has delivered, or when there is more."""
@@ -206,7 +209,7 @@ class _Fetch:
     def _read(self) -> bool:
         """Read all partitions anew. Returns whether the answer need not wait for more."""
         budget, at_least_one, failed, existing = self.max_bytes, True, False, False
-        self.reads, self.quiet, self.jobs_left = [], [], 0
+        self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
         may_be_quiet, any_missing = self.fetching.is_incremental, False
         for key, wanted in self.parts:
             topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
@@ -234,7 +237,8 @@ class _Fetch:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
         nothing_there = not existing and not self.quiet
-        return failed or nothing_there or self.jobs_left > 0 or self.max_bytes - budget >= self.min_bytes
+        enough = self.max_bytes - budget >= self.min_bytes
+        return enough or failed or nothing_there or self.behind or self.jobs_left > 0
 
     def _missing(self, read: _Read, topic_too: bool) -> KafkaError:
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
@@ -265,6 +269,7 @@ class _Fetch:
                     read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
                 else:
                     self._found(read, found)
+                    self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable
         answer.log_start_offset = log.start_offset

@@ -102,6 +102,21 @@ def test_max_bytes_of_the_broker_bounds_the_answer():
         assert len(bytes_of(fetched(client.ask(fetch("t"), NAMED)))) <= 1024
 
 
+def test_no_answer_is_so_large_that_making_it_holds_up_the_others(client):
+    fill(client, 12, value=bytes(300_000))
+    part = fetched(client.ask(fetch("t", partition_max_bytes=50 << 20), NAMED))
+    assert len(bytes_of(part)) <= 8 << 20
+
+
+def test_a_reader_that_is_behind_does_not_wait_for_more_bytes_at_the_end_of_a_segment(client):
+    fill(client, 5)
+    client.broker.wait(30)  # flushed by now
+    fill(client, 5)
+    response, took = timed(client, fetch("t", min_bytes=10_000, max_wait_ms=5_000))
+    assert took < 0.1
+    assert offsets(fetched(response))[0] == (0, 2)
+
+
 def test_t16_topics_are_known_by_their_ids_from_13_on(client):
     fill(client)
     known = client.ask(fetch(topic_id=topic_id(client)), 13)
