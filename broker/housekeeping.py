@@ -35,7 +35,7 @@ class HousekeepingSettings:
     retention_check_interval_ms: int = 300_000
     cleaner_backoff_ms: int = 15_000
     producer_expiration_check_interval_ms: int = 600_000
-    producer_expiration_ms: int = 86_400_000
+    producer_expiration_ms: Callable[[], int] = lambda: 86_400_000  # it may be changed while running
 
 
 class Housekeeping:
@@ -215,7 +215,7 @@ class Housekeeping:
         last_ms = self._clock.monotonic_ms()
         while not await self.pause(TICK_S):
             due = self._clock.monotonic_ms() - last_ms >= self._settings.checkpoint_interval_ms
-            if not self._upkeep.behind or not (due or self._store.journal.half_used):
+            if not (due or self._store.journal.half_used) or not self._upkeep.behind:
                 continue
             last_ms = self._clock.monotonic_ms()
             try:
@@ -259,4 +259,4 @@ class Housekeeping:
                 self._store.check_running()
 
     async def _expire_producers(self, log: PartitionLog) -> None:
-        await self._cleaning.expiry(log, self._settings.producer_expiration_ms)
+        await self._cleaning.expiry(log, self._settings.producer_expiration_ms())

@@ -73,6 +73,7 @@ class Store:
         self.halted: BaseException | None = None
         self.space_low = False
         self.space_exhausted = False
+        self.spare_bytes = 0  # free above the floor; what is in the tail needs its place there too
         self.tail_bytes = 0
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
@@ -83,6 +84,7 @@ class Store:
         self._taken_ends: dict[PartitionLog, int] = {}
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
+        self.look_at_free_space()
 
     # ---- what is written -------------------------------------------------------------------------------------
 
@@ -204,7 +206,8 @@ class Store:
         internal: markers, offset commits and the like, which may use the last of the space. frees: topics deleted,
         log starts moved; the journal has its place already, and nothing else makes room.
         """
-        if not frees and (self.space_exhausted or (self.space_low and not internal)):
+        low = self.space_low or self.tail_bytes + size_bytes > self.spare_bytes
+        if not frees and (self.space_exhausted or (low and not internal)):
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
@@ -219,10 +222,11 @@ class Store:
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
     def look_at_free_space(self) -> None:
-        """Compare free space with the two floors (design part 4): first client data stops, then everything."""
+        """Compare free space with the two floors (design part 4): first client data stops, then all but what frees."""
         free = self.disk.free_bytes(self.directory)
-        self.space_low = free < self.settings.min_free_bytes
-        self.space_exhausted = free < self.settings.min_free_bytes // 4
+        self.spare_bytes = free - self.settings.min_free_bytes
+        self.space_low = self.tail_bytes >= self.spare_bytes
+        self.space_exhausted = free - self.tail_bytes < self.settings.min_free_bytes // 4
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ class Upkeep:
         for log, job in run.jobs:
             before = log.tail_bytes
             log.flushed(job)
+            store.spare_bytes -= job.size_bytes
             if log.log_id in store.logs:
                 store.tail_bytes -= before - log.tail_bytes
             self._queue_again(log)
@@ -116,15 +117,22 @@ class Upkeep:
 
     @property
     def behind(self) -> bool:
-        """Whether a checkpoint would let anything go, or shorten the next recovery."""
-        return self._newest_through < self._store.last_unit or self._released_through < self._newest_through
+        """Whether a checkpoint would let anything go, or shorten the next recovery. Looks at every log."""
+        if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
+            return True
+        return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
 
     def snapshots_due(self) -> list[PartitionLog]:
-        """Logs whose producers are to be written down before the next checkpoint: recovery is not to scan far back."""
+        """Logs whose producers are to be written down before the next checkpoint.
+
+        Recovery is not to scan far back, compaction stays below the older snapshot, and segments that a log has given
+        up cannot go before there are two.
+        """
         limit = self._store.settings.snapshot_interval_bytes
-        logs = [log for log in self._store.logs.values() if log.offline is None and log.bytes_since_snapshot]
+        logs = [log for log in self._store.logs.values() if log.offline is None]
         if sum(log.bytes_since_snapshot for log in logs) < limit:
-            logs = [log for log in logs if log.settings.compacts]  # compaction stays below the older snapshot
+            logs = [log for log in logs if log.settings.compacts or log.wants_snapshot]
+        logs = [log for log in logs if log.bytes_since_snapshot or log.wants_snapshot]
         logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
         return logs[:SNAPSHOTS_A_RUN]
 

@@ -15,6 +15,7 @@ from typing import Any
 from broker_lives import offset_at, read_batches
 from fencepost.protocol.apis import APIS, decode_response, encode_request
 from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
@@ -40,6 +41,9 @@ class Sent:
     producer_id: int
     sequence: int
     value: bytes
+
+    def __repr__(self) -> str:
+        return f"Sent({self.place}, {self.value[:40]!r})"
 
     @property
     def data(self) -> bytes:
@@ -211,17 +215,26 @@ class Traffic:
 
 
 async def send_all(caller: Caller, burst: Sequence[Sent], note: Any, version: int) -> list[int]:
-    """Send all, then read all answers. Returns their offsets."""
+    """Send all ahead, then read the answers; what was refused for want of space, and what came behind it, again."""
     for sent in burst:
         note(sent)
-        caller.send(produce(sent.place[0], sent.data, partition=sent.place[1]), version)
-    offsets = []
-    for sent in burst:
-        ((code, offset),) = answers(await caller.receive())
-        assert code == 0, (sent, code)
-        note(Acknowledged(sent, offset))
-        offsets.append(offset)
-    return offsets
+    offsets: dict[Sent, int] = {}
+    while left := [sent for sent in burst if sent not in offsets]:
+        for sent in left:
+            caller.send(produce(sent.place[0], sent.data, partition=sent.place[1]), version)
+        refused: set[Place] = set()
+        for sent in left:
+            ((code, offset),) = answers(await caller.receive())
+            if code == 0:
+                note(Acknowledged(sent, offset))
+                offsets[sent] = offset
+            else:
+                behind = sent.place in refused and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                assert behind or code == ErrorCode.NOT_ENOUGH_REPLICAS, (sent, code)
+                refused.add(sent.place)
+        if refused:
+            await asyncio.sleep(0.2)
+    return [offsets[sent] for sent in burst]
 
 
 def run_traffic(broker: SimulatedBroker, name: str, seconds: float) -> None:

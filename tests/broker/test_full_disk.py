@@ -1,0 +1,522 @@
+"""A full disk is met by admission: produce is refused with an error clients retry, all else goes on, nothing is lost.
+
+First a simulated volume, where every byte counts; then a real one of a few megabytes, with whatever this machine lets
+us mount: as root or in a user namespace of our own.
+"""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from broker_lives import EARLIEST, end, kill, offset_at, read_all, slow, small, unplug
+from broker_oracle import check, run_traffic
+from broker_process import BrokerProcess
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Link, Rename, Write
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.configs import DescribeConfigsRequest
+from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.records import records
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, idempotent, produce
+from simulated_broker import SimulatedBroker
+from wire_client import WireClient
+
+OK, REFUSED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
+STRAIGHT, GENERAL = 11, 3
+MIB = 1 << 20
+VALUE_BYTES = 100_000
+FLOOR = 4 * MIB
+VOLUME = 24 * MIB
+
+
+def begin(disk: SimulatedDisk, **settings) -> SimulatedBroker:
+    return SimulatedBroker(
+        small(
+            **{
+                "storage_min_free_bytes": FLOOR,
+                "log_checkpoint_interval_ms": 1_000,
+                "log_retention_check_interval_ms": 1_000,
+            }
+            | settings
+        ),
+        disk=disk,
+    )
+
+
+@pytest.fixture
+def disk():
+    return SimulatedDisk(capacity_bytes=VOLUME, history=False)
+
+
+@pytest.fixture
+def broker(disk):
+    with begin(disk) as broker:
+        broker.ask(create("t"))
+        yield broker
+        assert broker.broker.halted is None
+        assert broker.broker.metrics.failures == []
+
+
+class Producer:
+    """One idempotent producer that remembers what was acknowledged: its values are b"0…", b"1…" and so on."""
+
+    def __init__(self, broker: SimulatedBroker, topic: str = "t", producer_id: int = 7) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.producer_id = producer_id
+        self.acknowledged = 0
+
+    def send(self, version: int = STRAIGHT) -> ErrorCode:
+        """The next batch, or the one that was refused before, again."""
+        ((code, offset),) = answers(self.broker.ask(produce(self.topic, self._batch()), version))
+        if code == OK:
+            assert offset == self.acknowledged
+            self.acknowledged += 1
+        return ErrorCode(code)
+
+    def _batch(self) -> bytes:
+        value = (b"%d " % self.acknowledged).ljust(VALUE_BYTES, b".")
+        return idempotent(self.acknowledged, producer_id=self.producer_id, value=value)
+
+    def fill(self, pause_s: float = 0.02) -> None:
+        """Until the disk is full."""
+        for _ in range(2 * VOLUME // VALUE_BYTES):
+            code = self.send()
+            if code == REFUSED:
+                return
+            assert code == OK
+            self.broker.wait(pause_s)
+        raise AssertionError("the disk is never full")
+
+    def check(self, broker: SimulatedBroker) -> None:
+        """All that was acknowledged is there, once, in order."""
+        found = [(record.offset, int(record.value.split()[0])) for record in read_all(broker, self.topic)]
+        start = offset_at(broker, self.topic, EARLIEST)
+        assert found == [(number, number) for number in range(start, self.acknowledged)]
+
+
+def delete_topic(broker, name):
+    return broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=name)], timeout_ms=1000)).responses[0]
+
+
+def delete_records(broker, name, offset):
+    part = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name=name, partitions=[part])], timeout_ms=1000)
+    return broker.ask(request).topics[0].partitions[0]
+
+
+# ---- a volume that the broker itself fills -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_produce_is_refused_with_an_error_that_clients_retry_before_the_last_byte_is_used(broker, disk, version):
+    producer = Producer(broker)
+    producer.fill()
+    assert producer.acknowledged > 50
+    assert ErrorCode(producer.send(version)).retriable
+    assert producer.send(version) == REFUSED
+    assert disk.free_bytes("/") > FLOOR - 3 * MIB
+    broker.wait(10)
+    assert producer.send(version) == REFUSED
+    producer.check(broker)
+
+
+def test_on_a_full_disk_everything_else_goes_on(broker):
+    producer = Producer(broker)
+    producer.fill()
+    producer.check(broker)
+    broker.ask(create("small"))
+    while answers(broker.ask(produce("small", batch(100)), STRAIGHT)) != [(REFUSED, -1)]:
+        pass
+    assert broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).error_code == OK
+    described = [DescribeConfigsRequest.Resource(resource_type=2, resource_name="t")]
+    assert broker.ask(DescribeConfigsRequest(resources=described)).results[0].error_code == OK
+    assert broker.ask(create("new")).topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert delete_records(broker, "t", 10).error_code == OK
+    assert offset_at(broker, "t", EARLIEST) == 10
+    producer.check(broker)
+
+
+def test_when_a_topic_is_deleted_producing_goes_on(broker, disk):
+    Producer(broker, "t").fill()
+    broker.wait(5)
+    other = Producer(broker, "t", producer_id=8)
+    assert delete_topic(broker, "t").error_code == OK
+    broker.wait(30)
+    assert disk.free_bytes("/") > VOLUME // 2
+    broker.ask(create("t"))
+    for _ in range(20):
+        assert other.send() == OK
+    other.check(broker)
+
+
+def test_retention_makes_room_and_producing_goes_on(disk):
+    with begin(disk) as broker:
+        broker.ask(create("t", retention_bytes=5 * MIB, segment_bytes=MIB))
+        producer = Producer(broker)
+        refused = 0
+        while producer.acknowledged < 600:
+            if producer.send() != OK:
+                refused += 1
+                assert refused < 400, f"stuck after {producer.acknowledged} batches"
+                broker.wait(0.5)
+            else:
+                broker.wait(0.01)
+        producer.check(broker)
+        assert offset_at(broker, "t", EARLIEST) > 300
+
+
+def test_delete_records_makes_room_and_producing_goes_on(disk):
+    with begin(disk) as broker:
+        broker.ask(create("t", segment_bytes=MIB))
+        producer = Producer(broker)
+        for _ in range(4):
+            producer.fill()
+            broker.wait(3)
+            assert delete_records(broker, "t", producer.acknowledged - 5).error_code == OK
+            broker.wait(30)
+            assert producer.send() == OK
+        producer.check(broker)
+
+
+def test_the_journal_made_ready_ahead_does_not_eat_what_producing_needs():
+    """A journal larger than the volume takes no more of it than leaves the floor free: deleting frees what is left."""
+    disk = SimulatedDisk(capacity_bytes=40 * MIB, history=False)
+    with begin(disk, journal_max_bytes=256 * MIB, storage_min_free_bytes=12 * MIB) as broker:
+        for life in range(3):
+            broker.ask(create("t"))
+            producer = Producer(broker, producer_id=life)
+            producer.fill()
+            producer.check(broker)
+            assert producer.acknowledged > 20, f"nothing fits in round {life}"
+            assert delete_topic(broker, "t").error_code == OK
+            broker.wait(30)
+
+
+@pytest.mark.parametrize("leave", [kill, unplug, None], ids=["killed", "unplugged", "stopped"])
+def test_after_a_restart_on_a_full_disk_everything_acknowledged_is_there(broker, disk, leave):
+    producer = Producer(broker)
+    producer.fill()
+    if leave is None:
+        broker.stop()
+        left = disk
+    else:
+        left = leave(broker)
+    with begin(left) as again:
+        producer.broker = again
+        producer.check(again)
+        left.capacity_bytes = 2 * VOLUME
+        again.wait(1)
+        assert producer.send() == OK
+        producer.check(again)
+
+
+# ---- a volume that others fill -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left_bytes", [FLOOR - 1, FLOOR // 2, FLOOR // 4 - 1, 20_000, 0])
+def test_when_others_fill_the_disk_reads_and_deletes_go_on_and_produce_when_there_is_space_again(
+    broker, disk, left_bytes
+):
+    broker.ask(create("other"))
+    producer = Producer(broker)
+    for _ in range(30):
+        assert producer.send() == OK
+    disk.capacity_bytes = VOLUME - disk.free_bytes("/") + left_bytes
+    broker.wait(1)
+    assert producer.send() == REFUSED
+    producer.check(broker)
+    assert delete_records(broker, "t", 5).error_code == OK
+    assert delete_topic(broker, "other").error_code == OK
+    broker.wait(20)
+    assert broker.broker.halted is None
+    producer.check(broker)
+    disk.capacity_bytes = VOLUME
+    broker.wait(2)
+    assert producer.send() == OK
+    producer.check(broker)
+
+
+def test_retention_goes_on_when_others_have_taken_the_last_byte(disk):
+    with begin(disk) as broker:
+        broker.ask(create("t", retention_ms=15_000, segment_ms=1_000))
+        producer = Producer(broker)
+        for _ in range(30):
+            assert producer.send() == OK
+            broker.wait(0.1)
+        broker.wait(6)
+        disk.capacity_bytes = VOLUME - disk.free_bytes("/")
+        broker.wait(30)
+        assert offset_at(broker, "t", EARLIEST) > 20
+        disk.capacity_bytes = VOLUME
+        broker.wait(5)
+        assert producer.send() == OK
+
+
+def test_a_disk_that_fills_between_two_looks_loses_nothing(broker, disk):
+    """Writes behind the journal meet the end of the disk: what they had stays in tail and journal."""
+    producer = Producer(broker)
+    for _ in range(10):
+        assert producer.send() == OK
+    disk.capacity_bytes = VOLUME - disk.free_bytes("/") + 150_000
+    while producer.send() == OK:
+        pass
+    broker.wait(20)
+    left = unplug(broker)
+    left.capacity_bytes = VOLUME
+    with begin(left) as again:
+        producer.broker = again
+        producer.check(again)
+        assert producer.send() == OK
+
+
+def test_a_start_on_a_disk_without_room_is_refused_and_changes_nothing_that_counts(broker, disk):
+    producer = Producer(broker)
+    for _ in range(30):
+        assert producer.send() == OK
+    left = kill(broker)
+    used = VOLUME - left.free_bytes("/")
+    refused = 0
+    for room in (0, 1_000, 10_000, 100_000, 400_000, MIB, 3 * MIB):
+        left.capacity_bytes = used + room
+        try:
+            end(begin(left))
+        except DiskFull:
+            refused += 1
+        left = left.after_power_cut()
+    assert refused
+    left.capacity_bytes = VOLUME
+    with begin(left) as again:
+        producer.broker = again
+        producer.check(again)
+        assert producer.send() == OK
+
+
+# ---- no space for each write in turn -------------------------------------------------------------------------
+
+
+def written_behind(one) -> bool:
+    """What is done beside the journal's own writing: segments, indexes, checkpoints, files made ready."""
+    if not isinstance(one, Write | Link | Rename):
+        return False
+    return not (isinstance(one, Write) and one.path.endswith(".journal"))
+
+
+@pytest.fixture(scope="module")
+def busy_operations():
+    disk = SimulatedDisk()
+    broker = begin_busy(disk)
+    before = len(disk.operations)
+    run_traffic(broker, "busy", 9.0)
+    found = [one for one in disk.operations[before:] if written_behind(one)]
+    end(broker)
+    return found
+
+
+def begin_busy(disk: SimulatedDisk) -> SimulatedBroker:
+    slow(disk, journal=0.004, segments=0.003, reads=0.001)
+    return SimulatedBroker(small(log_checkpoint_interval_ms=3_000), disk=disk)
+
+
+def kind_of(one) -> tuple[str, str]:
+    return type(one).__name__, "".join("#" if c.isdigit() else c for c in one.path).replace("#", "")
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_no_space_for_a_flush_a_roll_a_checkpoint_or_a_file_made_ready_loses_nothing(busy_operations, times):
+    """Each kind of write and name; once, at its first and its last place, or so often that several tries fail."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for one in busy_operations:
+        places.setdefault(kind_of(one), []).append(one.index)
+    assert {"Write", "Link", "Rename"} <= {kind for kind, _ in places}
+    for kind, indexes in places.items():
+        for index in sorted({indexes[0], indexes[-1]})[: 2 if times == 1 else 1]:
+            disk = SimulatedDisk()
+            broker = begin_busy(disk)
+            began = index
+            disk.fail(
+                lambda one, began=began, kind=kind: one.index >= began and kind_of(one) == kind,
+                error=errno.ENOSPC,
+                times=times,
+                after_bytes=10,
+            )
+            run_traffic(broker, "busy", 9.0)
+            assert broker.broker.halted is None, (kind, index)
+            left = unplug(broker)
+            again = begin_busy(left)
+            try:
+                check(again)
+            except BaseException as error:
+                error.add_note(f"no space for {kind} from {index} on")
+                raise
+            finally:
+                end(again)
+
+
+def test_no_space_in_the_journal_itself_halts():
+    """It is zero-filled, so this is no full disk: what the disk does is not known any more."""
+    disk = SimulatedDisk()
+    broker = begin_busy(disk)
+    disk.fail(lambda one: isinstance(one, Write) and one.path.endswith(".journal"), error=errno.ENOSPC)
+    run_traffic(broker, "busy", 2.0)
+    assert isinstance(broker.broker.halted, OSError)
+    left = unplug(broker)
+    again = begin_busy(left)
+    check(again)
+    end(again)
+
+
+# ---- a real volume -------------------------------------------------------------------------------------------
+
+
+class SmallVolume:
+    """A volume of 48 MB in a mount namespace of its own, which goes with the process that holds it."""
+
+    MOUNT: ClassVar = {
+        "ext4": 'truncate -s 48M "$1.img" && mkfs.ext4 -q -m 0 "$1.img" && mount -o loop "$1.img" "$1"',
+        "tmpfs": 'mount -t tmpfs -o size=48M tmpfs "$1"',
+    }
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.directory = directory / "volume"
+        self.directory.mkdir()
+        user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+        script = self.MOUNT[kind] + " && chmod 777 $1 && echo mounted && exec sleep 600"
+        self._holder = subprocess.Popen(
+            ("unshare", "--mount", *user, "sh", "-c", script, "sh", str(self.directory)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        mounted = self._holder.stdout.readline().strip() == "mounted"
+        self.inside: tuple[str, ...] = ("nsenter", "--target", str(self._holder.pid), "--mount")
+        if user:
+            self.inside += ("--user", "--preserve-credentials")
+        if not mounted:
+            _, said = self._holder.communicate(timeout=10)
+            raise OSError(f"no {kind} can be mounted here: {said.strip()}")
+
+    def take_all(self) -> None:
+        """Fill it to the last byte."""
+        self._run(
+            'dd if=/dev/zero of="$1/ballast" bs=64k 2>/dev/null; dd if=/dev/zero of="$1/rest" bs=1 2>/dev/null; sync'
+        )
+
+    def give_back(self) -> None:
+        self._run('rm -f "$1/ballast" "$1/rest"')
+
+    def free_bytes(self) -> int:
+        return int(self._run('df --output=avail -B1 "$1" | tail -1'))
+
+    def _run(self, script: str) -> str:
+        command = (*self.inside, "sh", "-c", script, "sh", str(self.directory))
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.communicate()
+
+
+@pytest.fixture(params=["ext4", "tmpfs"])
+def volume(request, tmp_path):
+    try:
+        found = SmallVolume(request.param, tmp_path)
+    except OSError as error:
+        pytest.skip(f"{error}; the simulated volumes above have shown the same")
+    yield found
+    found.close()
+
+
+class RealProducer(Producer):
+    """The same, over a socket."""
+
+    def __init__(self, client: WireClient) -> None:
+        self.topic, self.producer_id, self.acknowledged = "t", 7, 0
+        self.client = client
+
+    def send(self, version: int = STRAIGHT) -> ErrorCode:
+        ((code, offset),) = answers(self.client.call(produce(self.topic, self._batch()), version))
+        if code == OK:
+            assert offset == self.acknowledged
+            self.acknowledged += 1
+        return ErrorCode(code)
+
+    def fill(self, pause_s: float = 0.0) -> None:
+        until = time.monotonic() + 30
+        while self.send() == OK:
+            assert time.monotonic() < until, "the disk is never full"
+
+    def send_within(self, seconds: float) -> None:
+        """Again and again, as a client does, until it is taken."""
+        until = time.monotonic() + seconds
+        while self.send() != OK:
+            assert time.monotonic() < until, "produce does not go on"
+            time.sleep(0.1)
+
+    def check(self, start: int = 0) -> None:
+        offset = start
+        while offset < self.acknowledged:
+            part = fetched(self.client.call(fetch("t", offset, partition_max_bytes=8 * MIB), 11))
+            assert part.error_code == OK
+            for one in walk(memoryview(bytes_of(part))):
+                for record in records(one):
+                    assert (record.offset, int(record.value.split()[0])) == (offset, offset)
+                    offset += 1
+
+
+def test_a_real_small_volume_is_filled_and_emptied_and_filled_by_others_and_nothing_acknowledged_is_lost(volume):
+    options = {
+        "storage.min.free.bytes": 4 * MIB,
+        "journal.max.bytes": 8 * MIB,
+        "log.checkpoint.interval.ms": 200,
+        "log.retention.check.interval.ms": 200,
+    }
+    flags = [flag for name, value in options.items() for flag in ("-X", f"{name}={value}")]
+    program = (*volume.inside, sys.executable, "-m", "fencepost")
+    broker = BrokerProcess(str(volume.directory / "data"), *flags, program=program)
+    broker.start()
+    try:
+        with WireClient("127.0.0.1", broker.port) as client:
+            client.call(create("t", segment_bytes=MIB))
+            client.call(create("other"))
+            producer = RealProducer(client)
+            producer.fill()
+            producer.check()
+            assert producer.acknowledged > 200
+            assert 0 < volume.free_bytes() < 8 * MIB
+            volume.take_all()
+            assert volume.free_bytes() == 0
+            assert producer.send() == REFUSED
+            producer.check()
+            asked = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="other")], timeout_ms=1000)
+            assert client.call(asked).responses[0].error_code == OK
+            time.sleep(1)
+            producer.check()
+        broker.kill()
+        with pytest.raises(AssertionError, match="the disk is full"):
+            broker.start()
+        volume.give_back()
+        broker.start()
+        with WireClient("127.0.0.1", broker.port) as client:
+            producer.client = client
+            producer.check()
+            keep = producer.acknowledged - 20
+            part = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=keep)
+            topics = [DeleteRecordsRequest.Topic(name="t", partitions=[part])]
+            answer = client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+            assert answer.topics[0].partitions[0].error_code == OK
+            for _ in range(50):
+                producer.send_within(20)
+            producer.check(keep)
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
