@@ -5,6 +5,7 @@ a create, rename or unlink). The calls block and are thread-safe on different fi
 Source: Linux `pwritev(2)`, `preadv2(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
 """
 
+import contextlib
 import errno
 import fcntl
 import functools
@@ -12,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeAlias
 
@@ -311,6 +312,17 @@ def _syncfs() -> Callable[[int], int] | None:
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
 
 
+@contextlib.contextmanager
+def _names_need_space() -> Iterator[None]:
+    """A directory may have to grow for a name: that the disk is full is then told as it is for bytes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise DiskFull(error.errno, error.strerror, error.filename) from None
+
+
 class SystemDisk(Disk):
     """The machine's file system."""
 
@@ -318,7 +330,8 @@ class SystemDisk(Disk):
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         access = os.O_RDONLY if read_only else os.O_RDWR
-        return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
+        with _names_need_space():
+            return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -330,19 +343,23 @@ class SystemDisk(Disk):
         return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+        with _names_need_space():
+            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def make_temporary_directory(self, prefix: str) -> str:
         return tempfile.mkdtemp(prefix=prefix)
 
     def rename(self, old: str, new: str) -> None:
-        os.replace(old, new)
+        with _names_need_space():
+            os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        with _names_need_space():  # on a file system that copies on write, even this
+            os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        with _names_need_space():
+            shutil.rmtree(path)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -230,3 +230,28 @@ def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
 
 def test_syncing_nothing_at_all_is_allowed(disk):
     disk.sync_all([])
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("open", lambda disk, path: disk.open(path, create=True)),
+        ("makedirs", lambda disk, path: disk.make_directory(path)),
+        ("replace", lambda disk, path: disk.rename(path, path + "2")),
+        ("unlink", lambda disk, path: disk.unlink(path)),
+    ],
+)
+def test_a_name_that_finds_no_space_is_a_full_disk_too(monkeypatch, tmp_path, function, call):
+    def full(path, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(disk_module.os, function, full)
+    with pytest.raises(DiskFull):
+        call(SystemDisk(), str(tmp_path / "f"))
+
+
+def test_what_is_missing_is_not_a_full_disk(disk, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        disk.unlink(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "none"))
