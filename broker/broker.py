@@ -107,6 +107,7 @@ class Broker:
         try:
             self._assemble()
             await self._idle()  # what recovery and the catalogue began is durable before anyone can ask
+            self.store.check_running()
             await self.server.listen([address(text) for text in self.settings.listeners])
         except BaseException:
             await self.stop()
@@ -139,6 +140,7 @@ class Broker:
         self._started = False
         if hasattr(self, "server"):
             await self.server.stop_listening()
+            self.server.read_no_more()
             await self._idle()
             await self.server.stop()
         if self._deadline_timer is not None:
@@ -220,5 +222,5 @@ def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:
         retention_check_interval_ms=settings.log_retention_check_interval_ms,
         cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
         producer_expiration_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
-        producer_expiration_ms=settings.producer_id_expiration_ms,
+        producer_expiration_ms=lambda: broker.settings.producer_id_expiration_ms,
     )

@@ -349,6 +349,10 @@ class Connection:
             self.slots.append((0, None))
             self._owner.touch(self)
 
+    def read_no_more(self) -> None:
+        """What comes from now on is not looked at; replies still leave."""
+        self._stop(CLOSING)
+
     def hang_up(self) -> None:
         """Read no more, and close once what was written has left."""
         self._stop(CLOSING)

@@ -30,7 +30,6 @@ log = logging.getLogger("fencepost.broker")
 
 AREAS = ("produce", "fetch", "offsets", "topics", "configs", "cluster", "transactions", "groups")
 API_VERSIONS = 18
-KEPT_FAILURES = 20
 
 Answer = Callable[["Broker", "Call", Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,8 +170,7 @@ class Dispatcher:
         """What is no KafkaError is a bug here: say so loudly, and tell the client that it is not its fault."""
         if isinstance(error, KafkaError):
             return error
-        if len(self._metrics.failures) < KEPT_FAILURES:
-            self._metrics.failures.append(error)
+        self._metrics.failed(error)
         log.error("%s failed", handler.api.name, exc_info=error)
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -3,9 +3,10 @@
 Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks.
 """
 
-from collections.abc import Iterator
-
 API_KEYS = 128  # Kafka's keys end below 100; what lies above is counted nowhere
+
+
+KEPT_FAILURES = 20
 
 
 class Metrics:
@@ -54,9 +55,7 @@ class Metrics:
         """A response says `code`."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        """Every plain counter by name, for whoever shows them."""
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, int):
-                yield name, value
+    def failed(self, error: BaseException) -> None:
+        """Something that must never happen. The first few are kept whole; their tracebacks hold a lot."""
+        if len(self.failures) < KEPT_FAILURES:
+            self.failures.append(error)

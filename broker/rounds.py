@@ -123,7 +123,14 @@ class Rounds:
             self._done(write, None)
 
     def _done(self, write: RoundWrite, result: BaseException | None) -> None:
-        """Back on the loop: the round's bytes are where its mode wants them, or the broker halts."""
+        """Back on the loop. A bug in whatever a release wakes halts the broker, as a failed sync does."""
+        try:
+            self._release(write, result)
+        except Exception as error:
+            self.halt(error)
+
+    def _release(self, write: RoundWrite, result: BaseException | None) -> None:
+        """The round's bytes are where its mode wants them, or the broker halts."""
         self._in_flight = False
         if isinstance(result, BaseException):
             self.halt(result)

@@ -167,10 +167,15 @@ class Server:
         if self._emptied is not None and not self.connections:
             self._emptied.set()
 
+    def read_no_more(self) -> None:
+        """The broker is to end: no further request is handled, those that were are answered."""
+        for connection in list(self.connections):
+            connection.read_no_more()
+
     def failed(self, connection: Connection, error: Exception) -> None:
         """Something escaped that should not: a bug, unless it is the halt that the broker is told of elsewhere."""
         if not isinstance(error, BrokerHalted):
-            self.metrics.failures.append(error)
+            self.metrics.failed(error)
             log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)
         connection.abort()
 

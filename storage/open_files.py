@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from ..effects.disk import Disk, DiskFull, File
+from ..effects.disk import Disk, File
 from .index import IndexCache
 
 
@@ -48,6 +48,8 @@ class OpenFiles:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
         self._idle: OrderedDict[str, _Entry] = OrderedDict()  # of these, those that may be closed
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
+        self._failed: OSError | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,14 +85,23 @@ class OpenFiles:
         with ExitStack() as uses:
             for entry in entries:
                 uses.enter_context(entry)
-            try:
-                self.disk.sync_all([entry.file for entry in entries], directories)
-            except DiskFull as error:  # bytes that were counted as written are lost: trying again would be a lie
-                raise OSError(error.errno, error.strerror, error.filename) from error
+            self._sync_once([entry.file for entry in entries], directories)
             with self._lock:
                 for entry, dirty in zip(entries, seen, strict=True):
                     if entry.dirty == dirty:
                         entry.dirty = 0
+
+    def _sync_once(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """One sync at a time, and none after one that failed: the kernel tells each failure to one caller only."""
+        with self._syncing:
+            if self._failed is not None:
+                raise OSError(self._failed.errno, self._failed.strerror, self._failed.filename) from self._failed
+            try:
+                self.disk.sync_all(files, directories)
+            except OSError as error:
+                self._failed = error
+                # Not DiskFull any more: bytes that were counted as written are lost, trying again would be a lie.
+                raise OSError(error.errno, error.strerror, error.filename) from error
 
     def make_room(self) -> None:
         """Sync and close unsynced files if there are too many, and some more for those to come.

@@ -70,8 +70,8 @@ def test_the_scripted_run_syncs_every_kind_of_file(sites):
         "journal.py:run Sync",  # rounds
         "journal_preparing.py:_make Sync",  # files made ahead
         "journal_preparing.py:_make SyncDirectory",
-        "open_files.py:sync Sync",  # segments
-        "log_flush.py:run_syncs SyncDirectory",  # folders of logs
+        "open_files.py:_sync_once Sync",  # segments
+        "open_files.py:_sync_once SyncDirectory",  # folders of logs
         "checkpoints.py:_fill Sync",
         "checkpoints.py:write_file SyncDirectory",
     ):

@@ -1,0 +1,99 @@
+"""How a broker begins and ends: busy, halted, changed while it runs. Simulated disk, network and time."""
+
+import asyncio
+
+import pytest
+from broker_lives import end, slow, small
+from fencepost.broker.broker import Broker
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.effects.simulated.net import SimulatedNet
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol.apis import APIS, encode_request
+from fencepost.storage.store import BrokerHalted
+from produce_requests import batch, create, produce
+from simulated_broker import ADDRESS, SimulatedBroker
+
+
+class Busy(asyncio.Protocol):
+    """Keeps five produces in flight, as long as it is let."""
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+        self.answers = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        transport.write(self.frame * 5)
+
+    def data_received(self, data: bytes) -> None:
+        self.answers += 1
+        self.transport.write(self.frame)
+
+
+def test_a_broker_under_load_from_all_sides_stops():
+    disk = SimulatedDisk(history=False)
+    slow(disk, journal=0.004)
+    one = SimulatedBroker(small(), disk=disk)
+    one.ask(create("t"))
+    frame = b"".join(bytes(piece) for piece in encode_request(APIS[0], 9, 1, "busy", produce("t", batch())))
+
+    async def run() -> None:
+        busy = [(await one.net.connect(lambda: Busy(frame), *ADDRESS))[1] for _ in range(4)]
+        await asyncio.sleep(1)
+        assert all(each.answers for each in busy)
+        await asyncio.wait_for(one.broker.stop(), 30)
+
+    try:
+        one.loop.run_until_complete(run())
+    finally:
+        end(one)
+
+
+def test_a_broker_that_is_halted_in_its_start_does_not_say_that_it_serves():
+    disk = SimulatedDisk(history=False)
+    loop = SimulatedLoop()
+    broker = Broker(small(), disk=disk, clock=loop.clock(), rng=SeededRng(1), net=SimulatedNet(seed=1))
+    begin = disk.lane
+
+    def lane(name: str, threads: int = 1):  # lanes begin when recovery is over
+        disk.fail_sync(lambda path: path.endswith(".journal"))
+        return begin(name, threads)
+
+    disk.lane = lane
+    with pytest.raises(BrokerHalted):
+        loop.run_until_complete(broker.start())
+    loop.close()
+    assert broker.halted is not None
+
+
+def test_the_expiration_of_producers_is_obeyed_as_it_was_changed_while_running():
+    one = SimulatedBroker(small(producer_id_expiration_check_interval_ms=1_000), disk=SimulatedDisk(history=False))
+    one.ask(create("t"))
+    one.broker.topics.alter_broker_configs("", {"producer.id.expiration.ms": "5000"})
+    one.ask(produce("t", batch(producer_id=7, producer_epoch=0, base_sequence=0)))
+    log = one.broker.topics.by_name["t"].partitions[0].log
+    assert len(log.producers) == 1
+    one.wait(60)
+    assert len(log.producers) == 0
+    one.stop()
+
+
+def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting():
+    one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
+    one.ask(create("t"))
+
+    def bug(moved: object) -> None:
+        raise RuntimeError("a bug in something that is woken")
+
+    one.broker.rounds.on_release.append(bug)
+
+    async def run() -> None:
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(one._ask(produce("t", batch()), None), 30)
+
+    try:
+        one.loop.run_until_complete(run())
+        assert isinstance(one.broker.halted, RuntimeError)
+    finally:
+        end(one)

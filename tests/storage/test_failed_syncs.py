@@ -1,0 +1,42 @@
+"""A failed sync is known to everybody: the kernel tells it to one caller, the pool of open files to all that follow."""
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.store import StoreSettings
+from store_driver import Driven, values_of
+
+ONE_OPEN_FILE = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=1)
+
+
+def flush_and_checkpoint_that_meet_a_failing_file():
+    """Two workers at once: a flush that makes room by syncing a file, and a checkpoint that vouches for it."""
+    driver = Driven(SimulatedDisk(), settings=ONE_OPEN_FILE)
+    log, other = driver.create("t"), driver.create("u")
+    driver.append(log, [b"acknowledged"])
+    driver.round()
+    driver.flush()
+    driver.append(other, [b"x"])
+    driver.round(sync=True)
+    failing = next(f"{log.directory}/{name}" for name in driver.disk.list(log.directory) if name.endswith(".log"))
+    flush, checkpoint = driver.upkeep.begin_flush(), driver.upkeep.begin_checkpoint()
+    driver.round(sync=True)
+    driver.disk.fail_sync(lambda path: path == failing)
+    return driver, flush, checkpoint
+
+
+def test_a_checkpoint_does_not_vouch_for_a_file_whose_sync_failed_in_another_worker():
+    _, flush, checkpoint = flush_and_checkpoint_that_meet_a_failing_file()
+    with pytest.raises(OSError):
+        flush.run()
+    with pytest.raises(OSError):
+        checkpoint.run()
+
+
+def test_nothing_acknowledged_is_lost_when_one_worker_meets_a_failed_sync_and_another_goes_on():
+    driver, flush, checkpoint = flush_and_checkpoint_that_meet_a_failing_file()
+    for run in (flush, checkpoint):
+        with pytest.raises(OSError):
+            run.run()
+    again = Driven(driver.disk.after_power_cut())
+    assert not again.log("t").offline
+    assert values_of(again.log("t")) == [(0, b"acknowledged")]
