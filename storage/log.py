@@ -9,7 +9,6 @@ import os.path
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
 from ..effects.disk import Buffer, Disk
 from ..protocol.batches import Batch
@@ -17,7 +16,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from . import log_opening
 from .aborted import AbortedTransaction
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
-from .log_flush import FlushJob, SyncJob, TailBatch
+from .log_flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .log_manifest import Manifest, Retired
 from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, take_repairs
 from .log_settings import LogSettings as LogSettings
@@ -30,7 +29,6 @@ from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
 
 FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
 SMALL_PIECE_BYTES = 2048
-FLUSH_BATCHES = 10_000  # of one flush job: to let go of so many takes the loop 5 ms
 
 
 class PartitionLog:
@@ -78,6 +76,7 @@ class PartitionLog:
         self._aborted: list[AbortedTransaction] = []  # of markers in the tail
         self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
         self._flush: FlushJob | None = None
+        self._replay: Replay | None = None
         self._unsynced: dict[str, int] = {}  # path → number of its newest flush
         self._flushes = 0
         self._unsynced_directories: set[str] = set()
@@ -117,8 +116,8 @@ class PartitionLog:
         last_offset = base_offset + batch.last_offset_delta
         size = batch.size
         self._tail.append((last_offset, base_offset, size, batch.max_timestamp, unit, now_ms, parts))
-        self.end_offset = last_offset + 1
         self.tail_bytes += size
+        self.end_offset = last_offset + 1
         self.snapshots.taken_bytes += size
         if batch.producer_id >= 0:
             if batch.is_control:
@@ -263,37 +262,64 @@ class PartitionLog:
         """
         if self._flush is not None or self.evidence is not None:
             return None
-        taken = self._oldest_released(max_bytes)
+        taken = oldest(self._tail, self.high_watermark, max_bytes)
         if not taken:
             return None
         last_offset = taken[-1][0]
         aborted = [entry for entry in self._aborted if entry.last_offset <= last_offset]
-        active = self.segments[-1] if self.segments and not self.segments[-1].compacted else None
         self._flush = FlushJob(
             self.open_files,
             self.directory,
             self.settings,
-            active,
+            self._active(),
             taken,
             aborted,
             make_directory=not self.made_directory,
         )
         return self._flush
 
-    def _oldest_released(self, max_bytes: int) -> list[TailBatch]:
-        tail = self._tail
-        count = min(bisect_left(tail, (self.high_watermark,)), FLUSH_BATCHES)
-        taken = tail[:count]
-        if self.tail_bytes > max_bytes:
-            for number, size_bytes in enumerate(accumulate(map(_size, taken))):
-                if size_bytes > max_bytes:
-                    return taken[: max(1, number)]
-        return taken
-
     def flushed(self, job: FlushJob) -> None:
         """The job has run: its batches are in segment files, not yet synced."""
         self._flush = None
-        for before, after, created, offset_entries, time_entries, aborted in job.written:
+        self._take_over(job, job.batches[-1][0] + 1)
+        del self._tail[: len(job.batches)]
+        del self._aborted[: job.aborted_count]
+        self.tail_bytes -= job.size_bytes
+
+    def put_by(self) -> None:
+        """In recovery: the tail goes towards the segments, since nobody reads it yet."""
+        if self._replay is None:
+            self._replay = Replay(
+                self.open_files,
+                self.directory,
+                self.settings,
+                self._active(),
+                self._aborted,
+                make_directory=not self.made_directory,
+            )
+        self._replay.take(self._tail)
+        self._tail.clear()
+        self.tail_bytes = 0
+
+    def write_put_by(self, *, all_of_it: bool) -> None:
+        """In recovery: write that out. With all of it in segment files the log is ready, but for their syncs."""
+        replay = self._replay
+        if replay is None:
+            return
+        replay.write(all_of_it=all_of_it)
+        if all_of_it:
+            self._replay = None
+            self._take_over(replay, self.end_offset)
+            self._aborted.clear()
+            self.released(self.end_offset)
+
+    def _active(self) -> SegmentState | None:
+        """The segment that goes on growing."""
+        return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
+
+    def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:
+        """What a writer wrote counts from now on."""
+        for before, after, created, offset_entries, time_entries, aborted in writer.written:
             stem = f"{self.directory}/{after.stem}"
             if created:
                 self.segments.append(after)
@@ -308,10 +334,7 @@ class PartitionLog:
         if not self.made_directory:
             self.made_directory = True
             self._unsynced_directories.add(os.path.dirname(self.directory))
-        del self._tail[: len(job.batches)]
-        del self._aborted[: job.aborted_count]
-        self.tail_bytes -= job.size_bytes
-        self.flushed_offset = job.batches[-1][0] + 1
+        self.flushed_offset = flushed_offset
         self._manifest = None
 
     def flush_failed(self, job: FlushJob) -> None:
@@ -468,10 +491,6 @@ class PartitionLog:
 
 def _first_offset(entry: AbortedTransaction) -> int:
     return entry.first_offset
-
-
-def _size(batch: TailBatch) -> int:
-    return batch[2]
 
 
 def _max_timestamp(batch: TailBatch) -> int:

@@ -7,6 +7,7 @@ checkpoint and the old journal as they were, or the new ones complete (docs/form
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,7 +25,8 @@ from .open_files import OpenFiles
 from .store import Store, StoreSettings, created_log
 from .store_checkpoint import LogEntry, StoreCheckpoint
 
-REPLAY_TAIL_BYTES = 32 << 20  # tails are written out during replay when they exceed this together
+WAITING_BYTES = 8 << 20  # of batches read and not yet applied
+PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written; with both, a replay takes some 150 MB at most
 
 
 class StoreDamaged(Exception):
@@ -81,6 +83,8 @@ class _Recovery:
         self.topic_ids: dict[int, bytes] = {}
         self.salvage: dict[PartitionLog, list[Part]] = {}
         self.next_log_id = layout.CATALOGUE_LOG_ID + 1
+        self.waiting: defaultdict[int, list[memoryview]] = defaultdict(list)  # log id → batches in order
+        self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
         number, start = self._checkpoint()
@@ -175,29 +179,50 @@ class _Recovery:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _replay(self, journal: Scan, start: StoreCheckpoint) -> None:
-        """Apply every unit above the checkpoint. Most are one batch at the end of its log: those go the short way."""
-        logs, age_ms, read = self.logs, start.age_ms, batches.read
-        last_unit = tail_bytes = 0
+        """Apply every unit above the checkpoint.
+
+        Batches wait a little, to be applied log by log: going from log to log at each of a million batches takes twice
+        the time, since nothing is found in the processor's caches.
+        """
+        waiting, age_ms = self.waiting, start.age_ms
+        last_unit = waiting_bytes = 0
         for unit, kind, log_id, offset, data in journal.parts(above=start.through_unit):
             if unit != last_unit:
                 last_unit = unit
                 self.report.units_replayed += 1
-            log = logs.get(log_id)
             if kind != APPEND:
-                self._apply_change(log, Part(kind, log_id, offset, (data,)))
-            elif log is None:
-                continue  # dropped
-            elif log.end_offset != offset or log.offline is not None:
-                self._keep_back(log, offset, data)
-            else:
-                batch = read(data)
-                log.apply(batch, (data,), unit, age_ms)
-                tail_bytes += batch.size
-                if tail_bytes > REPLAY_TAIL_BYTES:
-                    self._flush()
-                    tail_bytes = 0
+                self._apply_waiting(log_id, age_ms)
+                self._apply_change(Part(kind, log_id, offset, (data,)))
+                continue
+            waiting[log_id].append(data)
+            waiting_bytes += len(data)
+            if waiting_bytes > WAITING_BYTES:
+                self._apply_all_waiting(age_ms)
+                waiting_bytes = 0
+        self._apply_all_waiting(age_ms)
         self.report.cut_bytes = journal.cut_bytes
         self.report.cut_reason = journal.cut_reason
+
+    def _apply_all_waiting(self, age_ms: int) -> None:
+        for log_id in self.waiting:
+            self._apply_waiting(log_id, age_ms)
+        if self.put_by_bytes > PUT_BY_BYTES:
+            self._write_put_by(all_of_it=False)
+
+    def _apply_waiting(self, log_id: int, age_ms: int) -> None:
+        """Apply what waits for one log, if it was not dropped."""
+        log, waiting = self.logs.get(log_id), self.waiting.get(log_id)
+        if waiting and log is not None:
+            for data in waiting:
+                batch = batches.read(data)
+                if batch.base_offset == log.end_offset and log.offline is None:
+                    log.apply(batch, (data,), 0, age_ms)
+                else:
+                    self._keep_back(log, batch.base_offset, data)
+            self.put_by_bytes += log.tail_bytes
+            log.put_by()
+        if waiting:
+            waiting.clear()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
         """Not at the end of its log. Below: already in the segments. Above: something is missing."""
@@ -206,7 +231,8 @@ class _Recovery:
         if log.offline is not None:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
 
-    def _apply_change(self, log: PartitionLog | None, part: Part) -> None:
+    def _apply_change(self, part: Part) -> None:
+        log = self.logs.get(part.log_id)
         if part.kind == CREATE:
             self._apply_create(part)
         elif log is None:
@@ -234,17 +260,14 @@ class _Recovery:
 
     # ---- everything anew -------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _write_put_by(self, *, all_of_it: bool) -> None:
         for log in self.logs.values():
-            if log.tail_bytes:
-                log.released(log.end_offset)
-                while (job := log.flush_job(REPLAY_TAIL_BYTES)) is not None:
-                    job.run()
-                    log.flushed(job)
+            log.write_put_by(all_of_it=all_of_it)
+        self.put_by_bytes = 0
 
     def _write_anew(self) -> None:
-        """Flush every tail, sync every file that was written, keep the evidence of what is offline."""
-        self._flush()
+        """Write all that was replayed, sync every file that was written, keep the evidence of what is offline."""
+        self._write_put_by(all_of_it=True)
         for log, parts in self.salvage.items():
             self._keep_evidence(log, parts)
         syncs = [(log, job) for log in self.logs.values() if (job := log.sync_job()) is not None]

@@ -1,0 +1,100 @@
+"""A recovery's way to the segments against the flush of a running broker: the same files, the same state."""
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.records import Marker
+from fencepost.storage.log_flush import SLICE_BYTES
+from hypothesis import given
+from hypothesis import strategies as st
+from log_driver import DIRECTORY, LogDriver, batch_of
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("values"), st.integers(1, 400), st.integers(0, 50)),
+        st.tuples(st.just("open"), st.integers(0, 2), st.integers(0, 50)),
+        st.tuples(st.just("end"), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("wait"), st.integers(1, 40), st.none()),
+        st.tuples(st.just("pause"), st.integers(0, 2), st.none()),
+    ),
+    max_size=40,
+)
+
+
+def files_of(driver):
+    disk = driver.disk
+    names = disk.list(DIRECTORY) if disk.exists(DIRECTORY) else []
+    return {name: disk.open(f"{DIRECTORY}/{name}").read(1 << 24, 0) for name in names}
+
+
+def run(driver, steps, pause):
+    sequences = [0, 0, 0]
+    for kind, number, more in steps:
+        if kind == "values":
+            driver.append(batch_of([b"v" * number], timestamp=more))
+        elif kind == "open":
+            fields = {"producer_id": number, "producer_epoch": 0, "base_sequence": sequences[number]}
+            driver.append(batch_of([b"in a transaction"], timestamp=more, transactional=True, **fields))
+            sequences[number] += 1
+        elif kind == "end":
+            driver.marker(number, 0, Marker.ABORT if more else Marker.COMMIT)
+        elif kind == "wait":
+            driver.advance(number)
+        else:
+            pause(number)
+
+
+@given(STEPS, st.integers(200, 2_000), st.integers(0, 400))
+def test_what_is_put_by_becomes_the_segments_that_a_flush_makes(steps, segment_bytes, index_interval_bytes):
+    settings = {"segment_bytes": segment_bytes, "index_interval_bytes": index_interval_bytes, "segment_ms": 50}
+    flushed, recovered = LogDriver(**settings), LogDriver(**settings)
+    for driver in (flushed, recovered):  # the segment that both go on with
+        driver.values(b"first")
+        driver.flush()
+
+    def pause(kind):
+        if kind:
+            recovered.log.put_by()
+        if kind == 2:
+            recovered.log.write_put_by(all_of_it=False)
+
+    run(flushed, steps, lambda kind: None)
+    flushed.flush()
+    run(recovered, steps, pause)
+    recovered.log.put_by()
+    assert recovered.log.tail_bytes == 0
+    recovered.log.write_put_by(all_of_it=True)
+    assert recovered.log.segments == flushed.log.segments
+    assert recovered.log.manifest() == flushed.log.manifest()
+    assert files_of(recovered) == files_of(flushed)
+    for name in ("high_watermark", "flushed_offset", "last_stable_offset"):
+        assert getattr(recovered.log, name) == getattr(flushed.log, name)
+    assert recovered.contents() == flushed.contents()
+    assert recovered.committed() == flushed.committed()
+
+
+def test_nothing_is_written_before_it_is_asked_for_and_then_in_slices():
+    disk = SimulatedDisk()
+    driver = LogDriver(disk)
+    before = len(disk.operations)
+    driver.values(b"x" * 3 * SLICE_BYTES)
+    driver.log.put_by()
+    assert len(disk.operations) == before
+    driver.log.write_put_by(all_of_it=True)
+    assert disk.size(f"{DIRECTORY}/{0:020d}.0.log") > 3 * SLICE_BYTES
+    assert max(len(getattr(one, "data", b"")) for one in disk.operations) == SLICE_BYTES
+
+
+def test_a_log_without_anything_put_by_has_nothing_to_write():
+    driver = LogDriver()
+    driver.log.write_put_by(all_of_it=True)
+    assert not driver.disk.exists(DIRECTORY)
+
+
+def test_a_failed_write_is_told():
+    disk = SimulatedDisk()
+    driver = LogDriver(disk)
+    driver.values(b"x")
+    driver.log.put_by()
+    disk.capacity_bytes = 0
+    with pytest.raises(OSError):
+        driver.log.write_put_by(all_of_it=True)
