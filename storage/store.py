@@ -68,7 +68,7 @@ class Store:
         self.next_log_id = next_log_id
         self.incarnation = incarnation
         self.open_files = open_files
-        self.dropped: list[str] = []  # folders of dropped logs, to be removed behind the checkpoints
+        self.dropped: list[PartitionLog] = []  # their folders are removed behind the checkpoints
         self.on_change: Callable[[], None] = _nothing
         self.halted: BaseException | None = None
         self.space_low = False
@@ -172,7 +172,7 @@ class Store:
         self._taken_ends.pop(log, None)
         self.tail_bytes -= log.tail_bytes
         log.offline = "deleted"
-        self.dropped.append(log.directory)
+        self.dropped.append(log)
 
     # ---- parts -----------------------------------------------------------------------------------------------
 

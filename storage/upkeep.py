@@ -41,7 +41,7 @@ class CheckpointRun:
     content: StoreCheckpoint
     needs_unit: int
     syncs: list[tuple[PartitionLog, SyncJob]]
-    dropped: list[str]  # folders that this checkpoint is the first not to name
+    dropped: list[PartitionLog]  # this checkpoint is the first not to name them
 
     def run(self) -> None:
         run_syncs([job for _, job in self.syncs])
@@ -73,7 +73,8 @@ class Upkeep:
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
         self._released_through = store.last_unit  # of the checkpoint before the newest
         self._newest_through = store.last_unit
-        self._leaving: list[str] = []  # dropped folders that the older of two checkpoints may still name
+        self._leaving: list[PartitionLog] = []  # dropped; the older of two checkpoints may still name them
+        self._flushing: FlushRun | None = None
 
     # ---- flushing --------------------------------------------------------------------------------------------
 
@@ -90,11 +91,13 @@ class Upkeep:
             max_bytes -= job.size_bytes
             if max_bytes <= 0:
                 break
-        return FlushRun(jobs) if jobs else None
+        self._flushing = FlushRun(jobs) if jobs else None
+        return self._flushing
 
     def flushed(self, run: FlushRun) -> None:
         """The run's bytes are in segment files (not synced yet): tails shrink."""
         store = self._store
+        self._flushing = None
         for log, job in run.jobs:
             before = log.tail_bytes
             log.flushed(job)
@@ -105,6 +108,7 @@ class Upkeep:
 
     def flush_failed(self, run: FlushRun) -> None:
         """The disk is full: the bytes stay in tail and journal, and are tried again later."""
+        self._flushing = None
         for log, job in run.jobs:
             log.flush_failed(job)
             self._queue_again(log)
@@ -119,6 +123,8 @@ class Upkeep:
     def behind(self) -> bool:
         """Whether a checkpoint would let anything go, or shorten the next recovery. Looks at every log."""
         if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
+            return True
+        if self._leaving:
             return True
         return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
 
@@ -168,14 +174,21 @@ class Upkeep:
             if named is not None:
                 named.checkpointed()
                 files.extend(named.removable_files())
-        removal = Removal(store.disk, files, self._leaving)
-        self._leaving = run.dropped
-        for folder in removal.folders:
-            store.open_files.forget_directory(folder)
+        removal = Removal(store.disk, files, self._folders_to_remove(run))
         self._checkpoint = run.number
         self._released_through, self._newest_through = self._newest_through, run.content.through_unit
         store.journal.recycle(self._released_through)
         return removal
+
+    def _folders_to_remove(self, run: CheckpointRun) -> list[str]:
+        """Of logs dropped before the older checkpoint; not yet of those that a worker still writes to."""
+        written_to = {log for log, _ in self._flushing.jobs} if self._flushing is not None else set()
+        busy = [log for log in self._leaving if log in written_to or log.compacting]
+        gone = [log.directory for log in self._leaving if log not in busy]
+        self._leaving = busy + run.dropped
+        for folder in gone:
+            self._store.open_files.forget_directory(folder)
+        return gone
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:
         """The disk is full: nothing was replaced, and all of it is captured again later."""
