@@ -5,6 +5,7 @@ the log offline, unless the segment has been removed in the meantime: then the r
 """
 
 import errno
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,8 @@ from .segment import LOG_SUFFIX, NOTHING_HERE, TXN_SUFFIX, SegmentDamaged, Segme
 
 if TYPE_CHECKING:
     from .log import PartitionLog
+
+logger = logging.getLogger("fencepost.storage")
 
 DERIVED_INTERVAL_BYTES = 4096
 T = TypeVar("T")
@@ -136,8 +139,9 @@ def guarded(log: "PartitionLog", state: SegmentState, step: Callable[[], T]) -> 
 
 def damage_found(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
     """A segment that counts cannot be read: the log goes offline (not for want of descriptors or memory)."""
-    if not (isinstance(error, OSError) and error.errno in _OUT_OF_FILES):
-        log.offline = log.offline or str(error)
+    if log.offline is None and not (isinstance(error, OSError) and error.errno in _OUT_OF_FILES):
+        log.offline = str(error)
+        logger.error("%s-%d is offline: %s", log.topic, log.partition, error)
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 

@@ -175,6 +175,8 @@ class _Recovery:
         self.topic_ids[entry.log_id] = entry.topic_id
         if log.offline:
             self._offline(log, log.offline)
+        elif self.disk.exists(f"{log.directory}/{_EVIDENCE}0"):
+            self._offline(log, f"an earlier start found parts of it missing and kept the others: {_EVIDENCE}0")
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
@@ -243,6 +245,7 @@ class _Recovery:
             del self.logs[part.log_id]
             del self.topic_ids[part.log_id]
             self.salvage.pop(log, None)
+            self.open_files.forget_directory(log.directory)
 
     def _apply_create(self, part: Part) -> None:
         self.next_log_id = max(self.next_log_id, part.log_id + 1)
@@ -287,6 +290,7 @@ class _Recovery:
         file.sync()
         file.close()
         self.disk.sync_directory(log.directory)
+        self.disk.sync_directory(layout.logs_directory(self.directory))  # the folder may have been gone
 
     def _remove_leftovers(self, keep: tuple[int, ...]) -> None:
         """Folders of logs that no checkpoint names, and older checkpoints. (The journal sees to its own files.)"""
