@@ -90,7 +90,8 @@ class BrokerSettings:
     socket_request_max_bytes: int = option(100 * MIB, "The largest request.", type=INT, at_least=1)
     queued_max_request_bytes: int = option(
         256 * MIB,
-        "Request bytes received and not yet answered, over all connections; above it no socket is read. -1: no limit.",
+        "Memory for requests of 16 KiB and more that are being received, over all connections; others wait. "
+        "-1: no limit.",
         at_least=-1,
     )
     max_connections: int = option(10_000, "Connections at one time.", type=INT, at_least=0, dynamic=True)
@@ -259,7 +260,7 @@ class TopicSettings:
     )
     segment_ms: int = option(604_800_000, "… or at this age.", at_least=1, broker="log.roll.ms")
     segment_jitter_ms: int = option(0, "Random time taken off segment.ms.", at_least=0, no_effect=True)
-    segment_index_bytes: int = option(10 * MIB, "Size of an index file.", type=INT, at_least=4, no_effect=True)
+    segment_index_bytes: int = option(10 * MIB, "A segment is closed when its index is full.", type=INT, at_least=4)
     flush_messages: int = option(FOR_EVER, "Records between syncs; see durability.mode.", at_least=1, no_effect=True)
     flush_ms: int = option(FOR_EVER, "Time between syncs; see durability.mode.", at_least=0, no_effect=True)
     retention_bytes: int = option(

@@ -1,7 +1,7 @@
 """Lanes: where blocking jobs run, off the loop.
 
 The rule: a job runs in a worker and touches bytes and file descriptors only; its result comes back on the loop that
-submitted it, where state may be touched. So no lock is needed anywhere (docs/ARCHITECTURE.md, threads).
+submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads).
 """
 
 import asyncio

@@ -56,7 +56,8 @@ def open_store(
 ) -> tuple[Store, RecoveryReport]:
     """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
 
-    Raises: AlreadyLocked, StoreDamaged, JournalDamaged, checkpoints.NewerFormat; then nothing was changed.
+    Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal, and nothing was changed;
+        NewerFormat of a log's snapshot, DiskFull, OSError, and the next start does the same again.
     """
     _make_directory(disk, directory)
     lock = disk.lock(layout.lock_path(directory))

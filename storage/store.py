@@ -31,7 +31,7 @@ class StoreSettings:
     tail_max_bytes: int = 256 << 20  # undurable plus unflushed
     min_free_bytes: int = 64 << 20  # below it client data is refused
     max_open_files: int = 1024
-    durability_mode: str = "fsync"  # of the catalogue, and of logs that say nothing else
+    durability_mode: str = "fsync"  # of the catalogue log, as it is made; what it is told is synced in any case
     snapshot_interval_bytes: int = 64 << 20  # appended since the last producer snapshots, over all logs
 
 
