@@ -4,6 +4,7 @@ What only a process of its own may do is done here and not in the broker: event 
 signals, limits of the process, logging (design D11). Nothing heavy is imported before it is needed.
 """
 
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ def serve(
     named = {"log.dir": data_dir, "durability.mode": durability}
     named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
     flags |= {name: text for name, text in named.items() if text}
+    gc.disable()  # until it serves; imports alone would set it off fifty times
     from .serving import run
 
     run(flags, _file(config), config or "file", ephemeral=ephemeral)
