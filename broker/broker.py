@@ -22,7 +22,7 @@ from .housekeeping import Housekeeping, HousekeepingSettings
 from .metrics import Metrics
 from .producer_limit import ProducerLimit
 from .rounds import Rounds
-from .server import Server
+from .server import UNBOUNDED, Server
 from .settings import BrokerSettings, address
 from .straight_produce import StraightProduce
 from .topics import Topics
@@ -56,8 +56,11 @@ class Broker:
         clock: Clock | None = None,
         rng: Rng | None = None,
         net: Net | None = None,
+        most_connections: int = UNBOUNDED,
     ) -> None:
+        """most_connections: what the process can bear, whatever the settings say, now or later."""
         self.settings = settings
+        self.most_connections = most_connections
         self.disk = disk or SystemDisk()
         self.clock = clock or SystemClock()
         self.rng = rng or SystemRng()
@@ -130,6 +133,7 @@ class Broker:
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
         )
+        self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.start()
 

@@ -70,6 +70,7 @@ class Server:
         self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.connections: set[Connection] = set()
         self.addresses: list[tuple[str, int]] = []
+        self.most_connections = UNBOUNDED  # that this process can bear
         self._net = net
         self._clock = clock
         self._loop = loop
@@ -143,6 +144,8 @@ class Server:
             refused = "the broker is stopping"
         elif len(self.connections) >= settings.max_connections:
             refused = f"there are {settings.max_connections} connections already (max.connections)"
+        elif len(self.connections) >= self.most_connections:
+            refused = f"there are {self.most_connections} connections already, as many as its open files allow"
         elif self._by_host[host] >= settings.max_connections_per_ip:
             refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
         self._by_host[host] += 1

@@ -22,6 +22,8 @@ from ..broker.broker import Broker
 from ..broker.configuration import UnknownName, broker_settings
 from ..broker.options import InvalidOption
 from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
+from ..effects.net import SystemNet
+from .descriptors import LEAST_DESCRIPTORS, Shares, shares
 from .failures import HALTED, WRONG_USAGE, Failure
 from .starting import why_not
 
@@ -36,13 +38,14 @@ def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ep
     settings = _settings(flags, file, file_name)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
+    settings, most = _within_descriptors(settings)
     scratch = tempfile.mkdtemp(prefix="fencepost-") if ephemeral else None
     try:
         if scratch is not None:
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        _run_loop(_Life(settings, began, ephemeral=ephemeral).live())
+        _run_loop(_Life(settings, began, most, ephemeral=ephemeral).live())
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -59,6 +62,24 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
+
+
+def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
+    """What the limit of descriptors leaves for open files, and for connections; None: it has no limit."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return settings, None
+    hint = "raise the limit: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker"
+    if descriptors < LEAST_DESCRIPTORS:
+        raise Failure(f"this process may open {descriptors} files only, {LEAST_DESCRIPTORS} are needed", hint)
+    most = shares(descriptors, settings.max_open_files, settings.max_connections)
+    if most.connections < settings.max_connections:
+        text = f"this process may open {descriptors} files: it takes {most.connections} connections"
+        click.echo(f"warning: {text}, not {settings.max_connections} (max.connections); {hint}", err=True)
+    if most.open_files < settings.max_open_files:
+        layer = settings.layers.get(Source.STATIC_BROKER, {})
+        settings = settings.with_layer(Source.STATIC_BROKER, {**layer, "max.open.files": str(most.open_files)})
+    return settings, most
 
 
 def tune_process() -> None:
@@ -89,11 +110,15 @@ def _run_loop(main: Any) -> None:
 class _Life:
     """From settings to the end of the process."""
 
-    def __init__(self, settings: BrokerSettings, began: float, *, ephemeral: bool) -> None:
+    def __init__(self, settings: BrokerSettings, began: float, most: Shares | None, *, ephemeral: bool) -> None:
         self._settings = settings
         self._began = began
         self._ephemeral = ephemeral
-        self._broker = Broker(settings)
+        self._broker = (
+            Broker(settings, net=SystemNet(most.backlog), most_connections=most.connections)
+            if most
+            else Broker(settings)
+        )
         self._end = asyncio.Event()
         self._signals = 0
 

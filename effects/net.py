@@ -65,9 +65,12 @@ class SystemListener(Listener):
 
 
 class SystemNet(Net):
-    """The machine's network, on the loop that is running."""
+    """The machine's network, on the loop that is running. backlog: connections that may wait to be taken."""
 
-    __slots__ = ()
+    __slots__ = ("_backlog",)
+
+    def __init__(self, backlog: int = BACKLOG) -> None:
+        self._backlog = backlog
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
         loop = asyncio.get_running_loop()
@@ -75,7 +78,7 @@ class SystemNet(Net):
         servers: list[asyncio.AbstractServer] = []
         try:
             for one in sockets:
-                servers.append(await loop.create_server(factory, sock=one, backlog=BACKLOG))
+                servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
         except BaseException:
             for server in servers:
                 server.close()

@@ -1,0 +1,35 @@
+"""How the descriptors that a process may have are divided: connections, files of logs, and what is left for others.
+
+The rule: clients never get a descriptor that a checkpoint, a flush or the journal may need, because a write that fails
+halts the broker. A connection costs one from the moment the kernel hands it over, so no more may wait in line than the
+reserve has room for. Kafka leaves this to the administrator; a limit of 1,024 is common. Pure.
+"""
+
+from dataclasses import dataclass
+
+RESERVE = (
+    256  # journal, checkpoints, snapshots, compactions, listeners, standard streams, and connections being refused
+)
+LARGEST_SHARE = 4  # where descriptors are few, open files and the reserve get one in so many each
+LEAST_OPEN_FILES = 64
+LEAST_DESCRIPTORS = 192
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """connections and open_files at one time; backlog: connections that may wait to be taken."""
+
+    connections: int
+    open_files: int
+    backlog: int
+
+
+def shares(descriptors: int, max_open_files: int, max_connections: int) -> Shares:
+    """Divide `descriptors`, of which there are at least LEAST_DESCRIPTORS."""
+    share = descriptors // LARGEST_SHARE
+    reserve = min(RESERVE, share)
+    open_files = min(max_open_files, max(share, LEAST_OPEN_FILES))
+    connections = descriptors - open_files - reserve
+    spare = max(0, connections - max_connections)
+    return Shares(connections, open_files, min(BACKLOG, reserve // 2 + spare))

@@ -1,0 +1,70 @@
+"""Clients cannot take the descriptors that the broker's own files need."""
+
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from broker_process import BrokerProcess
+from fencepost.cli.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
+from produce_requests import answers, batch, create, produce
+from wire_client import Closed, WireClient
+
+
+@pytest.mark.parametrize("descriptors", [LEAST_DESCRIPTORS, 256, 1024, 4096, 65536, 1 << 20])
+def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(descriptors):
+    found = shares(descriptors, 1024, 10_000)
+    assert LEAST_OPEN_FILES <= found.open_files <= 1024
+    assert found.connections >= 64
+    assert found.open_files + min(found.connections, 10_000) + found.backlog + 20 < descriptors
+
+
+@pytest.fixture
+def small_process(tmp_path):
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); "
+    limited += "from fencepost.cli import main; main(prog_name='fencepost')"
+    options = ("-X", "log.checkpoint.interval.ms=100")
+    broker = BrokerProcess(str(tmp_path / "d"), *options, program=(sys.executable, "-c", limited))
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+def test_more_clients_than_descriptors_keep_nobody_from_producing_and_the_broker_from_nothing(small_process):
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
+    with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
+        client.call(create("t", 20))
+        for _ in range(400):
+            one = crowd.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", small_process.port))
+        began, sent = time.monotonic(), 0
+        while time.monotonic() - began < 1.5:
+            assert answers(client.call(produce("t", batch(value=bytes(100_000)), partition=sent % 20)))[0][0] == 0
+            sent += 1
+        client.call(create("another", 4))
+        assert answers(client.call(produce("another", batch()))) == [(0, 0)]
+    with contextlib.suppress(Closed), WireClient("127.0.0.1", small_process.port) as later:
+        assert answers(later.call(produce("another", batch()))) == [(0, 1)]
+    assert small_process.stop() == 0
+    said = "".join(small_process.lines)
+    assert said.count("max.connections); raise the limit") == 1
+    assert "as many as its open files allow" in said
+    assert "Too many open files" not in said
+    assert "Traceback" not in said
+
+
+def test_a_limit_that_cannot_do_is_told(tmp_path):
+    limit = (100, 100)
+    found = subprocess.run(
+        [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"],
+        capture_output=True, text=True, timeout=20,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit),
+    )  # fmt: skip
+    assert found.returncode == 1
+    cause, hint = found.stderr.splitlines()
+    assert cause.startswith("error: this process may open 100 files only")
+    assert hint.startswith("hint: raise the limit")
