@@ -24,6 +24,7 @@ TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 AFTER_DISK_FULL_S = 0.5
+SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
 SLICE_PAUSE_S = 0.002
 
 
@@ -94,7 +95,7 @@ class Housekeeping:
         try:
             while await self._flush_once():
                 pass
-            if self._upkeep.behind:
+            if self._upkeep.behind or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
                 await self._checkpoint_once()
         except DiskFull:
             pass  # the journal has it all

@@ -112,7 +112,7 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
             problems.append(str(problem))
             log.snapshots.kept.remove(snapshot)
             continue
-        _apply_above(log, snapshot.offset, age_ms)
+        _apply_above(log, snapshot.offset)
         break
     else:
         states = manifest.segments
@@ -120,12 +120,15 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
         if not begins_at_0 or any(state.compacted for state in states):
             lost = "; ".join(problems) or "no producer snapshot is left"
             raise _Unusable(f"the state of producers is lost ({lost}); {RESTORE_HINT}")
-        _apply_above(log, 0, age_ms)
+        _apply_above(log, 0)
     log.warnings.extend(problems)
 
 
-def _apply_above(log: "PartitionLog", offset: int, age_ms: int) -> None:
-    """Apply to the producers what segments hold from `offset` on, checking CRCs and order on the way."""
+def _apply_above(log: "PartitionLog", offset: int) -> None:
+    """Apply to the producers what segments hold from `offset` on, checking CRCs and order on the way.
+
+    A batch is as old as its segment's newest: not older than it is, and not made young by the restart.
+    """
     for number, state in enumerate(log.segments):
         if state.end_offset <= offset or not state.size_bytes:
             continue
@@ -137,7 +140,7 @@ def _apply_above(log: "PartitionLog", offset: int, age_ms: int) -> None:
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
             for _, batch in scan(file, state, position=position, ends_at=ends_at):
                 if batch.base_offset >= offset and batch.producer_id >= 0:
-                    log.producers.apply(batch, age_ms)
+                    log.producers.apply(batch, state.last_age_ms)
                     log.snapshots.taken_bytes += batch.size
 
 

@@ -18,6 +18,7 @@ from .store_checkpoint import StoreCheckpoint
 
 FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
 SNAPSHOTS_A_RUN = 64
+LOST_AGE_MS = 600_000  # so much of the data directory's age a crash may take back, at most
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Upkeep:
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
         self._released_through = store.last_unit  # of the checkpoint before the newest
         self._newest_through = store.last_unit
+        self._newest_age_ms = store.age_ms()
         self._leaving: list[PartitionLog] = []  # dropped; the older of two checkpoints may still name them
         self._flushing: FlushRun | None = None
 
@@ -124,9 +126,14 @@ class Upkeep:
         """Whether a checkpoint would let anything go, or shorten the next recovery. Looks at every log."""
         if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
             return True
-        if self._leaving:
+        if self._leaving or self.unsaved_age_ms >= LOST_AGE_MS:
             return True
         return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
+
+    @property
+    def unsaved_age_ms(self) -> int:
+        """What a crash now would take back of the age on which all durations count."""
+        return self._store.age_ms() - self._newest_age_ms
 
     def snapshots_due(self) -> list[PartitionLog]:
         """Logs whose producers are to be written down before the next checkpoint.
@@ -176,6 +183,7 @@ class Upkeep:
                 files.extend(named.removable_files())
         removal = Removal(store.disk, files, self._folders_to_remove(run))
         self._checkpoint = run.number
+        self._newest_age_ms = run.content.age_ms
         self._released_through, self._newest_through = self._newest_through, run.content.through_unit
         store.journal.recycle(self._released_through)
         return removal

@@ -1,0 +1,313 @@
+"""Somebody sets the wall clock: nothing expires early, nobody waits longer, and restarts in between change nothing.
+
+Durations count on a clock that only goes forward, ages on the data directory's own uptime. The wall clock is asked
+only where Kafka compares the timestamps of records with it.
+"""
+
+import pytest
+from broker_lives import EARLIEST, LATEST, end, kill, offset_at, read_all, small, unplug
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import DescribeProducersRequest
+from produce_requests import (
+    EARLY_MS,
+    answers,
+    batch,
+    bytes_of,
+    create,
+    fetch,
+    fetched,
+    idempotent,
+    list_offsets,
+    produce,
+)
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from store_driver import Driven
+
+OK = ErrorCode.NONE
+STRAIGHT = 11
+SECOND, MINUTE, HOUR, YEAR = 1_000, 60_000, 3_600_000, 365 * 86_400_000
+TO_1970 = -EARLY_MS
+TO_2038 = (2**31 - 1) * 1000 - EARLY_MS + 5_000  # past what 32 bits of seconds hold
+JUMPS = pytest.mark.parametrize(
+    "jump_ms", [-HOUR, YEAR, TO_1970, TO_2038], ids=["back an hour", "forward a year", "to 1970", "past 2038"]
+)
+ENDINGS = pytest.mark.parametrize("leave", [kill, unplug, None], ids=["killed", "unplugged", "stopped"])
+ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}  # what is sent does not depend on the wall clock
+SETTINGS = small(
+    producer_id_expiration_ms=MINUTE,
+    producer_id_expiration_check_interval_ms=SECOND,
+    log_retention_check_interval_ms=SECOND,
+    log_checkpoint_interval_ms=SECOND,
+)
+
+
+def begin(disk=None, settings=SETTINGS, *, wall_ms=0):
+    """A broker; `wall_ms`: how far its wall clock is from that of the one before."""
+    broker = SimulatedBroker(settings, disk=disk or SimulatedDisk(history=False))
+    broker.broker.clock.jump_wall(wall_ms)
+    return broker
+
+
+@pytest.fixture
+def broker():
+    with begin() as broker:
+        yield broker
+        assert broker.broker.halted is None
+
+
+def restarted(broker, leave, jump_ms=0):
+    """The next life, whose wall clock has jumped while nobody was there. Its monotonic clock begins anew."""
+    if leave is None:
+        broker.stop()
+        return begin(broker.disk, wall_ms=jump_ms)
+    return begin(leave(broker), wall_ms=jump_ms)
+
+
+def knows_producer(broker):
+    """Whether the partition remembers producer 7; a known one's last batch would be a duplicate."""
+    asked = DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="t", partition_indexes=[0])])
+    (part,) = broker.ask(asked).topics[0].partitions
+    return [one.producer_id for one in part.active_producers] == [7]
+
+
+# ---- producers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-28")
+@JUMPS
+def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_ms):
+    broker.ask(create("t", **ANY_TIME))
+    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    broker.wait(30)
+    broker.broker.clock.jump_wall(jump_ms)
+    broker.wait(25)
+    assert knows_producer(broker)
+    assert answers(broker.ask(produce("t", idempotent(0)), STRAIGHT)) == [(OK, 0)]
+    assert offset_at(broker, "t", LATEST) == 1
+    broker.wait(10)
+    assert not knows_producer(broker), "and it is forgotten when its time has come"
+
+
+@ENDINGS
+@JUMPS
+def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
+    broker = begin()
+    broker.ask(create("t", **ANY_TIME))
+    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    for _ in range(4):
+        broker.wait(13)
+        broker = restarted(broker, leave, jump_ms)
+    assert knows_producer(broker), "52 seconds of uptime are not a minute"
+    assert answers(broker.ask(produce("t", idempotent(0)), STRAIGHT)) == [(OK, 0)]
+    broker.wait(20 if leave is None else 70)
+    assert not knows_producer(broker), "the seconds of lives that ended in order count"
+    end(broker)
+
+
+# ---- segments ------------------------------------------------------------------------------------------------
+
+
+@JUMPS
+def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
+    broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
+    for _ in range(3):
+        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.wait(10)
+    broker.broker.clock.jump_wall(jump_ms)
+    broker.wait(25)
+    assert offset_at(broker, "t", EARLIEST) == 0
+    assert len(read_all(broker, "t")) == 3
+    broker.wait(40)
+    assert offset_at(broker, "t", EARLIEST) > 0, "and it expires when its time has come"
+
+
+@ENDINGS
+@JUMPS
+def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
+    broker = begin()
+    broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
+    broker.ask(produce("t", batch()), STRAIGHT)
+    for _ in range(4):
+        broker.wait(13)
+        broker = restarted(broker, leave, jump_ms)
+    assert offset_at(broker, "t", EARLIEST) == 0, "52 seconds of uptime are not a minute"
+    broker.wait(20 if leave is None else 70)
+    assert offset_at(broker, "t", EARLIEST) == 1, "the seconds of lives that ended in order count"
+    end(broker)
+
+
+@JUMPS
+def test_segments_are_not_rolled_by_a_jump(broker, jump_ms):
+    broker.ask(create("t", segment_ms=MINUTE, **ANY_TIME))
+    for _ in range(4):
+        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.wait(5)
+        broker.broker.clock.jump_wall(jump_ms // 4)
+    (log,) = (log for log in broker.broker.store.logs.values() if log.topic == "t")
+    assert log.flushed_offset == 4
+    assert len(log.segments) == 1
+
+
+def test_records_from_the_future_do_not_stay_for_ever_and_old_ones_do_not_go_at_once(broker):
+    """Retention is by the time of the append, whatever producers stamp."""
+    settings = {"retention_ms": MINUTE, "segment_ms": 5 * SECOND, "message_timestamp_after_max_ms": 2 * YEAR}
+    for name, timestamp in (("future", EARLY_MS + YEAR), ("past", 1_000)):
+        broker.ask(create(name, **settings))
+        broker.ask(produce(name, batch(timestamp=timestamp)), STRAIGHT)
+    broker.wait(40)
+    assert [offset_at(broker, name, EARLIEST) for name in ("future", "past")] == [0, 0]
+    broker.wait(40)
+    assert [offset_at(broker, name, EARLIEST) for name in ("future", "past")] == [1, 1]
+
+
+@JUMPS
+def test_a_tombstone_stays_its_time(broker, jump_ms):
+    """Compaction, which looks every 15 s, and delete.retention.ms after it count on the same clock."""
+    broker.ask(
+        create(
+            "c",
+            **ANY_TIME,
+            cleanup_policy="compact",
+            delete_retention_ms=3 * MINUTE,
+            segment_ms=SECOND,
+            min_cleanable_dirty_ratio=0,
+        )
+    )
+    keyed = [(b"a", b"1"), (b"b", b"2"), (b"a", None)]
+    for key, value in keyed:
+        broker.ask(produce("c", batch(key=key, value=value)), STRAIGHT)
+        broker.wait(4)
+    broker.broker.clock.jump_wall(jump_ms)
+    for n in range(8):
+        broker.ask(produce("c", batch(key=b"other", value=b"%d" % n)), STRAIGHT)
+        broker.wait(10)
+    values = {record.key: record.value for record in read_all(broker, "c")}
+    assert values[b"b"] == b"2"
+    assert b"a" in values
+    assert values[b"a"] is None
+    assert b"1" not in [record.value for record in read_all(broker, "c")]
+
+
+# ---- the store's own age -------------------------------------------------------------------------------------
+
+
+@JUMPS
+def test_the_age_of_a_data_directory_is_its_uptime_whatever_any_clock_says(jump_ms):
+    disk = SimulatedDisk()
+    age = 0
+    for life in range(5):
+        clock = SimulatedClock(now_ms=EARLY_MS + life * jump_ms, monotonic_ms=life * 1_000_003)
+        driven = Driven(disk, clock)
+        assert driven.store.age_ms() == age
+        clock.advance(10_000)
+        clock.jump_wall(jump_ms)
+        driven.checkpoint()
+        age += 10_000
+        clock.advance(700)  # lost in the crash: an age may go back a little, never forward
+        disk = disk.after_power_cut()
+
+
+@pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
+def test_a_crash_after_a_long_silence_takes_ten_minutes_of_the_age_at_most(leave):
+    broker = begin()
+    broker.ask(create("t"))
+    broker.wait(800)
+    later = begin(leave(broker))
+    assert later.broker.store.age_ms() >= (800 - 610) * SECOND
+    end(later)
+
+
+def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
+    """What was appended after the last checkpoint is not taken for older than it is."""
+    broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
+    broker.wait(30)
+    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    later = begin(unplug(broker))
+    later.wait(50)
+    assert offset_at(later, "t", EARLIEST) == 0
+    assert knows_producer(later)
+    end(later)
+
+
+# ---- those who wait ------------------------------------------------------------------------------------------
+
+
+@JUMPS
+def test_a_fetch_waits_as_long_as_it_asked_for(broker, jump_ms):
+    broker.ask(create("t"))
+    client = SimulatedClient(broker)
+    client.send(fetch("t", max_wait_ms=10_000), STRAIGHT)
+    broker.wait(5)
+    broker.broker.clock.jump_wall(jump_ms)
+    assert client.quiet(4.9)
+    assert not client.quiet(0.2)
+    assert fetched(client.receive()).error_code == OK
+
+
+@JUMPS
+def test_a_silent_connection_is_not_closed_early(jump_ms):
+    with begin(settings=small(connections_max_idle_ms=MINUTE)) as broker:
+        client = SimulatedClient(broker)
+        broker.wait(20)
+        broker.broker.clock.jump_wall(jump_ms)
+        assert client.quiet(20)
+        assert not client.quiet(60)
+        assert client.line.closed
+
+
+# ---- timestamps of records -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, STRAIGHT])
+@pytest.mark.parametrize(
+    ("ahead_ms", "code"), [(HOUR, OK), (HOUR + 1_000, ErrorCode.INVALID_TIMESTAMP), (-YEAR, OK), (-EARLY_MS, OK)]
+)
+def test_a_record_too_far_ahead_of_the_wall_clock_is_refused_as_by_kafka(broker, version, ahead_ms, code):
+    """message.timestamp.after.max.ms is an hour; before.max.ms has no limit."""
+    broker.ask(create("t"))
+    now_ms = broker.broker.clock.now_ms()
+    ((found, _),) = answers(broker.ask(produce("t", batch(timestamp=now_ms + ahead_ms)), version))
+    assert found == code
+
+
+@pytest.mark.parametrize(("jump_ms", "code"), [(-HOUR // 2, OK), (-2 * HOUR, ErrorCode.INVALID_TIMESTAMP), (YEAR, OK)])
+def test_after_a_jump_timestamps_are_compared_with_the_new_wall_clock(broker, jump_ms, code):
+    broker.ask(create("t"))
+    now_ms = broker.broker.clock.now_ms()
+    broker.broker.clock.jump_wall(jump_ms)
+    assert answers(broker.ask(produce("t", batch(timestamp=now_ms)), STRAIGHT))[0][0] == code
+
+
+def test_the_limits_are_the_topics_own(broker):
+    broker.ask(create("t", message_timestamp_after_max_ms=1_000, message_timestamp_before_max_ms=2_000))
+    now_ms = broker.broker.clock.now_ms()
+    codes = {}
+    for ahead_ms in (-3_000, -1_900, 0, 900, 1_500):
+        ((codes[ahead_ms], _),) = answers(broker.ask(produce("t", batch(timestamp=now_ms + ahead_ms)), STRAIGHT))
+    refused = ErrorCode.INVALID_TIMESTAMP
+    assert codes == {-3_000: refused, -1_900: OK, 0: OK, 900: OK, 1_500: refused}
+
+
+def test_log_append_time_follows_the_wall_clock_back_and_look_ups_by_time_stay_right(broker):
+    broker.ask(create("t", message_timestamp_type="LogAppendTime"))
+    stamps = []
+    for jump_ms in (0, HOUR, -2 * HOUR, 3 * HOUR):
+        broker.broker.clock.jump_wall(jump_ms)
+        stamps.append(broker.broker.clock.now_ms())
+        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.wait(3)
+    assert [record.timestamp - EARLY_MS for record in read_all(broker, "t")] == pytest.approx(
+        [stamp - EARLY_MS for stamp in stamps], abs=50
+    )
+
+    def first_at(timestamp):
+        return broker.ask(list_offsets("t", timestamp)).topics[0].partitions[0].offset
+
+    assert first_at(stamps[0] - 10) == 0
+    assert first_at(stamps[0] + MINUTE) == 1, "the first at or after that time, in the order of the log"
+    assert first_at(stamps[1] + MINUTE) == 3
+    assert first_at(stamps[3] + MINUTE) == -1
+    assert bytes_of(fetched(broker.ask(fetch("t", 2), STRAIGHT)))
