@@ -60,7 +60,7 @@ class Owner(Protocol):
     def reserve(self, connection: "Connection", size_bytes: int) -> bool:
         """Room for a large frame. False: wait; admitted() is called when there is."""
 
-    def give_back(self, size_bytes: int) -> None:
+    def give_back(self, connection: "Connection", size_bytes: int) -> None:
         """The large frame is handled, or will never come."""
 
     def stalled(self, connection: "Connection") -> None:
@@ -99,6 +99,7 @@ class Connection:
         "client_id",
         "client_software",
         "idle_since_ms",
+        "large_bytes",
         "listener_address",
         "route",
         "seen",
@@ -114,6 +115,7 @@ class Connection:
         self.listener_address: tuple[str, int] = ("", 0)
         self.seen = True  # something came since the server last looked
         self.idle_since_ms = 0
+        self.large_bytes = 0  # that came as parts of large frames
         self.route: Any = None  # what the straight way of Produce remembers of the last request
         self._owner = owner
         self._metrics = owner.metrics
@@ -153,6 +155,7 @@ class Connection:
             except Exception as error:
                 owner.failed(self, error)
         if self._reserved_bytes or self._framer.wanted_bytes >= RESERVE_FROM_BYTES:
+            self.large_bytes += len(chunk)
             self._make_room()
         if len(self.slots) > WAITING_REPLIES:
             self._stop(TOO_MUCH_AHEAD)
@@ -202,7 +205,7 @@ class Connection:
         if wanted == self._reserved_bytes or self._backlog:  # what is held back may be that frame
             return
         if self._reserved_bytes:
-            self._owner.give_back(self._reserved_bytes)
+            self._owner.give_back(self, self._reserved_bytes)
             self._reserved_bytes = 0
         if wanted and not self._stopped & NO_ROOM_FOR_FRAME:
             if self._owner.reserve(self, wanted):
@@ -214,6 +217,11 @@ class Connection:
         """There is room for the large frame now, and it is ours."""
         self._reserved_bytes = size_bytes
         self._allow(NO_ROOM_FOR_FRAME)
+
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether it is the store that keeps this connection from being read, and not its client."""
+        return bool(self._stopped & STORE_IS_FULL)
 
     def relieved(self) -> None:
         """The store takes more."""
@@ -324,7 +332,7 @@ class Connection:
         self.transport = None
         self._stopped |= CLOSING
         if self._reserved_bytes:
-            self._owner.give_back(self._reserved_bytes)
+            self._owner.give_back(self, self._reserved_bytes)
             self._reserved_bytes = 0
         self._backlog.clear()
         slots, self.slots = self.slots, deque()

@@ -18,6 +18,7 @@ class Metrics:
         "bytes_out",
         "closed_idle",
         "closed_malformed",
+        "closed_slow",
         "closed_unsupported",
         "cold_reads",
         "duplicates_refused",
@@ -41,6 +42,7 @@ class Metrics:
         self.closed_malformed = 0
         self.closed_unsupported = 0
         self.closed_idle = 0
+        self.closed_slow = 0  # sent a large request so slowly that others could not send theirs
         self.bytes_in = 0
         self.bytes_out = 0
         self.duplicates_refused = 0

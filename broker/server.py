@@ -3,13 +3,13 @@
 The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
 while all of them together fit `queued.max.request.bytes`; a silent connection is closed after
 `connections.max.idle.ms`. On a halt every connection is cut without an answer.
-Source: Kafka's SocketServer, ConnectionQuotas, SimpleMemoryPool.
+Source: Kafka's SocketServer, ConnectionQuotas.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..protocol.primitives import Readable
 from ..storage.store import BrokerHalted, Store
 from .connection import Connection
 from .metrics import Metrics
+from .request_memory import RequestMemory
 from .rounds import Rounds
 from .settings import BrokerSettings
 
@@ -79,9 +80,9 @@ class Server:
         self._by_host: Counter[str] = Counter()
         self._listeners: list[Listener] = []
         pool_bytes = settings().queued_max_request_bytes
-        self._pool_bytes = UNBOUNDED if pool_bytes == NO_LIMIT else pool_bytes
-        self._pool_used = 0
-        self._pool_queue: deque[tuple[Connection, int]] = deque()
+        self._memory = RequestMemory(UNBOUNDED if pool_bytes == NO_LIMIT else pool_bytes, clock, loop, metrics)
+        self.reserve = self._memory.reserve
+        self.give_back = self._memory.give_back
         self._stalled: dict[Connection, None] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -121,6 +122,7 @@ class Server:
         await self.stop_listening()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._memory.close()
         for connection in list(self.connections):
             connection.hang_up()
         if self.connections:
@@ -228,21 +230,3 @@ class Server:
             stalled, self._stalled = self._stalled, {}
             for connection in stalled:
                 connection.relieved()
-
-    def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Room for a large frame: granted while anything is left, as Kafka's memory pool does; else in turn."""
-        if not self._pool_queue and self._pool_used < self._pool_bytes:
-            self._pool_used += size_bytes
-            return True
-        self._pool_queue.append((connection, size_bytes))
-        self.metrics.stalls += 1
-        return False
-
-    def give_back(self, size_bytes: int) -> None:
-        """A large frame has gone; whoever is next may read theirs."""
-        self._pool_used -= size_bytes
-        while self._pool_queue and self._pool_used < self._pool_bytes:
-            connection, wanted = self._pool_queue.popleft()
-            if connection.transport is not None:
-                self._pool_used += wanted
-                connection.admitted(wanted)

@@ -73,7 +73,7 @@ class Owner:
         self.pool_left -= size_bytes
         return True
 
-    def give_back(self, size_bytes):
+    def give_back(self, connection, size_bytes):
         self.pool_left += size_bytes
 
     def stalled(self, connection):
