@@ -107,9 +107,12 @@ class ProducerSnapshots:
 
     @property
     def hold_segments(self) -> bool:
-        """Whether segments below the log's start have to stay because of the older snapshot."""
-        segments = self._log.segments
-        return bool(segments) and floor(self.kept) < segments[0].end_offset <= self._log.start_offset
+        """Whether the older snapshot keeps segments: below the log's start from going, or from being compacted."""
+        log = self._log
+        segments, low = log.segments, floor(self.kept)
+        if log.settings.compacts and len(segments) > 1 and max(low, log.cleaned_offset) < segments[-2].end_offset:
+            return bool(log.producers)
+        return bool(segments) and low < segments[0].end_offset <= log.start_offset
 
     def prepare(self) -> bool:
         """One slice, of a millisecond or so, of a snapshot of many producers. False: job() may be asked."""

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import raw_batches
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.batches import Batch
@@ -10,6 +11,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker, Record
 from fencepost.storage.log import PartitionLog
 from log_driver import DIRECTORY, LogDriver, keyed
+from store_driver import Driven
 
 HORIZON_MS = 1000
 
@@ -405,6 +407,18 @@ def test_records_without_a_key_go_and_batches_nobody_can_read_stay() -> None:
     assert [batch.record_count for batch in kept(driver)][:2] == [1, 1]
 
 
+def test_timestamps_nobody_can_hold_or_write_again_leave_their_batch_as_it_is() -> None:
+    driver = compacted_log()
+    twice_k = raw_batches.record(0, 2**62, b"k") + raw_batches.record(1, 2**62, b"k")
+    driver.append(raw_batches.batch(twice_k, records=2, base_timestamp=2**63 - 1, max_timestamp=5))
+    apart = [(0, -(2**63), b"a"), (1, 0, b"k"), (2, 2**63 - 1, b"b")]
+    payload = b"".join(raw_batches.record(*each) for each in apart)
+    driver.append(raw_batches.batch(payload, records=3, base_timestamp=0, max_timestamp=5))
+    put(driver, (b"k", b"last"))
+    clean(driver)
+    assert [(batch.base_offset, batch.record_count) for batch in kept(driver)][:2] == [(0, 2), (2, 3)]
+
+
 def with_crc(batch: bytes) -> bytes:
     from crc32c import crc32c
 
@@ -658,3 +672,29 @@ def test_above_the_end_of_a_pass_batches_keep_every_byte() -> None:
     assert driver.compact(most_keys=2)
     assert driver.log.cleaned_offset == 2
     assert {batch.base_offset: batch.buffer.tobytes() for batch in driver.batches()} == before
+
+
+def test_a_log_that_falls_silent_is_compacted_though_its_older_snapshot_lies_within_it():
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
+    driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)
+    for values, wait_ms in (([b"2"], 0), ([b"3"], 150), ([b"4"], 0)):
+        driver.round()
+        driver.flush()
+        checkpoint_with_snapshots(driver)
+        driver.clock.advance(wait_ms)
+        driver.append(log, values)
+    driver.round()
+    driver.flush()
+    for _ in range(3):
+        checkpoint_with_snapshots(driver)
+    assert log.compaction(driver.store.age_ms(), driver.clock.monotonic_ms) is not None
+
+
+def checkpoint_with_snapshots(driver):
+    for one in driver.upkeep.snapshots_due():
+        job = one.snapshot_job()
+        if job is not None:
+            job.run()
+            one.snapshotted(job)
+    driver.checkpoint()
