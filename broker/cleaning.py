@@ -2,7 +2,8 @@
 
 A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
 one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
-store's age, never on the wall clock.
+store's age, never on the wall clock. A bug that the records of one log bring out is that log's own trouble: it is not
+compacted again, and the broker goes on; an OSError of a run halts it, as any other.
 """
 
 import logging
@@ -39,6 +40,8 @@ class Cleaning:
         self._store = store
         self._tasks = tasks
         self._slice_began_ms = 0
+        self.on_failure: list[Callable[[Exception], None]] = []  # told of what must never happen
+        self.given_up: dict[int, Exception] = {}  # by log id: what is not compacted again before the next start
 
     async def every(self, interval_ms: int, visit: Visit) -> None:
         """One pass after another, `interval_ms` from the end of one to the next."""
@@ -70,6 +73,8 @@ class Cleaning:
 
     async def compaction(self, one: PartitionLog) -> None:
         """Compact a log, if that is due: slices in a worker, the swap here."""
+        if one.log_id in self.given_up:
+            return
         run = one.compaction(self._store.age_ms(), self._store.clock.monotonic_ms)
         if run is None:
             return
@@ -84,5 +89,16 @@ class Cleaning:
         except KafkaError as error:
             log.error("%s-%s is not compacted: %s", one.topic, one.partition, error.detail)
             one.compaction_failed(run)
+        except OSError:
+            raise
+        except Exception as error:
+            self._give_up(one, error)
+            one.compaction_failed(run)
         else:
             one.compacted(run)
+
+    def _give_up(self, one: PartitionLog, error: Exception) -> None:
+        self.given_up[one.log_id] = error
+        log.error("%s-%s is not compacted any more until the next start", one.topic, one.partition, exc_info=error)
+        for told in self.on_failure:
+            told(error)

@@ -1,0 +1,65 @@
+"""Compaction in a running broker: what goes wrong in one log stays there."""
+
+import logging
+import struct
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.storage.compaction import Compaction
+from produce_requests import answers, batch, create, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OFTEN = BrokerSettings(log_cleaner_backoff_ms=300, log_checkpoint_interval_ms=300)
+
+
+def feed(client: SimulatedClient, topic: str, times: int) -> None:
+    for _ in range(times):
+        assert answers(client.ask(produce(topic, batch(key=b"k", value=b"v" * 200))))[0][0] == 0
+        client.broker.wait(0.4)
+
+
+def cleaned_offset(broker: SimulatedBroker, topic: str) -> int:
+    return broker.broker.topics.by_name[topic].partitions[0].log.cleaned_offset
+
+
+@pytest.fixture
+def begun():
+    with SimulatedBroker(OFTEN) as broker:
+        compacted = {"cleanup_policy": "compact", "segment_ms": 1000, "min_cleanable_dirty_ratio": 0}
+        for name in ("sick", "sound"):
+            broker.ask(create(name, **compacted))
+        yield broker
+
+
+def test_a_bug_in_the_compaction_of_one_log_leaves_that_one_as_it_is_and_the_broker_running(begun, monkeypatch, caplog):
+    original = Compaction.run_slice
+
+    def run_slice(run: Compaction) -> None:
+        if run._log.topic == "sick":
+            raise struct.error("argument out of range")
+        original(run)
+
+    monkeypatch.setattr(Compaction, "run_slice", run_slice)
+    client = SimulatedClient(begun)
+    with caplog.at_level(logging.ERROR, "fencepost.broker"):
+        for _ in range(6):
+            feed(client, "sick", 2)
+            feed(client, "sound", 2)
+    told = [line for line in caplog.records if "sick-0 is not compacted any more" in line.message]
+    assert [line.exc_info is not None for line in told] == [True]
+    assert begun.broker.halted is None
+    assert cleaned_offset(begun, "sick") == 0
+    assert cleaned_offset(begun, "sound") > 0
+
+
+def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatch):
+    def run_slice(run: Compaction) -> None:
+        raise OSError(5, "the disk is gone")
+
+    monkeypatch.setattr(Compaction, "run_slice", run_slice)
+    client = SimulatedClient(begun)
+    with pytest.raises(ConnectionError):
+        feed(client, "sound", 24)
+    assert isinstance(begun.broker.halted, OSError)
+    begun.abandon()
