@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING
 from ..protocol import batches
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import check_keys, recompressed, records
+from ..protocol.records import recompressed
+from ..protocol.skimming import check_keys, outside
 
 if TYPE_CHECKING:
     from ..storage.log import PartitionLog
     from .topics import Topic
 
 NO_LEADER_EPOCH = -1  # what a client sends that does not know one
-NO_TIMESTAMP = -1  # a record without one passes every check of timestamps
+NO_TIMESTAMP = -1
 FOREVER_MS = 2**63 - 1
+ATTRIBUTES_AT = 22  # the low byte
+
+# Up to here a batch is looked into by the loop itself; with more, or with an unknown lot of bytes in it, by a worker.
+FEW_RECORDS = 2_000
+FEW_BYTES = 64 << 10
+FEW_COMPRESSED_BYTES = 4 << 10  # they may unpack to a thousand times as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +98,54 @@ class Partition:
 
         Raises: KafkaError; nothing was changed.
         """
-        rules = self.rules
+        batch = self._sound(produced)
+        if not self.plain:
+            return self._accept_by_rules(batch, wall_ms)
+        if self._tells_the_future(batch, wall_ms):
+            raise self._out_of_range(batch, wall_ms)
+        return self._fitting(batch)
+
+    def accept_plain(self, produced: memoryview, wall_ms: int) -> Batch:
+        """What `accept` gives for the commonest batch of a plain partition. Never looks at records.
+
+        Raises: KafkaError, also where `accept` would say it better.
+        """
+        batch = self._sound(produced)
+        if self._tells_the_future(batch, wall_ms):
+            raise TimestampsRefused("a timestamp is out of range", [])
+        return self._fitting(batch)
+
+    def is_long_work(self, produced: memoryview, wall_ms: int) -> bool:
+        """Whether `accept` would look into so many records, or compress so many bytes, that a worker is to do it."""
+        if not batches.HEADER_BYTES <= len(produced) <= self.largest_bytes:
+            return False
+        rules, codec = self.rules, produced[ATTRIBUTES_AT] & batches.CODEC_BITS
+        recompresses = rules.codec is not None and rules.codec != codec
+        stamps = batches.HEADER.unpack_from(produced)[7:9]
+        looks_inside = (
+            rules.keys_required
+            or (rules.timestamp_before_max_ms != FOREVER_MS and not rules.log_append_time)
+            or (max(stamps) - wall_ms > rules.timestamp_after_max_ms and not rules.log_append_time)
+        )
+        if not looks_inside and not recompresses:
+            return False
+        if codec:
+            return len(produced) > FEW_COMPRESSED_BYTES
+        many = looks_inside and batches.HEADER.unpack_from(produced)[-1] > FEW_RECORDS
+        return many or (recompresses and len(produced) > FEW_BYTES)
+
+    def _sound(self, produced: memoryview) -> Batch:
+        """The batch, if size and header are as they should be."""
         if len(produced) > self.largest_bytes:
             self._check_size(len(produced))
         batch = batches.check_produced(produced)
-        if batch.buffer is not produced and (rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
+        if batch.buffer is not produced and (self.rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
             raise TimestampsRefused("a producer may not set the timestamp type to LogAppendTime", [])
-        if not self.plain:
-            return self._accept_by_rules(batch, wall_ms)
-        if batch.max_timestamp - wall_ms > rules.timestamp_after_max_ms:
-            raise self._out_of_range(batch, wall_ms)
+        return batch
+
+    def _fitting(self, batch: Batch) -> Batch:
         if batch.size > self.largest_bytes:
-            raise _beyond_a_segment(batch.size)
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
         return batch
 
     def _accept_by_rules(self, batch: Batch, wall_ms: int) -> Batch:
@@ -116,34 +159,39 @@ class Partition:
             self._check_size(batch.size)
         if rules.log_append_time:
             batch = batches.with_log_append_time(batch, wall_ms)
-        if batch.size > self.largest_bytes:
-            raise _beyond_a_segment(batch.size)
-        return batch
+        return self._fitting(batch)
 
     def _check_timestamps(self, batch: Batch, wall_ms: int) -> None:
         rules = self.rules
-        if batch.max_timestamp - wall_ms > rules.timestamp_after_max_ms:
+        if self._tells_the_future(batch, wall_ms):
             raise self._out_of_range(batch, wall_ms)
         if rules.timestamp_before_max_ms != FOREVER_MS:
-            oldest = wall_ms - rules.timestamp_before_max_ms
-            if any(record.timestamp < oldest and record.timestamp != NO_TIMESTAMP for record in records(batch)):
-                raise self._out_of_range(batch, wall_ms)
+            refused = self._out_of_range(batch, wall_ms)
+            if refused.record_errors:
+                raise refused
+
+    def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
+        """By its header. The base counts too: Kafka, which looks at each record, sees one above the maximum as well.
+
+        Some clients leave the maximum at -1.
+        """
+        limit = wall_ms + self.rules.timestamp_after_max_ms
+        return batch.max_timestamp > limit or batch.base_timestamp > limit
 
     def _check_size(self, size: int) -> None:
         limit = self.rules.max_message_bytes
         if size > limit:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
 
-    def _out_of_range(self, batch: Batch, wall_ms: int) -> KafkaError:
+    def _out_of_range(self, batch: Batch, wall_ms: int) -> "TimestampsRefused":
+        """The refusal, which names the first records that are out of range."""
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
-        stamps = [record.timestamp for record in records(batch)]
-        wrong = [
-            (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]")
-            for index, stamp in enumerate(stamps)
-            if not lowest <= stamp <= highest and stamp != NO_TIMESTAMP
+        wrong, _ = outside(batch, lowest, highest)
+        named = [
+            (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]") for index, stamp in wrong
         ]
-        return TimestampsRefused("one or more records have a timestamp that is out of range", wrong)
+        return TimestampsRefused("one or more records have a timestamp that is out of range", named)
 
 
 class TimestampsRefused(KafkaError):
@@ -152,10 +200,6 @@ class TimestampsRefused(KafkaError):
     def __init__(self, detail: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_TIMESTAMP, detail)
         self.record_errors = record_errors
-
-
-def _beyond_a_segment(size: int) -> KafkaError:
-    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes are more than a segment may hold")
 
 
 def is_one_batch(produced: memoryview) -> bool:

@@ -151,9 +151,12 @@ class StraightProduce:
                 connection.route = None  # another version, perhaps, or another API with the same bytes in it
                 raise IndexError
             partition = topic.partitions[index]
+            if not partition.plain:
+                self._otherwise(connection, frame)
+                return
             log = partition.log
-            batch = partition.accept(memoryview(frame)[position:end], self._now_ms())
-            ordinary = partition.plain and log.offline is None and not batch.attributes & TRANSACTIONAL_BIT
+            batch = partition.accept_plain(memoryview(frame)[position:end], self._now_ms())
+            ordinary = log.offline is None and not batch.attributes & TRANSACTIONAL_BIT
             if batch.producer_id >= 0 and ordinary:
                 ordinary = log.producers.judge(batch, UNKNOWN) is None and not self._limit.full
         except ORDINARY_FAULTS:

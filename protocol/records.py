@@ -2,13 +2,12 @@
 
 Needed only where a batch is not opaque: compacted topics, look-ups by timestamp, recompression, tools and the client.
 The rule: whatever the bytes, the outcome is records or a KafkaError: CORRUPT_MESSAGE where they do not decompress,
-MESSAGE_TOO_LARGE above the bound, INVALID_RECORD where a count, a length or an offset delta lies.
+MESSAGE_TOO_LARGE above the bound, INVALID_RECORD where a count, a length, an offset delta or a timestamp lies.
 Layout: KIP-98, Kafka's DefaultRecord. Lengths and deltas are zigzag varints, unlike those of the protocol around it.
 """
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import count as counting
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
@@ -34,6 +33,8 @@ from .errors import ErrorCode, KafkaError
 DECOMPRESSED_LIMIT_BYTES = 16 * 1_048_588  # 16 times message.max.bytes
 
 Header = tuple[str, bytes | None]
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1  # of timestamps, their deltas, and offsets
 
 _CRC = Struct(">I")
 _MARKER_KEY = Struct(">hh")
@@ -61,10 +62,15 @@ class Marker(IntEnum):
 
 
 class RecordsRefused(KafkaError):
-    """A batch some of whose records are not acceptable: `record_errors` lists them as (index in the batch, reason)."""
+    """A batch some of whose records are not acceptable: `record_errors` lists them as (index in the batch, reason).
 
-    def __init__(self, record_errors: list[tuple[int, str]]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, f"{len(record_errors)} records are refused: {record_errors[0][1]}")
+    refused: how many there are, where not all are listed.
+    """
+
+    def __init__(self, record_errors: list[tuple[int, str]], refused: int) -> None:
+        listed = len(record_errors)
+        how_many = f"{refused} records" if refused == listed else f"{refused} records, of which {listed} are listed,"
+        super().__init__(ErrorCode.INVALID_RECORD, f"{how_many} are refused: {record_errors[0][1]}")
         self.record_errors = record_errors
 
 
@@ -76,34 +82,41 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
 
     Raises: KafkaError, at the first record that is not sound.
     """
-    payload = _payload(batch, limit)
+    payload = payload_of(batch, limit)
     appended_at = batch.max_timestamp if batch.is_log_append_time else None
     base_timestamp, base_offset, last_offset = batch.base_timestamp, batch.base_offset, batch.last_offset
     position, previous = 0, base_offset - 1
+    if last_offset > HIGHEST:
+        lies(f"offset {last_offset} is out of range")
     for _ in range(batch.record_count):
         try:
             delta, offset_delta, key, value, headers, position = _read_record(payload, position)
         except IndexError:
-            _lies("a record is cut short")
+            lies("a record is cut short")
         offset = base_offset + offset_delta
         if not previous < offset <= last_offset:
-            _lies(f"offset delta {offset_delta} is out of place")
+            lies(f"offset delta {offset_delta} is out of place")
         previous = offset
-        yield Record(offset, base_timestamp + delta if appended_at is None else appended_at, key, value, headers)
+        timestamp = base_timestamp + delta if appended_at is None else appended_at
+        if not LOWEST <= timestamp <= HIGHEST:
+            lies(f"timestamp {timestamp} is out of range")
+        yield Record(offset, timestamp, key, value, headers)
     if position != len(payload):
-        _lies(f"{len(payload) - position} bytes follow the last record")
+        lies(f"{len(payload) - position} bytes follow the last record")
 
 
-def _payload(batch: Batch, limit: int) -> bytes:
+def payload_of(batch: Batch, limit: int) -> bytes:
+    """The records of the batch, one after the other, decompressed. Raises: KafkaError."""
     if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by cleaning
         return b""
     payload = decompress(batch.codec, batch.buffer[HEADER_BYTES:], limit=limit)
     if batch.record_count * SMALLEST_RECORD_BYTES > len(payload):
-        _lies(f"{batch.record_count} records cannot fit into {len(payload)} bytes")
+        lies(f"{batch.record_count} records cannot fit into {len(payload)} bytes")
     return payload
 
 
-def _lies(detail: str) -> NoReturn:
+def lies(detail: str) -> NoReturn:
+    """Refuse bytes that contradict themselves. Raises: KafkaError INVALID_RECORD."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
@@ -112,24 +125,24 @@ _RecordParts = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], i
 
 def _read_record(payload: bytes, position: int) -> _RecordParts:
     """(timestamp delta, offset delta, key, value, headers, position after). Raises: IndexError at the end of bytes."""
-    length, position = _varint(payload, position)
+    length, position = varint(payload, position)
     end = position + length
     if length < 0 or end > len(payload):
-        _lies(f"a record announces {length} bytes")
-    timestamp_delta, position = _varint(payload, position + 1, 64)  # one byte of attributes, unused
-    offset_delta, position = _varint(payload, position)
+        lies(f"a record announces {length} bytes")
+    timestamp_delta, position = varint(payload, position + 1, 64)  # one byte of attributes, unused
+    offset_delta, position = varint(payload, position)
     key, position = _nullable(payload, position, end)
     value, position = _nullable(payload, position, end)
-    header_count, position = _varint(payload, position)
+    header_count, position = varint(payload, position)
     headers: tuple[Header, ...] = ()
     if header_count:
         headers, position = _read_headers(payload, position, end, header_count)
     if position != end:
-        _lies(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
+        lies(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
     return timestamp_delta, offset_delta, key, value, headers, position
 
 
-def _varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+def varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
     """The zigzag varint at `position`, and the position after it."""
     byte = payload[position]
     if byte < 0x80:
@@ -143,32 +156,32 @@ def _varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            _lies(f"a varint is longer than {bits} bits")
+            lies(f"a varint is longer than {bits} bits")
     if value >> bits:
-        _lies(f"a varint is longer than {bits} bits")
+        lies(f"a varint is longer than {bits} bits")
     return (value >> 1) ^ -(value & 1), position + 1
 
 
 def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _varint(payload, position)
+    length, position = varint(payload, position)
     if length < 0:
         if length != -1:
-            _lies(f"a length of {length} bytes")
+            lies(f"a length of {length} bytes")
         return None, position
     after = position + length
     if after > end:
-        _lies(f"{length} bytes announced, {end - position} left in the record")
+        lies(f"{length} bytes announced, {end - position} left in the record")
     return payload[position:after], after
 
 
 def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
     if not 0 <= count <= (end - position) // 2:  # a header takes two bytes at least
-        _lies(f"{count} headers announced")
+        lies(f"{count} headers announced")
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position, end)
         if name is None:
-            _lies("the key of a header is null")
+            lies("the key of a header is null")
         value, position = _nullable(payload, position, end)
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
@@ -205,13 +218,6 @@ def check_records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Non
         pass
 
 
-def check_keys(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
-    """`check_records`, and every record must have a key, as compacted topics demand. Raises: KafkaError."""
-    keyless = [index for index, record in zip(counting(), records(batch, limit=limit)) if record.key is None]
-    if keyless:
-        raise RecordsRefused([(index, "a compacted topic takes no record without a key") for index in keyless])
-
-
 # Writing
 
 
@@ -237,6 +243,7 @@ def build(
     last_offset_delta: where cleaning took the last records; otherwise that of the last record.
     max_timestamp: where it is not that of the records left.
     log_append_time, delete_horizon_ms: set the bit that goes with each, and the timestamp in the header.
+    Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
     """
     base_timestamp = contents[0].timestamp if contents else -1
     if delete_horizon_ms is not None:
@@ -279,6 +286,7 @@ def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | No
     """What cleaning leaves of `batch`: the same header, so offsets and sequences stand, over the records kept.
 
     None kept gives a batch of no records, which still tells the producer's last sequence and the last offset.
+    Raises: KafkaError INVALID_RECORD, as `build` does.
     """
     return build(
         kept,
@@ -299,7 +307,7 @@ def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | No
 
 def recompressed(batch: Batch, codec: int, level: int | None = None, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
     """The same batch under another codec: for topics whose `compression.type` is not the producer's."""
-    payload = compress(codec, _payload(batch, limit), level)
+    payload = compress(codec, payload_of(batch, limit), level)
     header = HEADER.pack(
         batch.base_offset,
         HEADER_BYTES - LENGTH_ENDS_AT + len(payload),
@@ -319,9 +327,12 @@ def recompressed(batch: Batch, codec: int, level: int | None = None, *, limit: i
 
 
 def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    timestamp_delta = record.timestamp - base_timestamp
+    if not LOWEST <= timestamp_delta <= HIGHEST:
+        lies(f"timestamp {record.timestamp} is too far from {base_timestamp}")
     pieces = [
         b"\x00",  # attributes, unused
-        _zigzag(record.timestamp - base_timestamp),
+        _zigzag(timestamp_delta),
         _zigzag(record.offset - base_offset),
         *_sized(record.key),
         *_sized(record.value),
@@ -383,10 +394,10 @@ def _read_any_marker(batch: Batch) -> tuple[Marker, int] | None:
         return None
     key, value = record.key or b"", record.value or b""
     if len(key) < _MARKER_KEY.size:
-        _lies("the key of a control record is too short")
+        lies("the key of a control record is too short")
     _, kind = _MARKER_KEY.unpack_from(key)
     if kind not in (Marker.ABORT, Marker.COMMIT):
         return None
     if len(value) < _MARKER_VALUE.size:
-        _lies("the value of a transaction marker is too short")
+        lies("the value of a transaction marker is too short")
     return Marker(kind), _MARKER_VALUE.unpack_from(value)[1]

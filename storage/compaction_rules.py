@@ -126,15 +126,15 @@ class Rules:
                         continue
                     tombstones = True
                 kept.append(record)
-        except KafkaError:  # a client wrote what nobody can read: not ours to remove
+            if not kept:
+                return self._emptied(batch)
+            if tombstones and horizon_ms is None:
+                horizon_ms = self._horizon_ms
+            elif len(kept) == batch.record_count:
+                return batch.buffer
+            return records.rebuilt(batch, kept, delete_horizon_ms=horizon_ms)
+        except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
             return batch.buffer
-        if not kept:
-            return self._emptied(batch)
-        if tombstones and horizon_ms is None:
-            horizon_ms = self._horizon_ms
-        elif len(kept) == batch.record_count:
-            return batch.buffer
-        return records.rebuilt(batch, kept, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, batch: Batch) -> Buffer | None:
         """Only its header, if a producer's sequences stand in it and nowhere else."""

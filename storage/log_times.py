@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol import batches, records
 from ..protocol.batches import Batch
+from ..protocol.errors import ErrorCode, KafkaError
 from .log_flush import TailBatch
 from .log_reads import guarded, load_indexes
 from .segment import LOG_SUFFIX, SegmentState, scan
@@ -50,8 +51,14 @@ class _Lookup:
                     yield batch
 
     def _records(self, batch: Batch) -> Iterator[records.Record]:
+        """Those from the log's start on. Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read."""
         batches.verify(batch)
-        return (record for record in records.records(batch) if record.offset >= self._start_offset)
+        try:
+            for record in records.records(batch):
+                if record.offset >= self._start_offset:
+                    yield record
+        except KafkaError as lie:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, lie.detail) from lie
 
     def _tail_batch(self, entry: TailBatch) -> Batch:
         return batches.read(memoryview(b"".join(entry[6])))

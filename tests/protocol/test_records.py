@@ -11,9 +11,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import (
     Marker,
     Record,
-    RecordsRefused,
     build,
-    check_keys,
     check_records,
     control_marker,
     latest,
@@ -248,16 +246,6 @@ def test_the_first_of_the_highest_timestamps_is_the_latest():
     assert latest(opened(rebuilt(opened(times(10, 30)), []))) is None
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_compacted_topics_name_each_record_that_has_no_key(codec):
-    with_keys = [Record(n, NOW_MS, key, b"") for n, key in enumerate([b"a", None, b"", None])]
-    with pytest.raises(RecordsRefused) as caught:
-        check_keys(opened(build(with_keys, codec=codec)))
-    assert caught.value.code is ErrorCode.INVALID_RECORD
-    assert [index for index, _ in caught.value.record_errors] == [1, 3]
-    check_keys(opened(build(with_keys[:1], codec=codec)))
-
-
 @given(shapes(), st.sampled_from(Codec), st.data())
 def test_cleaning_keeps_the_header_the_offsets_and_the_sequences(contents, codec, data):
     keep = data.draw(st.lists(st.booleans(), min_size=len(contents), max_size=len(contents)))
@@ -319,3 +307,32 @@ def test_control_records_of_other_kinds_and_emptied_ones_are_no_markers():
 def test_a_control_record_too_short_is_refused(key, value):
     with pytest.raises(KafkaError):
         read_marker(opened(build([Record(0, 0, key, value)], control=True)))
+
+
+# Timestamps that nobody can hold.
+
+FARTHEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (NOW_MS, FARTHEST), (FARTHEST, 2**62)], ids=str
+)
+def test_a_timestamp_beyond_64_bits_is_a_lie(base, delta):
+    sent = batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)
+    with pytest.raises(KafkaError) as caught:
+        list(records(opened(sent)))
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_timestamps_too_far_apart_for_a_delta_are_refused_when_they_are_to_be_written():
+    far = batch(record(0, -(2**63)) + record(1, FARTHEST), records=2, base_timestamp=0, max_timestamp=0)
+    read_back = list(records(opened(far)))
+    assert [each.timestamp for each in read_back] == [-(2**63), FARTHEST]
+    with pytest.raises(KafkaError) as caught:
+        rebuilt(opened(far), read_back)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_offsets_end_with_64_bits():
+    with pytest.raises(KafkaError):
+        list(records(opened(batch(records=2, base_offset=FARTHEST))))

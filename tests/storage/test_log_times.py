@@ -1,6 +1,8 @@
 """Look-ups by time: the first record at or after a timestamp, and the one with the largest."""
 
 import pytest
+import raw_batches
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker, Record, build
 from log_driver import LogDriver, batch_of
 
@@ -122,3 +124,13 @@ def test_batches_without_timestamps_are_no_answer() -> None:
     assert found is not None
     assert found[1] >= 100
     assert latest(driver) == (7, 201)
+
+
+def test_a_batch_whose_timestamps_lie_is_a_corrupt_message() -> None:
+    driver = LogDriver()
+    lying = raw_batches.record(0, 2**62)
+    driver.append(raw_batches.batch(lying, base_timestamp=2**63 - 1, max_timestamp=5))
+    for asked in (lambda: latest(driver), lambda: first(driver, 1)):
+        with pytest.raises(KafkaError) as caught:
+            asked()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

@@ -1,6 +1,7 @@
 """Produce as clients see it: what is taken, what is refused and how, and what nobody is told too early."""
 
 import pytest
+import raw_batches
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import read, walk
 from fencepost.protocol.errors import ErrorCode
@@ -231,6 +232,23 @@ def test_a_topic_may_refuse_what_is_too_old(client):
     assert [error.batch_index for error in refused.record_errors] == [1]
     assert code(client.ask(produce("fresh", batch(timestamp=now)))) == OK
     assert code(client.ask(produce("fresh", batch(timestamp=-1)))) == OK
+
+
+@pytest.mark.parametrize("claimed", [-1, EARLY_MS, 2**63 - 1])
+@pytest.mark.parametrize("delta", [0, 5])
+def test_a_first_timestamp_ahead_is_refused_whatever_the_maximum_claims(client, claimed, delta):
+    """As Kafka, which believes neither and looks at the records."""
+    sent = raw_batches.batch(raw_batches.record(0, delta), base_timestamp=2**63 - 1, max_timestamp=claimed)
+    refused = one(client.ask(produce("t", sent)))
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [0]
+
+
+@pytest.mark.parametrize("claimed", [-1, EARLY_MS - 5])
+def test_a_maximum_that_is_too_low_is_taken(client, claimed):
+    """As by Kafka; there are clients that leave it at -1."""
+    sent = raw_batches.batch(raw_batches.record(0, 0), base_timestamp=EARLY_MS, max_timestamp=claimed)
+    assert code(client.ask(produce("t", sent))) == OK
 
 
 def test_after_the_wall_clock_went_back_an_hour_timestamps_are_judged_by_the_new_time(client):

@@ -1,0 +1,130 @@
+"""A quick look over the records of a batch, for what a topic demands of each: a key, a timestamp within bounds.
+
+No Record is made: from each record only its length, deltas and the length of its key are read, and the rest is leapt
+over. A batch may hold a million records, so every step counts. The rule is that of records.py: whatever the bytes, the
+outcome is an answer or a KafkaError. Of what is wrong at most MOST_NAMED records are named. Layout: KIP-98.
+"""
+
+from .batches import Batch
+from .records import DECOMPRESSED_LIMIT_BYTES, HIGHEST, LOWEST, RecordsRefused, lies, payload_of, varint
+
+MOST_NAMED = 100
+NO_TIMESTAMP = -1  # a record without one passes every check of timestamps
+KEYLESS = "a compacted topic takes no record without a key"
+
+
+def check_keys(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+    """Every record must have a key, as compacted topics demand, and the offset delta of its place.
+
+    Values and headers are not looked at. Raises: KafkaError; RecordsRefused names the first that have no key.
+    """
+    payload = payload_of(batch, limit)
+    try:
+        named, refused = _keyless(payload, batch.record_count)
+    except IndexError:
+        lies("a record is cut short")
+    if refused:
+        raise RecordsRefused([(index, KEYLESS) for index in named], refused)
+
+
+def _long_length(payload: bytes, position: int) -> tuple[int, int]:
+    """The length of a record that takes more than one byte, shifted as it is when it takes one."""
+    length, position = varint(payload, position)
+    if length < 0:
+        lies("the length of a record is negative")
+    return length << 1, position
+
+
+def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
+    """The indexes of the first records without a key, and how many there are.
+
+    Raises: IndexError where the bytes end too early.
+    """
+    found: list[int] = []
+    position, keyless = 0, 0
+    for twice in range(0, 2 * count, 2):  # the offset delta as it is written: zigzag
+        length = payload[position]
+        if length > 127:
+            length, position = _long_length(payload, position)
+        else:
+            position += 1
+        at = position + 1  # one byte of attributes, unused
+        position += length >> 1
+        while payload[at] > 127:  # the timestamp delta
+            at += 1
+        at += 1
+        delta = payload[at]
+        if delta > 127:
+            at += 1
+            delta += (payload[at] << 7) - 128
+            if delta > 16_383:
+                at += 1
+                delta += (payload[at] << 14) - 16_384
+                if delta > 2_097_151:
+                    at += 1
+                    delta += (payload[at] << 21) - 2_097_152
+        key = payload[at + 1]
+        if delta != twice or length & 1:
+            lies(f"the length or offset delta of record {twice >> 1} is out of place")
+        if key > 127:
+            key, at = varint(payload, at + 1)
+            key, at = key << 1, at - 2
+        if key & 1 or key < 0:
+            if key != 1:
+                lies(f"the length of the key of record {twice >> 1} is negative")
+            keyless += 1
+            if keyless <= MOST_NAMED:
+                found.append(twice >> 1)
+            key = 0
+        if at + 1 + (key >> 1) >= position:
+            lies(f"the key of record {twice >> 1} ends beyond it")
+    _check_end(payload, position)
+    return found, keyless
+
+
+def outside(
+    batch: Batch, lowest: int, highest: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES
+) -> tuple[list[tuple[int, int]], int]:
+    """The first records that have a timestamp outside [lowest, highest], as (index, timestamp), and how many there are.
+
+    Raises: KafkaError.
+    """
+    payload = payload_of(batch, limit)
+    try:
+        return _outside(payload, batch, max(lowest, LOWEST), min(highest, HIGHEST))
+    except IndexError:
+        lies("a record is cut short")
+
+
+def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
+    found: list[tuple[int, int]] = []
+    base, position, wrong = batch.base_timestamp, 0, 0
+    least, most = lowest - base, highest - base
+    near = least <= -64 and most >= 63  # whatever one byte says is within bounds
+    for index in range(batch.record_count):
+        length = payload[position]
+        if length > 127:
+            length, position = _long_length(payload, position)
+        else:
+            position += 1
+        at = position + 1
+        position += length >> 1
+        delta = payload[at]
+        if near and delta < 128 and not length & 1:
+            continue
+        if length & 1:
+            lies(f"the length of record {index} is negative")
+        delta, at = varint(payload, at, 64)
+        if at > position:
+            lies(f"record {index} is cut short")
+        if not least <= delta <= most and base + delta != NO_TIMESTAMP:
+            wrong += 1
+            if len(found) < MOST_NAMED:
+                found.append((index, base + delta))
+    _check_end(payload, position)
+    return found, wrong
+
+
+def _check_end(payload: bytes, position: int) -> None:
+    if position != len(payload):
+        lies(f"the last record ends {len(payload) - position:+} bytes before the batch")

@@ -1,0 +1,133 @@
+"""The quick look over records finds what the thorough one would, and is as hard to deceive."""
+
+import contextlib
+import time
+
+import pytest
+from fencepost.protocol.batches import read
+from fencepost.protocol.compression import Codec, compress
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import Record, RecordsRefused, build, records
+from fencepost.protocol.skimming import MOST_NAMED, check_keys, outside
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raw_batches import NOW_MS, batch, record, varint
+
+
+def opened(sent: bytes):
+    return read(memoryview(sent))
+
+
+def checked(found) -> KafkaError | None:
+    try:
+        check_keys(found)
+    except KafkaError as error:
+        return error
+    return None
+
+
+keys = st.none() | st.binary(max_size=3) | st.sampled_from([b"k" * 62, b"k" * 63, b"k" * 64, b"k" * 200])
+stamps = st.integers(0, 200) | st.integers(0, 2**62) | st.just(-1)
+values = st.none() | st.sampled_from([b"", b"v" * 50, b"v" * 200])
+few = st.lists(st.tuples(stamps, keys, values), min_size=1, max_size=8)
+
+
+def contents(shapes, times=1) -> list[Record]:
+    """With keys, values and timestamps of all widths; often enough repeated, with wider offsets too."""
+    return [Record(offset, *shape) for offset, shape in enumerate(shapes * times)]
+
+
+@settings(deadline=None)
+@given(few, st.sampled_from([1, 1, 20, 1500]), st.sampled_from(Codec))
+def test_the_records_without_a_key_are_found(shapes, times, codec):
+    sent = contents(shapes, times)
+    keyless = [n for n, each in enumerate(sent) if each.key is None]
+    outcome = checked(opened(build(sent, codec=codec)))
+    if not keyless:
+        assert outcome is None
+        return
+    assert isinstance(outcome, RecordsRefused)
+    assert [index for index, _ in outcome.record_errors] == keyless[:MOST_NAMED]
+    assert outcome.detail.startswith(f"{len(keyless)} records")
+
+
+@settings(deadline=None)
+@given(few, st.sampled_from([1, 30]), st.integers(-5, 300) | st.integers(0, 2**62), st.integers(0, 300))
+def test_the_timestamps_outside_are_found(shapes, times, lowest, width):
+    sent = contents(shapes, times)
+    wrong = [(n, r.timestamp) for n, r in enumerate(sent) if not lowest <= r.timestamp <= lowest + width]
+    wrong = [each for each in wrong if each[1] != -1]
+    assert outside(opened(build(sent)), lowest, lowest + width) == (wrong[:MOST_NAMED], len(wrong))
+
+
+@given(few, st.data())
+def test_bytes_that_lie_give_an_answer_or_a_kafka_error(shapes, data):
+    built = bytearray(build(contents(shapes)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
+    found = opened(bytes(built))
+    outcome = checked(found)
+    try:
+        keys = [each.key for each in records(found)]
+    except KafkaError:
+        return
+    assert outcome is None or isinstance(outcome, RecordsRefused)
+    assert (outcome is None) is (None not in keys)
+
+
+@given(few, st.data())
+def test_bytes_that_lie_about_timestamps_give_an_answer_or_a_kafka_error(shapes, data):
+    built = bytearray(build(contents(shapes)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(KafkaError):
+        outside(opened(bytes(built)), 0, 10)
+
+
+LIES = {
+    "a length below zero": record(length=-3),
+    "a long length below zero": record(length=-300),
+    "a length of nothing": b"\0" + record()[1:],
+    "a length beyond the end": record(lies_by=1),
+    "a length that is short of it": record(lies_by=-1),
+    "a key below nothing": varint(6) + b"\0\0\0" + varint(-2) + b"\0\0",
+    "a long key below zero": varint(7) + b"\0\0\0" + varint(-200) + b"\0\0",
+    "a key beyond its record": varint(6) + b"\0\0\0" + varint(40) + b"\0\0" + bytes(50),
+    "an offset delta of another place": record(1),
+    "a timestamp delta without an end": varint(50) + b"\0" + b"\xff" * 49,
+    "something after the last record": record() + b"\0",
+    "nothing": bytes(7)[:6] + b"\x80",
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_about_the_shape_of_a_record_is_refused(name):
+    found = opened(batch(LIES[name]))
+    with pytest.raises(KafkaError) as caught:
+        check_keys(found)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert not isinstance(caught.value, RecordsRefused)
+
+
+@pytest.mark.parametrize("name", [name for name in LIES if "length" in name])
+@pytest.mark.parametrize("lowest", [0, NOW_MS])
+def test_a_lie_about_a_length_is_refused_when_timestamps_are_looked_at(name, lowest):
+    with pytest.raises(KafkaError):
+        outside(opened(batch(LIES[name])), lowest, 2**63 - 1)
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 5), (-(2**63), -1)])
+def test_a_timestamp_beyond_64_bits_is_outside_whatever_is_allowed(base, delta):
+    found = opened(batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS))
+    assert outside(found, -(2**80), 2**80) == ([(0, base + delta)], 1)
+
+
+def test_a_million_records_are_looked_at_in_well_under_a_second():
+    count = 200_000
+    payload = b"".join(record(index, 0, key=b"key") for index in range(count))
+    found = opened(batch(compress(Codec.ZSTD, payload), records=count, attributes=4))
+    began = time.process_time()
+    check_keys(found)
+    keys_took = time.process_time() - began
+    assert outside(found, NOW_MS + 1, NOW_MS + 2)[1] == count
+    assert keys_took < count * 2e-6  # 0.3 µs each where nothing else runs
