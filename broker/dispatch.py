@@ -20,7 +20,7 @@ from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
 from .connection import Connection, Slot
 from .refusals import refusal
-from .request_limits import check_extent
+from .request_limits import check_extent, check_items
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Dispatcher:
         try:
             check_extent(frame, header)
             request = decode_request(handler.api, header.api_version, frame, header.position)
+            check_items(request, header.api_key, len(frame))
         except MalformedFrame as error:
             connection.fail(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
             return

@@ -1,22 +1,31 @@
-"""How much one request may be made of, judged on its bytes before any object is made of them.
+"""How much one request may be made of, judged on its bytes before any object is made, and on its items before any work.
 
 The rule: a frame of any allowed size costs memory and time of its own order. Batches are opaque and cheap; lists are
 not: six bytes make a partition, which makes objects of a thousand. So only Produce and what carries blobs for clients
-may be large, and a Produce names a bounded number of partitions. Kafka has no such bounds.
+may be large, and a Produce names a bounded number of partitions. What costs the loop much for few bytes (settings of
+a topic take half a millisecond) is bounded in number. Kafka has no such bounds.
 """
 
 import struct
 from struct import Struct
+from typing import Any
 
 from ..protocol.errors import MalformedFrame
 from ..protocol.headers import RequestHeader
 from ..protocol.primitives import Readable, read_uvarint, skip_tags
+from ..protocol.schema import Array, schema_of
 
 LARGEST_LIST_BYTES = 2 << 20  # some 40,000 partitions of a Fetch, 20,000 topics with settings
 MOST_PARTITIONS = 10_000  # of one Produce; as many as Kafka lets one request create
 LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
 
+MOST_ITEMS = 40_000  # entries of all lists of one request
+MOST_SUBJECTS = 5_000  # that one request changes or describes at length
+COUNTED_FROM_BYTES = 8 << 10  # smaller frames hold no such number
+
 PRODUCE = 0
+_LISTS: dict[type, list[str]] = {}  # the fields of each class that are lists
+LABORIOUS = {19, 20, 32, 33, 37, 44}  # topics made, deleted or enlarged; settings described or changed
 WITH_BLOBS = {11, 14, 36}  # JoinGroup, SyncGroup, SaslAuthenticate: what members tell each other passes through
 FLEXIBLE, TOPIC_IDS = 9, 13
 
@@ -36,6 +45,34 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
         _check_produce(frame, header.position, header.api_version)
     except (IndexError, struct.error):
         return
+
+
+def check_items(request: Any, api: int, frame_bytes: int) -> None:
+    """Refuse a decoded request that asks for too much at once. Raises MalformedFrame."""
+    if frame_bytes <= COUNTED_FROM_BYTES or api == PRODUCE or api in WITH_BLOBS:
+        return
+    if api in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
+        raise MalformedFrame(f"{subjects} topics or resources, where {MOST_SUBJECTS} are allowed")
+    if (items := _items(request)) > MOST_ITEMS:
+        raise MalformedFrame(f"{items} items, where {MOST_ITEMS} are allowed")
+
+
+def _items(message: Any) -> int:
+    """Entries of all lists within a message, those of their entries too."""
+    count = 0
+    for entries in _lists(message):
+        count += len(entries)
+        if entries and hasattr(entries[0], "__schema__"):
+            count += sum(map(_items, entries))
+    return count
+
+
+def _lists(message: Any) -> list[list[Any]]:
+    cls = type(message)
+    names = _LISTS.get(cls)
+    if names is None:
+        names = _LISTS[cls] = [field.name for field in schema_of(cls).fields if isinstance(field.kind, Array)]
+    return [entries for name in names if (entries := getattr(message, name))]
 
 
 def _check_produce(frame: Readable, position: int, version: int) -> None:

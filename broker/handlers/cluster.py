@@ -36,6 +36,7 @@ METADATA_VERSION = 29  # 4.2-IV1: tools read the release off it, and hide what o
 OLDEST_METADATA_VERSION = 7
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
+MADE_AT_ONCE = 2_000  # topics that one request of names may make: the others are told to ask again
 BROKERS, CONTROLLERS = 1, 2
 
 _Topic = MetadataResponse.Topic
@@ -100,14 +101,16 @@ def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> Metadata
 def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> list[_Topic]:
     """One answer for each distinct topic asked for, in the order of the request."""
     answers: dict[str | bytes | None, _Topic] = {}
+    made_before = len(broker.topics.by_name)
     for asked in request.topics or ():
         key = asked.topic_id if asked.topic_id != ZERO_UUID else asked.name
         if key not in answers:
-            answers[key] = _answer(broker, call, asked, request.allow_auto_topic_creation)
+            made = len(broker.topics.by_name) - made_before
+            answers[key] = _answer(broker, call, asked, request.allow_auto_topic_creation, made >= MADE_AT_ONCE)
     return list(answers.values())
 
 
-def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_create: bool) -> _Topic:
+def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < 12):
         return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
@@ -118,16 +121,18 @@ def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_crea
     topic = broker.topics.by_name.get(asked.name)
     if topic is None:
         try:
-            topic = _made_or_refused(broker, asked.name, may_create)
+            topic = _made_or_refused(broker, asked.name, may_create, enough)
         except KafkaError as error:
             return _refused(error.code, asked.name, ZERO_UUID)
     return _described(broker, topic)
 
 
-def _made_or_refused(broker: "Broker", name: str, may_create: bool) -> Topic:
+def _made_or_refused(broker: "Broker", name: str, may_create: bool, enough: bool) -> Topic:
     check_name(name)
     if not may_create:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if enough and broker.settings.auto_create_topics_enable:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # as Kafka while it makes one: clients ask again
     return broker.topics.auto_create(name)
 
 

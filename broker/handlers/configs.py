@@ -34,6 +34,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 _Result = DescribeConfigsResponse.Result
 _Described = DescribeConfigsResponse.Result.Config
 _Synonyms = Sequence[tuple[str, str, Source]]
+_Known = dict[tuple[int, frozenset[tuple[str, str]], frozenset[str]], list[_Described]]  # of one request
 _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 
 
@@ -43,44 +44,50 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 @handles(DescribeConfigsRequest)
 def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Each setting, where its value comes from, and what it would fall back to."""
+    known: _Known = {}
     return DescribeConfigsResponse(
-        results=[_described_or_refused(broker, resource, request) for resource in request.resources]
+        results=[_described_or_refused(broker, resource, request, known) for resource in request.resources]
     )
 
 
 def _described_or_refused(
-    broker: "Broker", resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
+    broker: "Broker", resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, known: _Known
 ) -> _Result:
     result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
-        options, synonyms = _resource(broker, resource.resource_type, resource.resource_name)
+        options, synonyms, given = _resource(broker, resource.resource_type, resource.resource_name)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.text
         return result
-    wanted = set(resource.configuration_keys or options)
-    result.configs = [
-        _described(row, synonyms(name), request, resource.resource_type)
-        for name, row in sorted(options.items())
-        if name in wanted
-    ]
+    wanted = frozenset(resource.configuration_keys or options)
+    key = resource.resource_type, frozenset(given.items()), wanted
+    if key not in known:
+        known[key] = [
+            _described(row, synonyms(name), request, resource.resource_type)
+            for name, row in sorted(options.items())
+            if name in wanted
+        ]
+    result.configs = known[key]
     return result
 
 
-def _resource(broker: "Broker", kind: int, name: str) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms]]:
-    """The table of a resource, and where to look up what each of its settings was given."""
+def _resource(
+    broker: "Broker", kind: int, name: str
+) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
+    """The table of a resource, where to look up what each of its settings was given, and what tells it from others."""
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         configs = topic.configs
-        return TOPIC_OPTIONS, lambda option: topic_synonyms(option, configs, broker.settings)
+        return TOPIC_OPTIONS, lambda option: topic_synonyms(option, configs, broker.settings), configs
     if kind == BROKER:
         if name:
             _check_broker_id(broker, name, "Broker id", "expected {} or empty string")
-            return BROKER_OPTIONS, broker.settings.synonyms
+            return BROKER_OPTIONS, broker.settings.synonyms, {"": name}
         changed = broker.topics.broker_configs("")
         rows = {option: BROKER_OPTIONS[option] for option in changed if option in BROKER_OPTIONS}
-        return rows, lambda option: [(option, changed[option], Source.DYNAMIC_DEFAULT_BROKER)]
+        return rows, lambda option: [(option, changed[option], Source.DYNAMIC_DEFAULT_BROKER)], {}
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 

@@ -5,15 +5,26 @@ import struct
 import time
 
 import pytest
-from fencepost.broker.request_limits import LARGEST_LIST_BYTES, MOST_PARTITIONS, check_extent
+from fencepost.broker.handlers import cluster
+from fencepost.broker.request_limits import (
+    LARGEST_LIST_BYTES,
+    MOST_ITEMS,
+    MOST_PARTITIONS,
+    MOST_SUBJECTS,
+    check_extent,
+    check_items,
+)
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.errors import ErrorCode, MalformedFrame
 from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest
+from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.primitives import uvarint
 from fencepost.protocol.schema import schema_of
 from produce_requests import answers, batch, create, produce
+from served_broker import ServedBroker
 from wire_client import Closed
 
 Topic, Part = ProduceRequest.Topic, ProduceRequest.Topic.Partition
@@ -87,3 +98,75 @@ def test_a_request_of_millions_of_partitions_is_refused_before_anything_is_made_
         with pytest.raises(Closed):
             liar.receive_frame()
         assert time.perf_counter() - before < 1
+
+
+# ---- many things in few bytes --------------------------------------------------------------------------------
+
+Named = MetadataRequest.Topic
+Described = DescribeConfigsRequest.Resource
+
+
+def described(names):
+    resources = [Described(resource_type=2, resource_name=name, configuration_keys=None) for name in names]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+
+
+def fetched_partitions(count):
+    parts = [FetchRequest.Topic.Partition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(count)]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic="t", partitions=parts)])
+
+
+def test_what_is_described_at_length_is_so_many_times_only(served):
+    with served.connect() as client, served.connect() as greedy:
+        client.call(create("a"))
+        assert len(client.call(described(["a"] * 3), 4).results) == 3  # as Kafka: each as often as it is asked for
+        greedy.send(described(["a"] * (MOST_SUBJECTS + 1)), 4)
+        before = time.perf_counter()
+        assert client.call(MetadataRequest(topics=[]), 9).topics == []
+        with pytest.raises(Closed):
+            greedy.receive()
+        assert time.perf_counter() - before < 1
+
+
+def test_two_thousand_topics_at_once_are_made_described_and_fetched():
+    names = [f"n{index}" for index in range(2_000)]
+    with ServedBroker(log_checkpoint_interval_ms=600_000) as served, served.connect(timeout_s=60) as client:
+        made = client.call(MetadataRequest(topics=[Named(name=name) for name in names]), 9)
+        assert {topic.error_code for topic in made.topics} == {ErrorCode.NONE}
+        results = client.call(described(names), 4).results
+        assert [(one.resource_name, one.error_code, len(one.configs)) for one in results] == [
+            (name, ErrorCode.NONE, len(results[0].configs)) for name in names
+        ]
+        parts = [FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1)]
+        topics = [FetchRequest.Topic(topic=name, partitions=parts) for name in names]
+        got = client.call(FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics), 11)
+        assert len(got.responses) == 2_000
+        served.close_clients()
+
+
+def test_one_request_of_names_makes_so_many_topics_and_says_of_the_others_that_it_may_be_asked_again(monkeypatch):
+    monkeypatch.setattr(cluster, "MADE_AT_ONCE", 3)
+    asked = MetadataRequest(topics=[Named(name=f"n{index}") for index in range(5)])
+    with ServedBroker() as served, served.connect() as client:
+        codes = [topic.error_code for topic in client.call(asked, 9).topics]
+        assert codes == [ErrorCode.NONE] * 3 + [ErrorCode.LEADER_NOT_AVAILABLE] * 2
+        assert {topic.error_code for topic in client.call(asked, 9).topics} == {ErrorCode.NONE}
+        served.close_clients()
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
+    for count, fits in ((2_000, True), (MOST_ITEMS - 1, True), (MOST_ITEMS, False)):
+        request = fetched_partitions(count)
+        size = len(frame_of(request, version))
+        with contextlib.nullcontext() if fits else pytest.raises(MalformedFrame, match="items"):
+            check_items(request, 1, size)
+
+
+def test_a_topic_that_was_given_its_own_settings_is_described_with_them_beside_others_that_were_not(served):
+    with served.connect() as client:
+        client.call(create("plain"))
+        client.call(create("special", retention_ms=77))
+        results = client.call(described(["plain", "special", "plain"]), 4).results
+    values = [next(one.value for one in result.configs if one.name == "retention.ms") for result in results]
+    assert values == ["604800000", "77", "604800000"]
