@@ -37,7 +37,7 @@ crash-points: $(STAMP) ## every crash point of every scripted workload, none sam
 
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
 	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py
-	LIVES=$${LIVES:-240} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py
+	LIVES=$${LIVES:-240} HISTORIES=$${HISTORIES:-200} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py tests/crash/test_law_4.py
 
 demo: $(STAMP)      ## real text through a bad network and a killed broker: lost 0, twice 0
 	@$(BIN)/fencepost demo
