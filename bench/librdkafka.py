@@ -10,6 +10,7 @@ PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 5,
+    "log_level": 0,  # what it has to say comes as errors
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
@@ -64,6 +65,9 @@ def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) 
                 break
             except BufferError:
                 producer.poll(0.01)
+        if failures:
+            producer.purge()
+            raise RuntimeError(f"a record was not acknowledged: {failures[0]}")
     left = producer.flush(120)
     seconds = time.perf_counter() - began
     if left or failures:
@@ -91,6 +95,7 @@ def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], 
             "bootstrap.servers": bootstrap,
             "group.id": "fencepost-bench",
             "enable.auto.commit": False,
+            "log_level": 0,
             "fetch.message.max.bytes": 1 << 20,
             "queued.min.messages": 1_000_000,
         }

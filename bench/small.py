@@ -16,6 +16,7 @@ from typing import cast
 
 from ..protocol import apis, records
 from ..protocol.messages.produce import ProduceRequest
+from .topics import named
 
 PRODUCE = 0
 VERSION = 7  # fixed-size answers: the error code stands at a known place
@@ -81,7 +82,7 @@ class _Loop(asyncio.Protocol):
                 break
             (error,) = struct.unpack_from(">h", chunk, position + 4 + self._error_at)
             if error:
-                self._failed(RequestFailed(f"Produce was answered with error {error}"))
+                self._failed(RequestFailed(f"Produce was answered with error {error} ({named(error)})"))
                 return
             self.latencies.append(now - self._sent.popleft())
             position += 4 + size

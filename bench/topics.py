@@ -5,16 +5,30 @@ import time
 import uuid
 from collections.abc import Iterator
 
+from ..protocol.errors import ErrorCode
 from ..protocol.messages.cluster import MetadataRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from .wire import Wire
 
 
+class NotAnAddress(ValueError):
+    """What was given for a broker is no HOST:PORT."""
+
+
+class NoTopic(LookupError):
+    """The topic that was named does not exist."""
+
+
+def named(error_code: int) -> str:
+    """Kafka's name of an error."""
+    return next((code.name for code in ErrorCode if code == error_code), str(error_code))
+
+
 def address(bootstrap: str) -> tuple[str, int]:
-    """HOST:PORT or [V6]:PORT. Raises: ValueError."""
+    """HOST:PORT or [V6]:PORT. Raises: NotAnAddress."""
     host, separator, port = bootstrap.rpartition(":")
-    if not separator or not port.isdigit():
-        raise ValueError(f"{bootstrap!r} is not HOST:PORT")
+    if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise NotAnAddress(f"{bootstrap!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -22,6 +36,7 @@ def address(bootstrap: str) -> tuple[str, int]:
 def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[str]:
     """The given topic, or a new one of a name of its own that is deleted at the end."""
     if name is not None:
+        check_exists(host, port, name)
         yield name
         return
     name = f"fencepost-bench-{uuid.uuid4().hex[:8]}"
@@ -29,7 +44,18 @@ def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[s
     try:
         yield name
     finally:
-        delete(host, port, name)
+        with contextlib.suppress(OSError):  # gone with its broker; why is told already
+            delete(host, port, name)
+
+
+def check_exists(host: str, port: int, name: str) -> None:
+    """Raises: NoTopic, and OSError where no broker answers."""
+    wire = Wire(host, port)
+    asked = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False)
+    described = wire.call(asked, 4).topics[0]
+    wire.close()
+    if described.error_code:
+        raise NoTopic(f"there is no topic {name} at {host}:{port}: {named(described.error_code)}")
 
 
 def create(host: str, port: int, name: str, partitions: int) -> None:

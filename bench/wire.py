@@ -13,7 +13,7 @@ CLIENT_ID = "fencepost-bench"
 class Wire:
     """A connection to one broker."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float = 10.0) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._correlation_id = 0
 

@@ -11,11 +11,13 @@ import click
 
 from ..bench import accounting, librdkafka, small, topics
 from ..bench.figures import Figures, percentile
+from .loads import LoadGroup
+from .ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
 
 T = TypeVar("T")
 
 
-@click.group()
+@click.group(cls=LoadGroup)
 def bench() -> None:
     """Measure a broker: any Kafka address will do.
 
@@ -25,7 +27,9 @@ def bench() -> None:
 
 _bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
 _topic = click.option("--topic", default=None, help="An existing topic; without it one is made, and deleted after.")
-_partitions = click.option("--partitions", default=1, show_default=True, help="Of the topic that is made.")
+_partitions = click.option(
+    "--partitions", default=1, type=PARTITIONS, show_default=True, help="Of the topic that is made."
+)
 _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 
@@ -34,11 +38,11 @@ _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), d
 @_topic
 @_partitions
 @_output
-@click.option("--connections", default=64, show_default=True)
-@click.option("--depth", default=1, show_default=True, help="Requests outstanding on each connection.")
-@click.option("--size", default=100, show_default=True, help="Bytes of a record.")
-@click.option("--records", default=1, show_default=True, help="Records in a request.")
-@click.option("--seconds", default=5.0, show_default=True)
+@click.option("--connections", default=64, type=COUNT, show_default=True)
+@click.option("--depth", default=1, type=COUNT, show_default=True, help="Requests outstanding on each connection.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a request.")
+@click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
 def small_requests(
     bootstrap: str,
     topic: str | None,
@@ -66,9 +70,9 @@ def small_requests(
 @_topic
 @_partitions
 @_output
-@click.option("--records", default=1_000_000, show_default=True)
-@click.option("--size", default=100, show_default=True, help="Bytes of a record.")
-@click.option("--batch", default=1 << 17, show_default=True, help="The client's batch.size, bytes.")
+@click.option("--records", default=1_000_000, type=COUNT, show_default=True)
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--batch", default=1 << 17, type=COUNT, show_default=True, help="The client's batch.size, bytes.")
 @click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
 def produce(
     bootstrap: str,
@@ -97,10 +101,11 @@ def produce(
 @_bootstrap
 @click.option("--topic", required=True)
 @_output
-@click.option("--records", default=1_000_000, show_default=True)
+@click.option("--records", default=1_000_000, type=COUNT, show_default=True)
 def consume(bootstrap: str, topic: str, output: str, records: int) -> None:
     """Read a topic from its beginning through librdkafka."""
-    _, port = topics.address(bootstrap)
+    host, port = topics.address(bootstrap)
+    topics.check_exists(host, port, topic)
     books = Books(port)
     with progress_bar("records", records) as progress:
         books.read()

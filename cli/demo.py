@@ -21,7 +21,10 @@ from typing import Any
 
 import click
 
+from .failures import Failure
 from .flaky_proxy import FlakyProxy
+from .interruption import terminated_as_interrupted
+from .ranges import COUNT, SHARE
 
 TOPIC = "documents"
 PARTITIONS = 4
@@ -38,11 +41,23 @@ class Sent:
 
 
 @click.command()
-@click.option("--lines", default=20_000, show_default=True, help="Lines to send; the text is read again if shorter.")
-@click.option("--lose", default=0.05, show_default=True, help="Share of acknowledgements that the proxy loses.")
+@click.option(
+    "--lines", default=20_000, type=COUNT, show_default=True, help="Lines to send; the text is read again if shorter."
+)
+@click.option(
+    "--lose", default=0.05, type=SHARE, show_default=True, help="Share of acknowledgements that the proxy loses."
+)
 @click.option("--seed", default=1, show_default=True, help="Of the proxy's choices.")
 def demo(lines: int, lose: float, seed: int) -> None:
     """Send real text through a bad network and a killed broker, and count what arrives."""
+    try:
+        with terminated_as_interrupted():
+            _demonstrate(lines, lose, seed)
+    except KeyboardInterrupt:
+        raise Failure("interrupted", "nothing is left of it", 130) from None
+
+
+def _demonstrate(lines: int, lose: float, seed: int) -> None:
     text = [f"{number}:{line}" for number, line in enumerate(_lines(lines))]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as directory, FlakyProxy(seed, lose) as proxy:

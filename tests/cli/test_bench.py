@@ -1,0 +1,90 @@
+"""`fencepost bench` when it does not work: a cause and a hint, its own topic gone, and an end."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from broker_process import free_port
+from click.testing import CliRunner
+from fencepost.cli import main
+from fencepost.protocol.messages.cluster import MetadataRequest
+from served_broker import ServedBroker
+
+SHORT = ["--seconds", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedBroker]:
+    with ServedBroker(message_max_bytes=10_000) as served:
+        yield served
+        served.close_clients()
+
+
+def told(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(main, ["bench", *arguments])
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    cause, hint = found.stderr.splitlines()[-2:]
+    assert cause.startswith("error: ")
+    assert hint.startswith("hint: ")
+    return found.exit_code, cause, hint
+
+
+def topics(served: ServedBroker) -> list[str]:
+    with served.connect() as client:
+        return [topic.name for topic in client.call(MetadataRequest(topics=None), 9).topics]
+
+
+@pytest.mark.parametrize("load", [["small"], ["produce"], ["consume", "--topic", "x"]])
+def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
+    code, cause, hint = told(*load, "-b", f"127.0.0.1:{free_port()}")
+    assert (code, "refused" in cause, "fencepost serve" in hint) == (1, True, True)
+    for address in ("foo", "foo:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:0"):
+        code, cause, hint = told(*load, "-b", address)
+        assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
+
+
+@pytest.mark.parametrize("load", ["small", "produce", "consume"])
+def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
+    code, cause, _ = told(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
+    assert (code, "nosuch" in cause) == (1, True)
+    assert topics(served) == []
+
+
+@pytest.mark.parametrize(
+    "load", [["small", "--size", "50000", *SHORT], ["produce", "--size", "50000", "--records", "20"]]
+)
+def test_records_that_are_too_large_are_told_and_the_topic_is_gone(served: ServedBroker, load: list[str]) -> None:
+    code, cause, hint = told(*load, "-b", f"127.0.0.1:{served.port}")
+    assert code == 1
+    assert "TOO_LARGE" in cause or "too large" in cause
+    assert "message.max.bytes" in hint
+    assert topics(served) == []
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x"])
+def test_numbers_that_measure_nothing_are_refused(number: str) -> None:
+    for option in ("--seconds", "--size", "--records", "--connections", "--depth", "--partitions"):
+        assert CliRunner().invoke(main, ["bench", "small", option, number]).exit_code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("load", [["small", "--seconds", "60"], ["produce", "--records", "50000000"]])
+def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
+    served: ServedBroker, load: list[str], number: signal.Signals
+) -> None:
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "fencepost", "bench", *load, "-b", f"127.0.0.1:{served.port}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 20
+    while not topics(served) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    bench.send_signal(number)
+    _, err = bench.communicate(timeout=20)
+    assert bench.returncode == 130
+    assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"], err
+    assert topics(served) == []
