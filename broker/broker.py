@@ -31,13 +31,15 @@ from .waiting import Waiter, Waiting
 log = logging.getLogger("fencepost.broker")
 
 READ_THREADS = 4
+RECORD_THREADS = 2  # they look into batches, which takes time of the processor: reads do not queue behind that
 SEGMENT_THREADS = 4
 
 
 class Broker:
     """One broker on one data directory, in the loop that runs start().
 
-    What handlers reach: clock, rng, disk, disk_lane, settings, store, rounds, topics, waiting, fetch_sessions, metrics.
+    What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
+    fetch_sessions, metrics.
     """
 
     store: Store
@@ -104,6 +106,7 @@ class Broker:
         )
         self._loop = asyncio.get_running_loop()
         self.disk_lane = self.disk.lane("reads", READ_THREADS)
+        self.records_lane = self.disk.lane("records", RECORD_THREADS)
         self._journal_lane = self.disk.lane("journal", 1)
         self._segments_lane = self.disk.lane("segments", SEGMENT_THREADS)
         self._started = True
@@ -158,7 +161,7 @@ class Broker:
             self.rounds.sync_soon()
             await self._idle()
             self.rounds.close()
-        for lane in (self.disk_lane, self._segments_lane, self._journal_lane):
+        for lane in (self.disk_lane, self.records_lane, self._segments_lane, self._journal_lane):
             lane.close()
         await asyncio.sleep(0)  # what the lanes delivered last
         self.store.close()

@@ -27,6 +27,7 @@ TOO_MUCH_AHEAD = 2
 STORE_IS_FULL = 4
 NO_ROOM_FOR_FRAME = 8
 CLOSING = 16
+AT_WORK = 32
 
 PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
@@ -202,7 +203,7 @@ class Connection:
         """A large frame is coming, or is handled: take its place in the pool, or give that back."""
         wanted = self._framer.wanted_bytes
         wanted = wanted if wanted >= RESERVE_FROM_BYTES else 0
-        if wanted == self._reserved_bytes or self._backlog:  # what is held back may be that frame
+        if wanted == self._reserved_bytes or self._backlog or self._stopped & AT_WORK:  # that frame may be held back
             return
         if self._reserved_bytes:
             self._owner.give_back(self, self._reserved_bytes)
@@ -220,12 +221,20 @@ class Connection:
 
     @property
     def waits_for_store(self) -> bool:
-        """Whether it is the store that keeps this connection from being read, and not its client."""
-        return bool(self._stopped & STORE_IS_FULL)
+        """Whether it is the store, or a worker, that keeps this connection from being read, and not its client."""
+        return bool(self._stopped & (STORE_IS_FULL | AT_WORK))
 
     def relieved(self) -> None:
         """The store takes more."""
         self._allow(STORE_IS_FULL)
+
+    def hold(self) -> None:
+        """The request at hand takes effect later, and those behind it are to wait for that."""
+        self._stop(AT_WORK)
+
+    def go_on(self) -> None:
+        """It has taken effect."""
+        self._allow(AT_WORK)
 
     # ---- replies out -----------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ ATTRIBUTES_AT = 22  # the low byte
 # Up to here a batch is looked into by the loop itself; with more, or with an unknown lot of bytes in it, by a worker.
 FEW_RECORDS = 2_000
 FEW_BYTES = 64 << 10
-FEW_COMPRESSED_BYTES = 4 << 10  # they may unpack to a thousand times as many
+FEW_COMPRESSED_BYTES = 4 << 10  # they may unpack to a thousand times as many; uncompressed, they are few records
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +117,22 @@ class Partition:
 
     def is_long_work(self, produced: memoryview, wall_ms: int) -> bool:
         """Whether `accept` would look into so many records, or compress so many bytes, that a worker is to do it."""
-        if not batches.HEADER_BYTES <= len(produced) <= self.largest_bytes:
+        if not FEW_COMPRESSED_BYTES < len(produced) <= self.largest_bytes:
             return False
         rules, codec = self.rules, produced[ATTRIBUTES_AT] & batches.CODEC_BITS
+        header = batches.HEADER.unpack_from(produced)
+        base_timestamp, max_timestamp, count = header[7], header[8], header[-1]
         recompresses = rules.codec is not None and rules.codec != codec
-        stamps = batches.HEADER.unpack_from(produced)[7:9]
-        looks_inside = (
-            rules.keys_required
-            or (rules.timestamp_before_max_ms != FOREVER_MS and not rules.log_append_time)
-            or (max(stamps) - wall_ms > rules.timestamp_after_max_ms and not rules.log_append_time)
+        looks_inside = rules.keys_required or (
+            not rules.log_append_time
+            and (
+                rules.timestamp_before_max_ms != FOREVER_MS
+                or max(base_timestamp, max_timestamp) > wall_ms + rules.timestamp_after_max_ms
+            )
         )
         if not looks_inside and not recompresses:
             return False
-        if codec:
-            return len(produced) > FEW_COMPRESSED_BYTES
-        many = looks_inside and batches.HEADER.unpack_from(produced)[-1] > FEW_RECORDS
-        return many or (recompresses and len(produced) > FEW_BYTES)
+        return bool(codec) or (looks_inside and count > FEW_RECORDS) or (recompresses and len(produced) > FEW_BYTES)
 
     def _sound(self, produced: memoryview) -> Batch:
         """The batch, if size and header are as they should be."""

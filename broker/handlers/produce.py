@@ -2,10 +2,12 @@
 
 The rules: what a client may send (KIP-98, Kafka's LogValidator) stands in partition.py, what its sequences must be in
 storage/producers.py. A duplicate is a success with the offset of the first time, and is not answered before that is
-durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all.
+durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long to look into
+is looked into by a worker first (long_produce.py).
 Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,11 @@ from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_B
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
+from ...storage.store import BrokerHalted
 from ..dispatch import Call, handles
+from ..long_produce import Accepted, LongProduce
 from ..partition import Partition, TimestampsRefused, is_one_batch
+from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 Topic = ProduceRequest.Topic
+Part = ProduceRequest.Topic.Partition
 Answer = ProduceResponse.Topic.Partition
 
 ACKS = (-1, 0, 1)
@@ -45,18 +51,46 @@ ERRORS_OF_THE_REQUEST = {
 
 
 @handles(ProduceRequest)
-def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse | None:
+def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
     """Append what can be appended; say of every partition what became of it."""
-    if request.acks == 0:
-        _produce_unanswered(broker, call, request)
-        return None
-    return _produce(broker, call, request)
+    parked = Parked()
+
+    def finish(accepted: Accepted) -> None:
+        try:
+            outcome: object = _outcome(broker, call, request, accepted)
+        except Exception as error:
+            if request.acks == 0 or isinstance(error, BrokerHalted):
+                raise
+            outcome = error
+        parked.answer(outcome)
+
+    work = LongProduce(broker, call.connection, lambda: _placed(broker, call, request), finish)
+    if not work.begin():
+        return _outcome(broker, call, request, work.accepted)
+    return None if request.acks == 0 else parked
 
 
-def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest) -> None:
+def _placed(broker: "Broker", call: Call, request: ProduceRequest) -> list[tuple[Part, Partition]]:
+    """The parts of the request that have a place to go to."""
+    found = []
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            with contextlib.suppress(KafkaError):
+                found.append((part, _partition(broker, call, topic, part.index)))
+    return found
+
+
+def _outcome(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> ProduceResponse | None:
+    if request.acks != 0:
+        return _produce(broker, call, request, accepted)
+    _produce_unanswered(broker, call, request, accepted)
+    return None
+
+
+def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> None:
     """acks=0: the only way to tell of an error is to close the connection, and Kafka does."""
     try:
-        response = _produce(broker, call, request)
+        response = _produce(broker, call, request, accepted)
     except KafkaError as error:
         broker.metrics.error(error.code)
         call.connection.close_after_replies()
@@ -66,14 +100,14 @@ def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest) -
         call.connection.close_after_replies()
 
 
-def _produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse:
+def _produce(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> ProduceResponse:
     unauthorized = request.transactional_id is None and _any_transactional(request)  # transactions need an id (C-11)
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
         answers = [
             _refused(broker, part.index, NO_TRANSACTIONAL_ID)
             if unauthorized
-            else _append_or_refuse(broker, call, request, topic, part.index, part.records)
+            else _append_or_refuse(broker, call, request, topic, part, accepted)
             for part in topic.partition_data
         ]
         if answers:
@@ -95,20 +129,20 @@ def _is_transactional(records: memoryview) -> bool:
 
 
 def _append_or_refuse(
-    broker: "Broker", call: Call, request: ProduceRequest, topic: Topic, index: int, records: memoryview | None
+    broker: "Broker", call: Call, request: ProduceRequest, topic: Topic, part: Part, accepted: Accepted
 ) -> Answer:
     """One partition, from its name to its answer. What is no KafkaError is a bug and fails the whole request."""
     partition = None
     try:
-        partition = _partition(broker, call, topic, index)
+        partition = _partition(broker, call, topic, part.index)
         if request.acks not in ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {request.acks}")
         if partition.rules.internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
-        return _append(broker, call, partition, records)
+        return _append(broker, call, partition, part, accepted)
     except KafkaError as error:
-        answer = _refused(broker, index, error)
-        if partition is not None and _tells_log_start(error, records):
+        answer = _refused(broker, part.index, error)
+        if partition is not None and _tells_log_start(error, part.records):
             answer.log_start_offset = partition.log.start_offset
         return answer
 
@@ -123,13 +157,14 @@ def _partition(broker: "Broker", call: Call, topic: Topic, index: int) -> Partit
     return found.partitions[index]
 
 
-def _append(broker: "Broker", call: Call, partition: Partition, records: memoryview | None) -> Answer:
+def _append(broker: "Broker", call: Call, partition: Partition, part: Part, accepted: Accepted) -> Answer:
+    records = part.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
     if call.version < ZSTD_SINCE and len(records) >= HEADER_BYTES and records[ATTRIBUTES_AT] & CODEC_BITS == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     partition.check_online()
-    batch = partition.accept(records, broker.clock.now_ms())
+    batch = accepted.accept(part, partition, records, broker.clock.now_ms())
     if batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator yet")
     producers = partition.log.producers

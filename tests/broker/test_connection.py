@@ -358,3 +358,31 @@ def test_frames_are_served_however_they_are_cut(size):
     for start in range(0, len(sent), size):
         connection.data_received(sent[start : start + size])
     assert owner.served == [b"hello", b"x", b"world"]
+
+
+def test_requests_behind_one_that_is_at_work_wait_for_it_unread():
+    def serve(connection, body):
+        echo(connection, body)
+        if body == b"long":
+            connection.hold()
+
+    connection, owner, wire = connect(serve)
+    connection.data_received(frame(b"long") + frame(b"next"))
+    connection.data_received(frame(b"last"))
+    assert owner.served == [b"long"]
+    assert not wire.reading
+    connection.go_on()
+    owner.run_soon()
+    assert owner.served == [b"long", b"next", b"last"]
+    assert wire.reading
+
+
+def test_a_large_frame_that_is_at_work_keeps_its_place_in_the_pool():
+    connection, owner, _ = connect(lambda connection, body: connection.hold(), pool_bytes=100_000)
+    sent = frame(LARGE)
+    connection.data_received(sent[:100])
+    connection.data_received(sent[100:])
+    assert owner.pool_left < 100_000
+    connection.go_on()
+    owner.run_soon()
+    assert owner.pool_left == 100_000

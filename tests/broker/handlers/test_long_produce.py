@@ -1,0 +1,236 @@
+"""Batches that take long to look into: a worker does it, the connection keeps its order, everybody else goes on."""
+
+from random import Random
+
+import pytest
+from fencepost.broker.partition import FEW_BYTES, FEW_COMPRESSED_BYTES, FEW_RECORDS
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from produce_requests import (
+    EARLY_MS,
+    answers,
+    batch,
+    bytes_of,
+    create,
+    fetch,
+    fetched,
+    idempotent,
+    list_offsets,
+    produce,
+)
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+MANY = FEW_RECORDS + 1
+HOUR_MS = 3_600_000
+
+
+class SlowWorkers:
+    """A lane whose jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting = []
+
+    def submit(self, job, done) -> None:
+        self.waiting.append((job, done))
+
+    def run_one(self) -> None:
+        job, done = self.waiting.pop(0)
+        try:
+            result = job()
+        except BaseException as error:
+            result = error
+        done(result)
+
+    def close(self) -> None:
+        """Jobs that have begun end before a lane is closed."""
+        while self.waiting:
+            self.run_one()
+
+
+@pytest.fixture
+def workers(broker):
+    broker.ask(create("keys", 2, cleanup_policy="compact"))
+    broker.broker.records_lane = SlowWorkers()
+    return broker.broker.records_lane
+
+
+@pytest.fixture
+def client(broker, workers):
+    return SimulatedClient(broker)
+
+
+def long(sequence: int | None = None, count: int = MANY, **more) -> bytes:
+    return batch(count, key=b"k", **more) if sequence is None else idempotent(sequence, count, key=b"k", **more)
+
+
+def begun(client: SimulatedClient, workers: SlowWorkers, *requests) -> None:
+    """Send; now the first is with a worker."""
+    for request in requests:
+        client.send(request)
+    client.broker.wait(0.1)
+    assert len(workers.waiting) == 1
+
+
+def finish(client: SimulatedClient, workers: SlowWorkers) -> None:
+    workers.run_one()
+    client.broker.wait(0.1)
+
+
+def offsets(broker, topic: str = "keys") -> list[tuple[int, int]]:
+    sent = bytes_of(fetched(SimulatedClient(broker).ask(fetch(topic, partition_max_bytes=8 << 20), 11)))
+    return [(found.base_offset, found.record_count) for found in walk(memoryview(sent))]
+
+
+def test_requests_take_effect_in_the_order_in_which_they_were_sent(broker, client, workers):
+    begun(client, workers, *(produce("keys", sent) for sent in (long(0), idempotent(MANY, key=b"k"), long(MANY + 1))))
+    client.send(list_offsets("keys", -1))
+    assert client.quiet()
+    finish(client, workers)
+    assert len(workers.waiting) == 1  # the third, after the second was answered
+    assert [answers(client.receive()) for _ in range(2)] == [[(OK, 0)], [(OK, MANY)]]
+    assert client.quiet()
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, MANY + 1)]
+    assert client.receive().topics[0].partitions[0].error_code == OK
+    assert offsets(broker) == [(0, MANY), (MANY, 1), (MANY + 1, MANY)]
+
+
+def test_a_retry_sent_behind_the_first_attempt_is_its_duplicate(broker, client, workers):
+    begun(client, workers, produce("keys", long(0)), produce("keys", long(0)))
+    finish(client, workers)
+    finish(client, workers)
+    assert [answers(client.receive()) for _ in range(2)] == [[(OK, 0)], [(OK, 0)]]
+    assert offsets(broker) == [(0, MANY)]
+
+
+def test_everybody_else_is_served_meanwhile(broker, client, workers):
+    begun(client, workers, produce("keys", long()))
+    other = SimulatedClient(broker)
+    assert answers(other.ask(produce("keys", batch(key=b"k")))) == [(OK, 0)]
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, 1)]
+
+
+def test_each_partition_gets_its_own_answer(broker, client, workers):
+    begun(client, workers, produce("keys", long(), batch(MANY), long()))
+    finish(client, workers)
+    (response,) = client.receive().responses
+    assert [part.error_code for part in response.partition_responses] == [
+        OK,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    named = response.partition_responses[1]
+    assert [error.batch_index for error in named.record_errors] == list(range(100))
+    assert named.error_message.startswith(f"{MANY} records, of which 100 are listed, are refused")
+
+
+def test_what_a_client_sent_before_it_left_is_appended(broker, client, workers):
+    begun(client, workers, produce("keys", long()))
+    client.close()
+    finish(client, workers)
+    assert offsets(broker) == [(0, MANY)]
+    assert not broker.broker.metrics.failures
+
+
+def test_acks_0_keeps_its_order_and_gets_no_reply(broker, client, workers):
+    client.send_unanswered(produce("keys", long(), acks=0))
+    begun(client, workers, produce("keys", batch(key=b"k")))
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, MANY)]
+
+
+def test_an_error_with_acks_0_closes_the_connection_and_what_follows_is_not_looked_at(broker, client, workers):
+    client.send_unanswered(produce("keys", batch(MANY), acks=0))
+    begun(client, workers, produce("keys", batch(key=b"k")))
+    finish(client, workers)
+    assert client.closed()
+    assert offsets(broker) == []
+
+
+def delete(name: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=name)], timeout_ms=1000)
+
+
+def test_a_topic_deleted_meanwhile_is_unknown(broker, client, workers):
+    begun(client, workers, produce("keys", long()))
+    broker.ask(delete("keys"))
+    finish(client, workers)
+    assert answers(client.receive()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+def test_a_topic_deleted_and_created_anew_meanwhile_judges_by_its_own_rules(broker, client, workers):
+    begun(client, workers, produce("keys", batch(MANY)))
+    broker.ask(delete("keys"))
+    broker.ask(create("keys"))
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, 0)]
+
+
+def test_rules_that_change_meanwhile_are_obeyed(broker, client, workers):
+    begun(client, workers, produce("keys", long(timestamp=EARLY_MS - HOUR_MS)))
+    change = IncrementalAlterConfigsRequest.Resource.Config(
+        name="message.timestamp.before.max.ms", config_operation=0, value="1000"
+    )
+    topic = IncrementalAlterConfigsRequest.Resource(resource_type=2, resource_name="keys", configs=[change])
+    broker.ask(IncrementalAlterConfigsRequest(resources=[topic]))
+    finish(client, workers)
+    assert client.quiet()
+    finish(client, workers)  # once more, by the new rules
+    assert answers(client.receive()) == [(ErrorCode.INVALID_TIMESTAMP, -1)]
+
+
+def test_a_halt_meanwhile_leaves_the_request_without_an_answer(broker, client, workers):
+    begun(client, workers, produce("keys", long()))
+    broker.broker.rounds.halt(OSError(5, "gone"))
+    finish(client, workers)
+    with pytest.raises(ConnectionError):
+        client.receive()
+    assert broker.broker.topics.by_name["keys"].partitions[0].log.end_offset == 0
+    assert not broker.broker.metrics.failures
+
+
+def test_a_stop_meanwhile_is_orderly(broker, client, workers):
+    begun(client, workers, produce("keys", long()))
+    with broker.again() as successor:
+        assert successor.broker.halted is None
+        assert offsets(successor) == []
+
+
+def test_a_bug_of_a_worker_is_told_as_one(broker, client, workers, monkeypatch):
+    begun(client, workers, produce("keys", long()), produce("keys", batch(key=b"k")))
+    partition = broker.broker.topics.by_name["keys"].partitions[0]
+    monkeypatch.setattr(type(partition), "_accept_by_rules", lambda *_: 1 / 0)
+    workers_job, done = workers.waiting[0]
+    workers.waiting[0] = (workers_job, lambda result: (monkeypatch.undo(), done(result)))
+    finish(client, workers)
+    ((part,),) = (topic.partition_responses for topic in client.receive().responses)
+    assert part.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answers(client.receive()) == [(OK, 0)]
+    assert [type(each) for each in broker.broker.metrics.failures] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize(
+    ("config", "sent", "is_long"),
+    [
+        ({"cleanup_policy": "compact"}, long(), True),
+        ({"cleanup_policy": "compact"}, long(count=FEW_RECORDS), False),
+        ({"cleanup_policy": "compact"}, batch(key=b"k", value=bytes(FEW_BYTES)), False),
+        ({"cleanup_policy": "compact"}, batch(key=Random(1).randbytes(2 * FEW_COMPRESSED_BYTES), codec=2), True),
+        ({"compression_type": "gzip"}, batch(value=bytes(FEW_BYTES)), True),
+        ({"compression_type": "gzip"}, batch(value=bytes(FEW_BYTES), codec=1), False),
+        ({"compression_type": "uncompressed"}, batch(value=bytes(100 * FEW_COMPRESSED_BYTES), codec=4), False),
+        ({"message_timestamp_before_max_ms": HOUR_MS}, long(), True),
+        ({"message_timestamp_type": "LogAppendTime"}, long(), False),
+        ({}, long(), False),
+        ({}, long(timestamp=EARLY_MS + 2 * HOUR_MS), True),
+        ({"message_timestamp_type": "LogAppendTime"}, long(timestamp=EARLY_MS + 2 * HOUR_MS), False),
+    ],
+)
+def test_only_what_takes_long_is_for_a_worker(broker, client, config, sent, is_long):
+    broker.ask(create("t", **config))
+    partition = broker.broker.topics.by_name["t"].partitions[0]
+    assert partition.is_long_work(memoryview(sent), broker.broker.clock.now_ms()) is is_long
