@@ -42,7 +42,7 @@ def broker_settings(
     """
     given = Given()
     for origin, names in (
-        (file_name, dict(_flat(file))),
+        (file_name, _once_each(_flat(file), file_name)),
         ("environment", dict(_from_environment(environment))),
         ("flag", flags),
     ):
@@ -101,6 +101,16 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, name + ".")
         else:
             yield name, _text(value)
+
+
+def _once_each(pairs: Iterator[tuple[str, str]], origin: str) -> dict[str, str]:
+    """Quoted in one place and nested in another, a name can stand in a file twice."""
+    names: dict[str, str] = {}
+    for name, text in pairs:
+        if name in names:
+            raise InvalidOption(f"{name} is given twice ({origin})", name)
+        names[name] = text
+    return names
 
 
 def _text(value: object) -> str:

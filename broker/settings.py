@@ -51,6 +51,14 @@ def _all_addresses(value: Value) -> str | None:
     return None
 
 
+def _all_reachable(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    wrong = _all_addresses(value)
+    if wrong is None and any(address(entry)[1] == 0 for entry in value):
+        return "clients cannot connect to port 0"
+    return wrong
+
+
 def _replicas(role: str) -> Callable[[Value], str | None]:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
@@ -80,7 +88,7 @@ class BrokerSettings:
         "The address clients are told to connect to. Default: the listen address; where that is every interface, the "
         "address that the client's connection arrived on.",
         aliases={"advertise": 1},
-        check=_all_addresses,
+        check=_all_reachable,
     )
     log_dir: str = option(
         ".fencepost", "The data directory: one broker, all its data.", aliases={"data.dir": 1, "log.dirs": 1}

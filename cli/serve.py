@@ -14,6 +14,7 @@ import click
 from .failures import WRONG_USAGE, Failure
 
 DEFAULT_DIRECTORY = ".fencepost"
+EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed at the end"
 
 
 @click.command()
@@ -43,6 +44,11 @@ def serve(
     flags = _pairs(settings)
     named = {"log.dir": data_dir, "durability.mode": durability}
     named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
+    for option, values in {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise}.items():
+        if "" in values:
+            raise Failure(f"{option} is empty", "leave it out for the default, or give it a value", WRONG_USAGE)
+    if ephemeral and data_dir is not None:
+        raise Failure("--ephemeral and --data-dir exclude each other", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
     gc.disable()  # until it serves; imports alone would set it off fifty times
     from .serving import run

@@ -144,9 +144,18 @@ class _Life:
         gc.freeze()
         gc.enable()
         if not self._signals:
-            self._say_ready()
-            await self._end.wait()
+            await self._serve()
         await self._stop()
+
+    async def _serve(self) -> None:
+        try:
+            self._say_ready()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+            await self._broker.stop()
+            hint = "the ready line goes to standard output: give it a place, or /dev/null"
+            raise Failure(f"standard output: {error.strerror}", hint) from None
+        await self._end.wait()
 
     def _signalled(self, number: int, frame: object) -> None:
         """The first asks, the second does not."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -194,6 +195,11 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["--listen", "::1:9092"], 2, "is not HOST:PORT", "Addresses to listen on"),
         (["--config", "nope.toml"], 2, "nope.toml: No such file", "--config takes a TOML file"),
         (["--config", "bad.toml"], 2, "bad.toml: ", "it is to be TOML"),
+        (["--config", "twice.toml"], 2, "log.retention.ms is given twice (twice.toml)", "retention.ms"),
+        (["--listen", ""], 2, "--listen is empty", "default"),
+        (["--data-dir", ""], 2, "--data-dir is empty", "default"),
+        (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "told to connect"),
+        (["--ephemeral", "--data-dir", "d"], 2, "exclude each other", "removed at the end"),
         (["-X", "ssl.keystore.location=/k"], 2, "asks for protection", "docs/settings.md"),
     ],
 )
@@ -202,6 +208,7 @@ def test_wrong_usage_gets_a_cause_and_a_hint(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.toml").write_text("a = = 1")
+    (tmp_path / "twice.toml").write_text('"log.retention.ms" = 1\n[log.retention]\nms = 2\n')
     found = CliRunner().invoke(main, ["serve", *arguments])
     assert found.exit_code == code
     first, second = found.stderr.splitlines()
@@ -209,7 +216,28 @@ def test_wrong_usage_gets_a_cause_and_a_hint(
     assert cause in first
     assert second.startswith("hint: ")
     assert hint in second
-    assert list(tmp_path.iterdir()) == [tmp_path / "bad.toml"]
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "bad.toml", tmp_path / "twice.toml"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--ephemeral"]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=READY_S, cwd=tmp_path)
+    assert found.returncode == 1
+    cause, hint = found.stderr.splitlines()
+    assert cause == "error: standard output: No space left on device"
+    assert hint.startswith("hint: ")
+
+
+def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) -> None:
+    for wait_s in (0.05, 0.3, 0.6):
+        one = serve("--listen", "127.0.0.1:0", "--ephemeral")
+        time.sleep(wait_s)
+        one.process.terminate()
+        _, err = one.process.communicate(timeout=READY_S)
+        assert one.process.returncode in (0, -signal.SIGTERM)
+        assert "Traceback" not in err
 
 
 def test_an_address_that_is_not_of_this_machine_is_named(serve: Runner) -> None:
