@@ -38,7 +38,28 @@ def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
     path = path.rstrip("/") or path
     if not disk.exists(path):
         raise Failure(f"{path}: there is nothing", "FILE|DIR is a data directory, or something in one")
-    return _Dump(disk, records).of(path)
+    return _some(_Dump(disk, records).of(path), path)
+
+
+class NotOurs(Failure):
+    """There is nothing of fencepost's at a path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} holds nothing of fencepost's", "FILE|DIR is a data directory, or something in one")
+
+
+def _some(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+    """These facts, or, if there are none, a refusal that names what was asked for and not a folder within it."""
+    count = 0
+    try:
+        for fact in facts:
+            count += 1
+            yield fact
+    except NotOurs:
+        if count:
+            raise
+    if not count:
+        raise NotOurs(path)
 
 
 class _Dump:
@@ -62,7 +83,7 @@ class _Dump:
             for folder in folders:
                 yield from self.of(folder)
         elif names:
-            raise Failure(f"{path} holds nothing of fencepost's", "FILE|DIR is a data directory, or something in one")
+            raise NotOurs(path)
 
     def _store(self, path: str, names: list[str]) -> Iterator[Fact]:
         """A data directory: checkpoints, then the journal, then every log."""

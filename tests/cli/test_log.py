@@ -304,3 +304,13 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str) -> None
     found = run("verify", tmp_path / name)
     assert found.exit_code == 1
     assert "hint: DIR is a data directory" in found.stderr
+
+
+@pytest.mark.parametrize("inside", [["sub/x.txt"], ["sub/"], []])
+def test_a_directory_that_is_none_of_ours_is_named_as_it_was_given(tmp_path, inside):
+    for name in inside:
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("x")
+    found = CliRunner().invoke(main, ["log", "dump", str(tmp_path)])
+    assert found.exit_code == 1
+    assert found.stderr.splitlines()[0] == f"error: {tmp_path} holds nothing of fencepost's"
