@@ -47,7 +47,7 @@ class AppendRules:
 class Partition:
     """A partition of a topic, over the log that holds it."""
 
-    __slots__ = ("appended_bytes", "index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
+    __slots__ = ("index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
 
     def __init__(
         self, log: "PartitionLog", topic: "Topic", index: int, rules: AppendRules, leader_epoch: int = 0
@@ -56,8 +56,12 @@ class Partition:
         self.topic = topic
         self.index = index
         self.leader_epoch = leader_epoch
-        self.appended_bytes = 0  # since the start: how much a fetch that waits for more may have got at most
         self.obey(rules)
+
+    @property
+    def appended_bytes(self) -> int:
+        """Since the start: how much a fetch that waits for more may have got at most."""
+        return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
         """From now on these rules."""
@@ -103,16 +107,6 @@ class Partition:
             return self._accept_by_rules(batch, wall_ms)
         if self._tells_the_future(batch, wall_ms):
             raise self._out_of_range(batch, wall_ms)
-        return self._fitting(batch)
-
-    def accept_plain(self, produced: memoryview, wall_ms: int) -> Batch:
-        """What `accept` gives for the commonest batch of a plain partition. Never looks at records.
-
-        Raises: KafkaError, also where `accept` would say it better.
-        """
-        batch = self._sound(produced)
-        if self._tells_the_future(batch, wall_ms):
-            raise TimestampsRefused("a timestamp is out of range", [])
         return self._fitting(batch)
 
     def is_long_work(self, produced: memoryview, wall_ms: int) -> bool:

@@ -11,11 +11,22 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
+
 from ..protocol.apis import APIS
-from ..protocol.batches import TRANSACTIONAL_BIT
-from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from ..protocol.batches import (
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    HIGHEST_CODEC,
+    LENGTH_ENDS_AT,
+    MAGIC,
+    SMALLEST_RECORD_BYTES,
+    unpack_header,
+)
+from ..protocol.errors import MalformedFrame
 from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable, read_uvarint, uvarint
+from ..storage.journal import UnitRefused
 from .connection import PRODUCE, Connection
 
 if TYPE_CHECKING:
@@ -25,9 +36,7 @@ OLDEST = 7  # before, clients may not send zstd
 NEWEST = min(APIS[0].max, 12)  # after, topics have no names
 FLEXIBLE = 9
 ACKS = (-1, 1)
-ORDINARY_FAULTS = (KafkaError, MalformedFrame, LookupError, ValueError, struct.error)
-UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID  # such a producer's first sequence is for the general way to judge
-NO_TIMESTAMP = -1
+ORDINARY_FAULTS = (MalformedFrame, LookupError, ValueError, struct.error)
 CORRELATION_ID_ENDS_AT = 8
 
 _acks_and_timeout = Struct(">hi").unpack_from
@@ -120,19 +129,16 @@ class StraightProduce:
         self._topics = broker.topics.by_name
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
-        self._journal = broker.store.journal
-        self._limit = broker.producer_limit
         self._requests = broker.metrics.requests
+        self._turn = -1
+        self._wall_ms = 0  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Append and reply, or change nothing and hand the request on, which then finds the same and can say so."""
+        """Append and reply, or change nothing and hand the request on, which then finds why not and can say so."""
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
                 route = self._route_of(connection, frame)
-                if route is None:
-                    self._otherwise(connection, frame)
-                    return
             if route.flexible:
                 begins_with, correlation_id, index, first, second = route.unpack(frame)
                 position = route.start + 6
@@ -140,48 +146,60 @@ class StraightProduce:
                 if second > 127 or first < 128:
                     length, position = _other_length(frame, position - 2)
                 end = position + length
-                whole = length > 0 and frame[end:] == _NO_TAGS
+                whole = frame[end:] == _NO_TAGS
             else:
                 begins_with, correlation_id, index, length = route.unpack(frame)
                 position = route.start + 8
                 end = position + length
-                whole = length > 0 and end == len(frame)
-            topic = self._topics[route.name]
-            if not whole or index < 0 or begins_with != route.begins_with:
+                whole = end == len(frame)
+            if index < 0 or begins_with != route.begins_with:
                 connection.route = None  # another version, perhaps, or another API with the same bytes in it
                 raise IndexError
-            partition = topic.partitions[index]
-            if not partition.plain:
+            partition = self._topics[route.name].partitions[index]
+            log = partition.log
+            ordinary = whole and partition.plain and log.offline is None and not store.space_low
+            header = unpack_header(frame, position)
+            zero, size, _, magic, crc, flags, delta, base_ms, newest_ms, producer_id, epoch, sequence, count = header
+            if self._turn != store.turn:
+                self._turn, self._wall_ms = store.turn, self._now_ms()
+            ordinary = (
+                ordinary
+                and zero == 0
+                and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
+                and magic == MAGIC
+                and 0 <= flags <= HIGHEST_CODEC  # and no other bit
+                and 0 < count == delta + 1
+                and (flags or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)
+                and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms
+                and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence))
+                and store.tail_bytes + length <= store.spare_bytes  # else admits() is asked
+                and crc32c(frame[position + CRC_COVERS_FROM : end]) == crc
+            )
+        except ORDINARY_FAULTS:
+            ordinary = False
+        if ordinary:
+            base_offset = log.end_offset
+            try:
+                unit = store.append_next(log, frame[position + 16 : end], delta, newest_ms, producer_id, sequence)
+            except UnitRefused:
                 self._otherwise(connection, frame)
                 return
-            log = partition.log
-            batch = partition.accept_plain(memoryview(frame)[position:end], self._now_ms())
-            ordinary = log.offline is None and not batch.attributes & TRANSACTIONAL_BIT
-            if batch.producer_id >= 0 and ordinary:
-                ordinary = log.producers.judge(batch, UNKNOWN) is None and not self._limit.full
-        except ORDINARY_FAULTS:
+            self._requests[0] += 1
+            reply = route.pack(
+                route.size, correlation_id, route.prefix, index, 0, base_offset, -1, log.start_offset, route.suffix
+            )
+            connection.slots.append((unit, reply))
+        else:
             self._otherwise(connection, frame)
-            return
-        if not ordinary or not store.admits(batch.size):
-            self._otherwise(connection, frame)
-            return
-        base_offset = store.append(log, batch)
-        partition.appended_bytes += batch.size
-        self._requests[0] += 1
-        start_offset, suffix = log.start_offset, route.suffix
-        reply = route.pack(
-            route.size, correlation_id, route.prefix, index, 0, base_offset, NO_TIMESTAMP, start_offset, suffix
-        )
-        connection.slots.append((self._journal.next_unit - 1, reply))
 
     @staticmethod
-    def _route_of(connection: Connection, frame: Readable) -> Route | None:
-        """How this request begins, which is not as the last did."""
-        if frame[:2] != PRODUCE:
-            return None
-        route = connection.route = find_route(frame)
-        if route is not None:
-            connection.client_id = route.client_id
+    def _route_of(connection: Connection, frame: Readable) -> Route:
+        """How this request begins, which is not as the last did. Raises LookupError if it is not an ordinary one."""
+        route = find_route(frame) if frame[:2] == PRODUCE else None
+        if route is None:
+            raise LookupError
+        connection.route = route
+        connection.client_id = route.client_id
         return route
 
 

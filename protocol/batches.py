@@ -39,7 +39,8 @@ _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC_MISMATCH = "the CRC of the batch does not match"
-_unpack_header = HEADER.unpack_from
+unpack_header = HEADER.unpack_from
+pack_head = _HEAD.pack  # base offset, size without LENGTH_ENDS_AT, leader epoch: the bytes that a log rewrites
 _new_object = object.__new__
 
 
@@ -152,7 +153,7 @@ def _parse(buffer: memoryview, position: int) -> Batch:
         batch.producer_epoch,
         batch.base_sequence,
         batch.record_count,
-    ) = _unpack_header(buffer, position)
+    ) = unpack_header(buffer, position)
     batch.size += LENGTH_ENDS_AT
     return batch
 
@@ -282,7 +283,7 @@ def _unacceptable_producer(batch: Batch) -> KafkaError:
 
 def stamped(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
     """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. `batch.buffer[16:]` follows unchanged."""
-    return _HEAD.pack(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
+    return pack_head(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
 
 
 def with_log_append_time(batch: Batch, now_ms: int) -> Batch:

@@ -39,8 +39,8 @@ from .journal_preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file
 from .journal_preparing import Job as Job
 
 SLICE_BYTES = 64 << 10
-SLICED_FROM_BYTES = 8 << 10  # on average, of a round's buffers
-GATHERED = 1024  # buffers that one system call takes
+JOINED_BELOW_BYTES = 8 << 10  # on average, of a round's buffers
+COPIED_BELOW_BYTES = 1 << 10  # a second checksum costs more than copying so little
 
 _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
@@ -204,7 +204,7 @@ class Journal:
 
     # ---- the open round --------------------------------------------------------------------------------------
 
-    def append_batch(self, log_id: int, offset: int, head: bytes, rest: memoryview) -> int:
+    def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
         """Put one batch into the open round, as a unit of its own. Returns the unit's number.
 
         head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
@@ -215,8 +215,12 @@ class Journal:
             self._move_on(size + _REST_BYTES)
         number = self.next_unit
         checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
-        crc = crc32c(rest, crc32c(checked))
-        self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
+        if size < COPIED_BELOW_BYTES:
+            checked += rest
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc32c(checked)), checked)
+        else:
+            crc = crc32c(rest, crc32c(checked))
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
         self._room -= size + _REST_BYTES
         self.next_unit = number + 1
         return number
@@ -360,15 +364,15 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
     """Write buffers one behind the other: large ones in slices that end where SLICE_BYTES divides the position.
 
     Measured on reused files: 8 MB of 100 KB batches take 0.6 ms so (1.9 with the sync), 0.85 (2.5) in one call, and
-    slices that cut blocks are no better than one call. Small buffers cost more to sort into slices than that saves.
+    slices that cut blocks are no better than one call. Small buffers are joined: each costs a call of the system more
+    (60 ns) than its bytes do here (20 ns).
     """
-    if size_bytes <= SLICE_BYTES or size_bytes < SLICED_FROM_BYTES * len(buffers):
-        for first in range(0, len(buffers), GATHERED):
-            part = buffers[first : first + GATHERED]
-            file.write(part, position)
-            position += sum(map(len, part))
+    if size_bytes < JOINED_BELOW_BYTES * len(buffers):
+        buffers = [b"".join(buffers)]
+    if size_bytes <= SLICE_BYTES:
+        file.write(buffers, position)
         return
-    part = []
+    part: list[Buffer] = []
     room = SLICE_BYTES - position % SLICE_BYTES
     for buffer in buffers:
         view = memoryview(buffer)

@@ -6,7 +6,6 @@ is released; what counts of them is what the manifest in the store's checkpoint 
 """
 
 import os.path
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -18,7 +17,7 @@ from .aborted import AbortedTransaction
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
 from .log_flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .log_manifest import Manifest, Retired
-from .log_reads import AbortedLookup, ColdRead, aborted_in, read_warm, take_repairs
+from .log_reads import AbortedLookup, ColdRead, aborted_in, read_tail, read_warm, take_repairs
 from .log_settings import LogSettings as LogSettings
 from .log_snapshots import ProducerSnapshots, SnapshotJob
 from .log_times import LatestLookup, TimeLookup
@@ -26,9 +25,6 @@ from .open_files import OpenFiles
 from .producers import ProducerStates
 from .retention import new_start
 from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
-
-FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
-SMALL_PIECE_BYTES = 2048
 
 
 class PartitionLog:
@@ -128,6 +124,16 @@ class PartitionLog:
             if aborted is not None:
                 self._aborted.append(aborted)
 
+    def apply_next(self, batch: TailBatch, producer_id: int, sequence: int) -> None:
+        """As apply, for a batch that simply goes on: no marker, and of no producer (-1) or one that is in line."""
+        last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
+        self._tail.append(batch)
+        self.tail_bytes += size
+        self.end_offset = last_offset + 1
+        self.snapshots.taken_bytes += size
+        if producer_id >= 0:
+            self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms)
+
     def apply_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers. Their files go once checkpoints no longer name them."""
         if offset > self.start_offset:
@@ -173,26 +179,10 @@ class PartitionLog:
             )
         if offset >= below:
             return Slice([], 0, offset)
-        if offset >= self.flushed_offset:
-            return self._read_tail(offset, max_bytes, below, at_least_one)
         span = Span(offset, max_bytes, below, at_least_one)
+        if offset >= self.flushed_offset:
+            return read_tail(self._tail, span)
         return read_warm(self, self.segments, span) or ColdRead(self, tuple(self.segments), span)
-
-    def _read_tail(self, offset: int, max_bytes: int, below: int, at_least_one: bool) -> Slice:
-        tail = self._tail
-        buffers: list[Buffer] = []
-        size_bytes = 0
-        next_offset = offset
-        for number in range(bisect_left(tail, (offset,)), len(tail)):
-            last_offset, _, size, _, _, _, parts = tail[number]
-            if last_offset >= below or (size_bytes + size > max_bytes and (buffers or not at_least_one)):
-                break
-            buffers.extend(parts)
-            size_bytes += size
-            next_offset = last_offset + 1
-        if len(buffers) > FEW_PIECES and size_bytes < len(buffers) * SMALL_PIECE_BYTES:
-            buffers = [b"".join(buffers)]
-        return Slice(buffers, size_bytes, next_offset)
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
         """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.

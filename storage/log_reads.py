@@ -1,4 +1,4 @@
-"""Reading a log's segments: on the loop if everything is in memory and in the page cache, else as a job for a worker.
+"""Reading a log: on the loop what is in memory or in the page cache, as a job for a worker what is not.
 
 A job is captured with the states of the segments as they were, and changes nothing but caches. Damage it meets puts
 the log offline, unless the segment has been removed in the meantime: then the reader simply asks again.
@@ -6,15 +6,17 @@ the log offline, unless the segment has been removed in the meantime: then the r
 
 import errno
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from crc32c import crc32c
 
+from ..effects.disk import Buffer
 from ..protocol.errors import ErrorCode, KafkaError
 from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
 from .index import NO_TIMESTAMP, OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
+from .log_flush import TailBatch
 from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, NOTHING_HERE, TXN_SUFFIX, SegmentDamaged, SegmentState, Slice, Span, read_span, scan
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fencepost.storage")
 
 DERIVED_INTERVAL_BYTES = 4096
+FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
+SMALL_PIECE_BYTES = 2048
 T = TypeVar("T")
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -35,6 +39,24 @@ def segment_number(states: Sequence[SegmentState], offset: int) -> int:
 
 def _base_offset(state: SegmentState) -> int:
     return state.base_offset
+
+
+def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
+    """Batches that are in no segment yet, of which the first ends at or after the offset."""
+    offset, max_bytes, below, at_least_one = span
+    buffers: list[Buffer] = []
+    size_bytes = 0
+    next_offset = offset
+    for number in range(bisect_left(tail, (offset,)), len(tail)):
+        last_offset, _, size, _, _, _, parts = tail[number]
+        if last_offset >= below or (size_bytes + size > max_bytes and (buffers or not at_least_one)):
+            break
+        buffers.extend(parts)
+        size_bytes += size
+        next_offset = last_offset + 1
+    if len(buffers) > FEW_PIECES and size_bytes < len(buffers) * SMALL_PIECE_BYTES:
+        buffers = [b"".join(buffers)]
+    return Slice(buffers, size_bytes, next_offset)
 
 
 class ColdRead:

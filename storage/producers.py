@@ -151,6 +151,19 @@ class ProducerStates:
                 f"a marker of coordinator epoch {coordinator_epoch}, after one of {producer.coordinator_epoch}",
             )
 
+    def is_next(self, producer_id: int, producer_epoch: int, sequence: int) -> bool:
+        """Whether this is just what must come next of a producer that is known here and has no transaction open.
+
+        What judge() looks at first, without a Batch: it would say None.
+        """
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.next_sequence == sequence >= 0
+            and producer.epoch == producer_epoch
+            and producer.first_open < 0
+        )
+
     def turned_away(self, batch: Batch) -> None:
         """A batch that was judged good was then refused: disk full, too large, its transaction not ready.
 
@@ -198,6 +211,22 @@ class ProducerStates:
             del window[0]
         self._producers.move_to_end(producer_id)
         return None
+
+    def go_on(
+        self, producer_id: int, sequence: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> None:
+        """As apply, for a batch of which is_next() is true."""
+        producer = self._producers[producer_id]
+        if self._snapshot is not None:
+            self._snapshot.keep(producer_id, producer)
+        producer.next_sequence = sequence + last_offset - base_offset + 1 & SEQUENCE_MASK
+        producer.last_timestamp = timestamp
+        producer.age_ms = now_ms
+        window = producer.window
+        window.append((sequence, base_offset, timestamp))
+        if len(window) > REMEMBERED_BATCHES:
+            del window[0]
+        self._producers.move_to_end(producer_id)
 
     def _apply_unusual(self, producer: Producer | None, batch: Batch, now_ms: int) -> AbortedTransaction | None:
         """A first batch, a new epoch, the beginning or the end of a transaction, or a jump in a log being replayed."""

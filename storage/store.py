@@ -13,12 +13,13 @@ import msgpack
 from ..effects.clock import Clock
 from ..effects.disk import Buffer, Disk, Lock
 from ..protocol import batches
-from ..protocol.batches import Batch
+from ..protocol.batches import LENGTH_ENDS_AT, Batch, pack_head
 from . import layout
 from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, RoundWrite
 from .log import PartitionLog
 from .log_settings import LogSettings
 from .open_files import OpenFiles
+from .segment import LEADER_EPOCH
 
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
 
@@ -77,11 +78,12 @@ class Store:
         self.tail_bytes = 0
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
-        self._monotonic_ms = clock.monotonic_ms
         self._age_origin_ms = clock.monotonic_ms() - age_ms
         self.congested = False  # sockets are not read for now: the tail is full, or the journal nearly
-        self._open_ends: dict[PartitionLog, int] = {}  # end offset of each log touched in the open round
-        self._taken_ends: dict[PartitionLog, int] = {}
+        self.turn = 0  # of the loop: counts look()s
+        self._turn_age_ms = 0  # the age at this turn's first append; 0: none so far
+        self._open_logs: dict[PartitionLog, None] = {}  # touched in the open round
+        self._taken_ends: dict[PartitionLog, int] = {}  # end offsets, as of the round in flight
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
         self.look_at_free_space()
@@ -99,16 +101,55 @@ class Store:
         base_offset = batch.base_offset = log.end_offset
         parts = batches.stamped(batch, base_offset), batch.buffer[16:]
         unit = self.journal.append_batch(log.log_id, base_offset, *parts)
-        log.apply(batch, parts, unit, self._monotonic_ms() - self._age_origin_ms)
+        if log not in self._open_logs:
+            self._opens(log)
+        log.apply(batch, parts, unit, self._turn_age_ms or self._begin_turn())
         self.tail_bytes += batch.size
-        self._open_ends[log] = log.end_offset
+        return base_offset
+
+    def append_next(
+        self,
+        log: PartitionLog,
+        rest: Buffer,
+        last_offset_delta: int,
+        max_timestamp: int,
+        producer_id: int,
+        sequence: int,
+    ) -> int:
+        """As append, for a checked batch that simply goes on (PartitionLog.apply_next), and without making a Batch.
+
+        rest: its bytes from the sixteenth on. Returns the unit. Raises: UnitRefused, if the journal has no room for
+        it; then nothing was changed.
+        """
+        if self.halted is not None:
+            raise BrokerHalted from self.halted
+        base_offset = log.end_offset
+        size = len(rest) + 16
+        head = pack_head(base_offset, size - LENGTH_ENDS_AT, LEADER_EPOCH)
+        unit = self.journal.append_batch(log.log_id, base_offset, head, rest)
+        if log not in self._open_logs:
+            self._opens(log)
+        now_ms = self._turn_age_ms or self._begin_turn()
+        last_offset = base_offset + last_offset_delta
+        batch = (last_offset, base_offset, size, max_timestamp, unit, now_ms, (head, rest))
+        log.apply_next(batch, producer_id, sequence)
+        self.tail_bytes += size
+        return unit
+
+    def _opens(self, log: PartitionLog) -> None:
+        """The first append of a log to the open round: all there is to do for any number of them."""
+        self._open_logs[log] = None
         mode = log.settings.durability_mode
         if mode == "fsync":
             self._sync_wanted = True
         elif mode == "interval":
             self.interval_wanted = True
         self.on_change()
-        return base_offset
+
+    def _begin_turn(self) -> int:
+        """The age, asked for once a turn: all its appends are of the same millisecond or so."""
+        self._turn_age_ms = self.age_ms()
+        return self._turn_age_ms
 
     def commit(self, parts: Sequence[Part]) -> int:
         """Write several changes as one unit, all or nothing, and apply them. Returns the unit's number.
@@ -160,15 +201,13 @@ class Store:
         batch.base_offset = offset
         log.apply(batch, data, unit, now_ms)
         self.tail_bytes += batch.size
-        self._open_ends[log] = log.end_offset
-        if log.settings.durability_mode == "fsync":
-            self._sync_wanted = True
+        self._opens(log)
 
     def _forget(self, log: PartitionLog) -> None:
         """A dropped log: out of every queue; its files go once two checkpoints no longer name it."""
         self.topic_ids.pop(log.log_id, None)
         self.unflushed.pop(log, None)
-        self._open_ends.pop(log, None)
+        self._open_logs.pop(log, None)
         self._taken_ends.pop(log, None)
         self.tail_bytes -= log.tail_bytes
         log.offline = "deleted"
@@ -218,6 +257,8 @@ class Store:
 
     def look(self) -> None:
         """Once a turn: whether there is room, which is too dear to ask at every append."""
+        self.turn += 1
+        self._turn_age_ms = 0
         full = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
@@ -253,7 +294,9 @@ class Store:
         wanted = self._sync_wanted if sync is None else sync
         write = self.journal.take_round(sync=wanted)
         if write is not None:
-            self._taken_ends, self._open_ends = self._open_ends, {}
+            self._taken_ends = {log: log.end_offset for log in self._open_logs}
+            self._open_logs = {}
+            self._turn_age_ms = 0
             self._sync_wanted = False
             if write.sync:
                 self.interval_wanted = False

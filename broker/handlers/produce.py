@@ -180,7 +180,6 @@ def _append(broker: "Broker", call: Call, partition: Partition, part: Part, acce
         producers.turned_away(batch)
         raise _no_room(broker, batch)
     base_offset = broker.store.append(partition.log, batch)
-    partition.appended_bytes += batch.size
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
 

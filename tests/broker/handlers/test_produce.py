@@ -2,6 +2,7 @@
 
 import pytest
 import raw_batches
+from crc32c import crc32c
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import read, walk
 from fencepost.protocol.errors import ErrorCode
@@ -457,8 +458,8 @@ TOPICS = {
 }
 
 
-def replies(version, *, straight):
-    """Every shape in turn, as raw replies. The second broker has lost its straight way."""
+def replies(version, shapes, client_ids, *, straight):
+    """Every shape in turn, as raw replies, and what the logs hold then. The second broker has lost its straight way."""
     with SimulatedBroker() as broker:
         for name, configs in TOPICS.items():
             broker.ask(create(name, 3, **configs))
@@ -466,28 +467,53 @@ def replies(version, *, straight):
         if not straight:
             server.serve = server.serve.__self__._otherwise
         got = []
-        for client_id in ("a", "", "a-rather-long-client-id-" * 8):
+        for client_id in client_ids:
             client = SimulatedClient(broker, client_id)
-            for shape in SHAPES:
+            for shape in shapes:
                 client.send(shape, version)
                 got.append(client.receive_frame())
-        return got
+        logs = broker.broker.store.logs.values()
+        held = [log.read(0, 1 << 30, log.end_offset, at_least_one=True).buffers for log in logs if log.log_id]
+        return got, [b"".join(buffers) for buffers in held], [list(log.producers.describe()) for log in logs]
 
 
 @pytest.mark.parametrize("version", range(3, 12))
 def test_the_straight_way_answers_as_the_general_one_does(version):
-    assert replies(version, straight=True) == replies(version, straight=False)
+    clients = ("a", "", "a-rather-long-client-id-" * 8)
+    assert replies(version, SHAPES, clients, straight=True) == replies(version, SHAPES, clients, straight=False)
+
+
+def headers_with_a_byte_changed(sound):
+    """Each byte of a batch's header in turn, and in turn with a checksum that does not give it away."""
+    for position in range(61):
+        for change in (0x01, 0x80):
+            lying = bytearray(sound)
+            lying[position] ^= change
+            yield bytes(lying)
+            if position >= 21:
+                lying[17:21] = crc32c(bytes(lying[21:])).to_bytes(4, "big")
+                yield bytes(lying)
+
+
+@pytest.mark.parametrize("version", [7, 11])
+def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version):
+    shapes = []
+    for sound in (batch(3), idempotent(3), batch(codec=1)):
+        shapes += [produce("t", idempotent(0)), produce("t", idempotent(1, 2)), produce("t", sound)]
+        shapes += [produce("t", changed) for changed in headers_with_a_byte_changed(sound)]
+    assert replies(version, shapes, ("a",), straight=True) == replies(version, shapes, ("a",), straight=False)
 
 
 def test_the_straight_way_is_taken(client):
+    client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general way
     dispatched = client.broker.broker.metrics.requests
     otherwise = client.broker.broker.server.serve.__self__
     otherwise._otherwise = lambda connection, frame: pytest.fail("not taken")
     for version in range(7, 12):
         own = SimulatedClient(client.broker)
         own.ask(produce("t", batch()), version)
-        own.ask(produce("t", idempotent(version - 7), partition=1), version)
-    assert dispatched[0] == 10
+        own.ask(produce("t", idempotent(version - 6), partition=1), version)
+    assert dispatched[0] == 11
 
 
 def test_a_client_that_changes_its_version_is_read_anew(client):
