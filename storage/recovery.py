@@ -114,8 +114,12 @@ class _Recovery:
         return self._begin(number + 1, end), self.report
 
     def _begin(self, number: int, end: StoreCheckpoint) -> Store:
-        """A checkpoint that needs no journal, a fresh journal, and a checkpoint that knows of it; in this order."""
-        store_checkpoint.write(self.disk, self.directory, number, end)
+        """Two checkpoints that need no journal, a fresh journal, and a checkpoint that knows of it; in this order.
+
+        Two, because making the journal removes the old one: of the last two, either alone must always be enough.
+        """
+        for journal_free in (number, number + 1):
+            store_checkpoint.write(self.disk, self.directory, journal_free, end)
         journal = Journal(
             self.disk,
             layout.journal_directory(self.directory),
@@ -127,10 +131,10 @@ class _Recovery:
             salt=self.rng.bytes(8),
         )
         end.journal_incarnation = end.incarnation
-        store_checkpoint.write(self.disk, self.directory, number + 1, end)
+        store_checkpoint.write(self.disk, self.directory, number + 2, end)
         for log in self.logs.values():
             log.checkpointed()
-        self._remove_leftovers(keep=(number, number + 1))
+        self._remove_leftovers(keep=(number + 1, number + 2))
         return self._store(end, journal)
 
     # ---- where to start --------------------------------------------------------------------------------------
@@ -140,6 +144,9 @@ class _Recovery:
         numbers = store_checkpoint.numbers(self.disk, self.directory)
         if not numbers:
             return self._first_checkpoint()
+        for folder in (layout.journal_directory(self.directory), layout.logs_directory(self.directory)):
+            if not self.disk.exists(folder):
+                raise StoreDamaged(folder, "it is missing", _RESTORE)
         for number in numbers:
             try:
                 content = store_checkpoint.read(self.disk, self.directory, number)

@@ -1,0 +1,213 @@
+"""Byte damage anywhere in a data directory is found or harmless, never a silent loss.
+
+Every bit of every file flipped, every file cut at every byte, every file and folder deleted: the suite takes a sample,
+`make damage` all of them. A power cut is not damage: what was written last, and nobody was told of, may go.
+"""
+
+import os
+import random
+from collections import Counter
+
+import pytest
+from crash_points import crash_images
+from damaged_directory import (
+    KINDS,
+    ROOT,
+    content_of,
+    copy_of,
+    examine,
+    files_of,
+    flipped,
+    kind_of,
+    overwrite,
+    places,
+    removed,
+    small_directory,
+    truncated,
+    used_bytes,
+    verdict,
+)
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage import store_checkpoint
+from recovery_oracle import check
+from scripted_workloads import WORKLOADS
+
+SAMPLE = int(os.environ.get("DAMAGE", "14"))  # of each kind of file and of damage; 0: all there is
+SEED = int(os.environ.get("SEED", "1"))
+
+
+@pytest.fixture(scope="module")
+def disk():
+    return small_directory()
+
+
+@pytest.fixture(scope="module")
+def before(disk):
+    found = examine(copy_of(disk))
+    assert not found.refused
+    assert not found.refusal
+    return found
+
+
+def paths(disk, kind):
+    return [path for path in files_of(disk) if kind_of(path) == kind]
+
+
+def sample(what, count, random_):
+    return what if not SAMPLE or len(what) <= count else random_.sample(what, count)
+
+
+def judged(before, damaged, path, what):
+    """The verdict on one damaged directory."""
+    try:
+        found = verdict(before, examine(damaged), path)
+    except BaseException as error:
+        error.add_note(f"{what} of {path}, seed {SEED}")
+        raise
+    return found
+
+
+def test_the_small_directory_has_a_file_of_every_kind_and_units_that_are_in_no_segment(disk, before):
+    assert {kind_of(path) for path in files_of(disk)} == set(KINDS)
+    assert len(paths(disk, "checkpoint")) == 2
+    assert len(paths(disk, "producers")) == 2
+    assert len(paths(disk, "log")) >= 4
+    assert before.logs["plain", 0]["end"] == 15
+    assert before.logs["mixed", 0]["producers"].keys() == {7, 50}
+    assert before.catalogue is not None
+    assert before.catalogue.next_producer_id == 1000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_flipped_bit_is_found_or_harmless(disk, before, kind):
+    random_ = random.Random(f"{SEED} bits {kind}")
+    seen = Counter()
+    bits = [
+        (path, 8 * place + bit)
+        for path in paths(disk, kind)
+        for place in places(content_of(disk, path))
+        for bit in range(8)
+    ]
+    assert bits
+    for path, bit in sample(bits, SAMPLE, random_):
+        seen[judged(before, flipped(disk, path, bit), path, f"bit {bit}")] += 1
+    print(f"{kind}: {dict(seen)}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_truncation_is_found_or_harmless(disk, before, kind):
+    random_ = random.Random(f"{SEED} cuts {kind}")
+    seen = Counter()
+    cuts = []
+    for path in paths(disk, kind):
+        content = content_of(disk, path)
+        cuts += [(path, size) for size in places(content)]
+        cuts += [(path, size) for size in (len(content) - 1, len(content) // 2) if 0 <= size < len(content)]
+    assert cuts
+    for path, size in sample(cuts, SAMPLE, random_):
+        seen[judged(before, truncated(disk, path, size), path, f"the first {size} bytes")] += 1
+    print(f"{kind}: {dict(seen)}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(disk, before, kind):
+    """As a device leaves them: 512 or 4,096 bytes, on their boundaries or not, of nothing, noise or another place."""
+    random_ = random.Random(f"{SEED} runs {kind}")
+    found = paths(disk, kind)
+    for _ in range(SAMPLE or 400):
+        path = random_.choice(found)
+        content = content_of(disk, path)
+        size = min(random_.choice((1, 7, 512, 4096)), len(content))
+        position = random_.randrange(max(1, min(len(content), used_bytes(content) + 600) - size + 1))
+        if random_.random() < 0.5:
+            position -= position % 512
+        source = random_.randrange(len(content) - size + 1)
+        data = random_.choice((bytes(size), random_.randbytes(size), content[source : source + size]))
+        judged(before, overwrite(disk, path, position, data), path, f"{size} bytes at {position}")
+
+
+def test_every_deleted_file_is_missed_or_harmless(disk, before):
+    seen = {}
+    for path in files_of(disk):
+        seen.setdefault(kind_of(path), set()).add(judged(before, removed(disk, path), path, "all"))
+    assert "harmless" not in seen["log"]
+    assert seen["index"] | seen["timeindex"] | seen["txnindex"] == {"harmless"}
+
+
+@pytest.mark.parametrize("folder", ["journal", "logs"])
+def test_a_deleted_folder_is_missed(disk, before, folder):
+    assert judged(before, removed(disk, f"{ROOT}/{folder}"), f"{ROOT}/{folder}", "all") != "harmless"
+
+
+def test_all_of_a_kind_deleted_is_missed_or_harmless(disk, before):
+    for kind in KINDS:
+        damaged = disk
+        for path in paths(disk, kind):
+            damaged = removed(damaged, path)
+        name = {"journal": "journal", "checkpoint": ROOT}.get(kind, "." + kind)
+        found = judged(before, damaged, name, "all")
+        assert (found == "harmless") == (kind in ("index", "timeindex", "txnindex", "producers")), (kind, found)
+
+
+def test_a_damaged_log_of_one_partition_leaves_the_others_served(disk, before):
+    (path, *_) = [path for path in paths(disk, "log") if "/mixed-0." in path]
+    after = examine(truncated(disk, path, 10))
+    assert after.refused.keys() == {("mixed", 0)}
+    assert after.logs["plain", 0] == before.logs["plain", 0]
+    assert after.logs["plain", 1] == before.logs["plain", 1]
+
+
+def test_a_refusal_changes_nothing_and_is_repeated(disk):
+    """Of the journal and of checkpoints: whoever brings back what was damaged finds all as it was."""
+    where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
+    ((journal, position),) = [found for found in where if found[1] >= 0]
+    for damaged in (flipped(disk, journal, 8 * position), removed(disk, journal)):
+        again = []
+        for _ in range(2):
+            again.append(examine(damaged).refusal)
+            assert {one.path for one in damaged.operations} <= {f"{ROOT}/lock"}
+        assert again[0] == again[1] != ""
+
+
+def test_a_damaged_catalogue_is_refused_again_and_its_evidence_kept(disk):
+    (path, *_) = [path for path in paths(disk, "log") if "/__catalogue-0." in path]
+    damaged = truncated(disk, path, 10)
+    first, second = examine(damaged).refusal, examine(damaged.after_power_cut()).refusal
+    assert path in first
+    assert path in second
+    assert content_of(damaged.after_power_cut(), path) == content_of(disk, path)[:10]
+
+
+# ---- the two checkpoints -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_whenever_the_newest_checkpoint_is_damaged_the_older_one_is_enough(workload):
+    """At any moment of any workload, and of the recovery after it: nothing acknowledged is lost."""
+    disk = SimulatedDisk()
+    workload(disk)
+    count = 0
+    for description, image in crash_images(disk, limit=12 if SAMPLE else 300, seed=SEED):
+        check(image)
+        for again, twice in crash_images(image, limit=8 if SAMPLE else 40, seed=SEED):
+            count += _without_the_newest(twice, f"{workload.__name__}: {description}, then {again}")
+    assert count
+
+
+def _without_the_newest(image, description):
+    if not image.exists("/data"):
+        return False
+    numbers = store_checkpoint.numbers(image, "/data")
+    if len(numbers) < 2:
+        return False
+    path = f"/data/checkpoint-{numbers[0]}"
+    file = image.open(path)
+    file.write([b"\0"], file.size() - 1)
+    file.write([b"rotten"], 3)
+    file.close()
+    try:
+        check(image)
+    except BaseException as error:
+        error.add_note(description)
+        raise
+    return True
