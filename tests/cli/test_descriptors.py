@@ -33,6 +33,11 @@ def small_process(tmp_path):
     broker.kill()
 
 
+def refused_somebody(process: BrokerProcess) -> bool:
+    """Connections come in as fast as the backlog lets them: only the log says that the limit was met."""
+    return any("as many as its open files allow" in line for line in process.lines)
+
+
 def test_more_clients_than_descriptors_keep_nobody_from_producing_and_the_broker_from_nothing(small_process):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
     with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
@@ -42,7 +47,7 @@ def test_more_clients_than_descriptors_keep_nobody_from_producing_and_the_broker
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", small_process.port))
         began, sent = time.monotonic(), 0
-        while time.monotonic() - began < 1.5:
+        while time.monotonic() - began < (1.5 if refused_somebody(small_process) else 30):
             assert answers(client.call(produce("t", batch(value=bytes(100_000)), partition=sent % 20)))[0][0] == 0
             sent += 1
         client.call(create("another", 4))
