@@ -14,7 +14,7 @@ from ..effects.clock import Clock
 from ..effects.disk import DiskFull, Lane
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import Upkeep
+from ..storage.upkeep import FLUSH_RUN_LOGS, Upkeep
 from .cleaning import Cleaning
 from .rounds import Rounds
 
@@ -95,7 +95,7 @@ class Housekeeping:
         try:
             while await self._flush_once():
                 pass
-            if self._upkeep.behind or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
+            if self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
                 await self._checkpoint_once()
         except DiskFull:
             pass  # the journal has it all
@@ -174,12 +174,20 @@ class Housekeeping:
             self._flush_wanted.clear()
             self._last_flush_ms = self._clock.monotonic_ms()
             try:
-                more = await self._flush_once()
+                more = await self._flush_pass()
             except DiskFull:
                 await self.pause(AFTER_DISK_FULL_S)
                 continue
             if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.half_used):
                 self._flush_wanted.set()
+
+    async def _flush_pass(self) -> bool:
+        """Take what stands in tails now to segments, some logs at a time. As _flush_once."""
+        waiting = len(self._store.unflushed)
+        more = await self._flush_once()
+        while more and not self.ending and (waiting := waiting - FLUSH_RUN_LOGS) > 0:
+            more = await self._flush_once()
+        return more
 
     async def _flush_once(self) -> bool:
         """Take some tails to segments. Returns whether there was anything. Raises: DiskFull, nothing lost."""
@@ -213,12 +221,19 @@ class Housekeeping:
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     async def _checkpoint(self) -> None:
-        last_ms = self._clock.monotonic_ms()
+        interval_ms = self._settings.checkpoint_interval_ms
+        last_ms = asked_ms = self._clock.monotonic_ms()
         while not await self.pause(TICK_S):
-            due = self._clock.monotonic_ms() - last_ms >= self._settings.checkpoint_interval_ms
-            if not (due or self._store.journal.half_used) or not self._upkeep.behind:
+            now_ms = self._clock.monotonic_ms()
+            if not (now_ms - last_ms >= interval_ms or self._store.journal.half_used):
                 continue
-            last_ms = self._clock.monotonic_ms()
+            if not self._upkeep.behind:
+                if now_ms - asked_ms < interval_ms:
+                    continue
+                asked_ms = now_ms
+                if not self._upkeep.wanted:
+                    continue
+            last_ms = asked_ms = now_ms
             try:
                 await self._checkpoint_once()
             except DiskFull:
@@ -227,7 +242,10 @@ class Housekeeping:
     async def _checkpoint_once(self) -> None:
         """Snapshots, if due; then capture, have the journal synced that far, write, and remove what may go."""
         await self._snapshots(self._upkeep.snapshots_due())
-        run = self._upkeep.begin_checkpoint()
+        capture = self._upkeep.begin_capture()
+        while capture.advance():
+            await self.pause(SLICE_PAUSE_S)
+        run = self._upkeep.captured(capture)
         try:
             await self._synced(run.needs_unit)
             await self.job(run.run)

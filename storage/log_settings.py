@@ -1,6 +1,7 @@
 """What a topic's configuration asks of its logs. Names and defaults are Kafka's; see docs/settings.md."""
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 DAY_MS = 86_400_000
@@ -32,6 +33,7 @@ class LogSettings:
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 
+    @lru_cache(1024)  # noqa: B019 -- settings are few, and each checkpoint asks for those of every log
     def pack(self) -> dict[str, Any]:
         """For msgpack: what differs from the defaults."""
         return {name: value for name, default in _DEFAULTS if (value := getattr(self, name)) != default}

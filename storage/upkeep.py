@@ -7,6 +7,7 @@ is synced through the unit that was the last when it was captured.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ..effects.disk import Disk
 from . import layout, store_checkpoint
@@ -14,9 +15,11 @@ from .log import PartitionLog
 from .log_flush import FlushJob, SyncJob, run_syncs
 from .recovery import entries
 from .store import Store
-from .store_checkpoint import StoreCheckpoint
+from .store_checkpoint import LogEntry, StoreCheckpoint
 
 FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
+FLUSH_RUN_LOGS = 200  # each takes the loop some 20 us, before and after
+CAPTURED_LOGS = 500  # at once for a checkpoint: some 4 ms
 SNAPSHOTS_A_RUN = 64
 LOST_AGE_MS = 600_000  # so much of the data directory's age a crash may take back, at most
 
@@ -66,6 +69,33 @@ class Removal:
                 self.disk.remove_tree(folder)
 
 
+class Capture:
+    """What a checkpoint will say, gathered some logs at a time, so that thousands of them do not hold up the loop.
+
+    Each log is captured at one moment, with the syncs that makes it need; the unit is that of the beginning. What
+    happens to other logs meanwhile is above it and replayed, and a replay leaves out what a log captured later has.
+    A log dropped meanwhile counts as dropped before the next checkpoint, whether this one names it or not.
+    """
+
+    def __init__(self, store: Store) -> None:
+        logs = list(store.logs.values())
+        pending = [log.first_unflushed_unit for log in logs if log.tail_bytes]
+        self.through_unit = min((unit - 1 for unit in pending if unit is not None), default=store.last_unit)
+        self.entries: list[LogEntry] = []
+        self.syncs: list[tuple[PartitionLog, SyncJob]] = []
+        self.dropped, store.dropped = store.dropped, []
+        self._store = store
+        self._waiting = iter(logs)
+
+    def advance(self, at_most: int = CAPTURED_LOGS) -> bool:
+        """Capture some more logs. Returns whether there may be more."""
+        some = list(islice(self._waiting, at_most))
+        logs = {log.log_id: log for log in some if log.log_id in self._store.logs}
+        self.entries += entries(logs, self._store.topic_ids)
+        self.syncs += [(log, job) for log in logs.values() if (job := log.sync_job()) is not None]
+        return len(some) == at_most
+
+
 class Upkeep:
     """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
 
@@ -81,10 +111,10 @@ class Upkeep:
     # ---- flushing --------------------------------------------------------------------------------------------
 
     def begin_flush(self, max_bytes: int = FLUSH_RUN_BYTES) -> FlushRun | None:
-        """Take released tail bytes, oldest logs first. None if there are none."""
+        """Take released tail bytes, oldest logs first, of not too many. None if there are none."""
         unflushed = self._store.unflushed
         jobs: list[tuple[PartitionLog, FlushJob]] = []
-        for log in list(unflushed):
+        for log in list(islice(unflushed, FLUSH_RUN_LOGS)):
             del unflushed[log]
             job = log.flush_job(max_bytes)
             if job is None:
@@ -123,11 +153,14 @@ class Upkeep:
 
     @property
     def behind(self) -> bool:
-        """Whether a checkpoint would let anything go, or shorten the next recovery. Looks at every log."""
+        """Whether a checkpoint would shorten the next recovery, or let journal or folders go."""
         if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
             return True
-        if self._leaving or self.unsaved_age_ms >= LOST_AGE_MS:
-            return True
+        return bool(self._leaving) or self.unsaved_age_ms >= LOST_AGE_MS
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any log wants one all the same. Looks at every log."""
         return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
 
     @property
@@ -151,24 +184,31 @@ class Upkeep:
 
     def begin_checkpoint(self) -> CheckpointRun:
         """Capture every log as it stands now. Only released and flushed bytes are named."""
+        capture = self.begin_capture()
+        while capture.advance():
+            pass
+        return self.captured(capture)
+
+    def begin_capture(self) -> "Capture":
+        """As begin_checkpoint, in slices: advance it until it says that all is captured, then hand it to captured."""
+        return Capture(self._store)
+
+    def captured(self, capture: "Capture") -> CheckpointRun:
+        """What is captured, to be made durable."""
         store = self._store
-        journal = store.journal
-        pending = [log.first_unflushed_unit for log in store.logs.values() if log.tail_bytes]
-        through = min((unit - 1 for unit in pending if unit is not None), default=store.last_unit)
         content = StoreCheckpoint(
             incarnation=store.incarnation,
             journal_incarnation=store.incarnation,
-            through_unit=through,
-            next_unit=journal.next_unit,
-            next_round=journal.next_round,
+            through_unit=capture.through_unit,
+            next_unit=store.journal.next_unit,
+            next_round=store.journal.next_round,
             next_log_id=store.next_log_id,
             age_ms=store.age_ms(),
-            logs=entries(store.logs, store.topic_ids),
+            logs=capture.entries,
         )
-        syncs = [(log, job) for log in store.logs.values() if (job := log.sync_job()) is not None]
-        dropped, store.dropped = store.dropped, []
         number = self._checkpoint + 1
-        return CheckpointRun(store.disk, store.directory, number, content, store.last_unit, syncs, dropped)
+        directory = store.directory
+        return CheckpointRun(store.disk, directory, number, content, store.last_unit, capture.syncs, capture.dropped)
 
     def checkpointed(self, run: CheckpointRun) -> Removal:
         """The checkpoint is on disk. Returns what may be removed now: what the last two do not name."""

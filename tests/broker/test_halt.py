@@ -224,7 +224,7 @@ def test_a_bug_in_what_goes_on_beside_requests_halts_too(halted, monkeypatch):
     """Nobody can say what it has touched."""
     disk = SimulatedDisk()
     broker = begin(disk)
-    monkeypatch.setattr(broker.broker.housekeeping._upkeep, "begin_checkpoint", lambda: 1 / 0)
+    monkeypatch.setattr(broker.broker.housekeeping._upkeep, "begin_capture", lambda: 1 / 0)
     run_traffic(broker, "short", 6.0)
     assert isinstance(broker.broker.halted, ZeroDivisionError)
     end(broker)

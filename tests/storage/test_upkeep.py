@@ -42,3 +42,35 @@ def test_a_deleted_topic_goes_from_the_disk_with_the_second_checkpoint_that_does
     assert driver.disk.exists(log.directory)
     driver.checkpoint()
     assert not driver.disk.exists(log.directory)
+
+
+def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
+    driver = Driven(SimulatedDisk())
+    logs = [driver.create(name) for name in "abc"]
+    for log in logs:
+        driver.append(log, [b"before"])
+    driver.round()
+    driver.flush()
+    driver.checkpoint()
+    through = driver.store.last_unit
+    capture = driver.upkeep.begin_capture()
+    assert capture.advance(2)
+    for log in logs:
+        driver.append(log, [b"meanwhile"])
+    driver.store.commit([driver.store.drop_part(logs[2])])
+    new = driver.create("d")
+    driver.round()
+    driver.flush()
+    assert capture.advance(1)
+    assert not capture.advance(5)
+    run = driver.upkeep.captured(capture)
+    assert (run.content.through_unit, run.needs_unit) == (through, driver.store.last_unit)
+    ends = {entry.log_id: entry.manifest.end_offset for entry in run.content.logs}
+    assert ends == {0: 0, logs[0].log_id: 1, logs[1].log_id: 2}
+    run.run()
+    assert new.log_id not in ends
+    driver.upkeep.checkpointed(run).run()
+    assert driver.disk.exists(logs[2].directory)
+    again = Driven(driver.disk.after_power_cut())
+    assert {log.topic: log.end_offset for log in again.store.logs.values() if log.log_id} == {"a": 2, "b": 2, "d": 0}
+    assert not again.report.offline

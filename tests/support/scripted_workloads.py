@@ -193,6 +193,37 @@ def a_folder_made_after_a_checkpoint(disk):
     w.flush()
 
 
+def a_checkpoint_captured_while_things_go_on(disk):
+    """Log after log is captured; meanwhile all of them grow, are flushed, trimmed, made and dropped."""
+    w = Workload(disk)
+    a, b, gone = w.make("a", segment_bytes=300), w.make("b", segment_bytes=300), w.make("gone")
+    for log in (a, b, gone):
+        for i in range(4):
+            w.send(log, b"%d" % i * 60, producer=ME)
+    w.sync()
+    w.flush()
+    w.checkpoint()
+    capture = w.upkeep.begin_capture()
+    while capture.advance(1):
+        for log in (a, b):
+            w.send(log, b"between", producer=ME)
+        w.send_together((a, [b"x"]), (b, [b"y"]))
+        w.sync()
+        w.flush()
+        if w.store.logs.get(gone.log_id):
+            w.trim(a, 2)
+            w.trim(b, 3)
+            w.drop(gone)
+            w.send(w.make("new"), b"new")
+    run = w.upkeep.captured(capture)
+    w.send(a, b"after", producer=ME)
+    w.sync()
+    run.run()
+    w.upkeep.checkpointed(run).run()
+    w.checkpoint()
+    w.checkpoint()
+
+
 WORKLOADS = [
     one_log,
     several_logs_in_one_unit,
@@ -208,4 +239,5 @@ WORKLOADS = [
     producer_snapshots,
     a_restart_between,
     a_folder_made_after_a_checkpoint,
+    a_checkpoint_captured_while_things_go_on,
 ]
