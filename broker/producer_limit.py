@@ -39,6 +39,15 @@ class ProducerLimit:
         elif self.count >= self._most() or len(counted) > len(self._logs) + FORGOTTEN_LOGS:
             self._recount(now_ms)
 
+    def refuses(self, now_ms: int) -> bool:
+        """Whether a producer that its partition does not know is turned away now.
+
+        Newcomers alone bring no round: without a look here they would be turned away for ever.
+        """
+        if self.full and now_ms - self._counted_ms >= RECOUNT_AFTER_MS:
+            self._recount(now_ms)
+        return self.full
+
     def _recount(self, now_ms: int) -> None:
         self._counted_ms = now_ms
         self._counted = {log_id: len(log.producers) for log_id, log in self._logs.items()}

@@ -173,7 +173,7 @@ def _append(broker: "Broker", call: Call, partition: Partition, part: Part, acce
         if first is not None:
             broker.metrics.duplicates_refused += 1
             return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
-        if broker.producer_limit.full and batch.producer_id not in producers:
+        if batch.producer_id not in producers and broker.producer_limit.refuses(broker.store.age_ms()):
             producers.turned_away(batch)
             raise _too_many_producers(broker.producer_limit.count)
     if not broker.store.admits(batch.size):

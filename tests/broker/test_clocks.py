@@ -34,6 +34,7 @@ TO_2038 = (2**31 - 1) * 1000 - EARLY_MS + 5_000  # past what 32 bits of seconds 
 JUMPS = pytest.mark.parametrize(
     "jump_ms", [-HOUR, YEAR, TO_1970, TO_2038], ids=["back an hour", "forward a year", "to 1970", "past 2038"]
 )
+BOTH_WAYS = pytest.mark.parametrize("jump_ms", [-HOUR, YEAR], ids=["back an hour", "forward a year"])
 ENDINGS = pytest.mark.parametrize("leave", [kill, unplug, None], ids=["killed", "unplugged", "stopped"])
 ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}  # what is sent does not depend on the wall clock
 SETTINGS = small(
@@ -76,7 +77,7 @@ def knows_producer(broker):
 # ---- producers -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S-28")
+@pytest.mark.requirement("S-22")
 @JUMPS
 def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_ms):
     broker.ask(create("t", **ANY_TIME))
@@ -92,7 +93,7 @@ def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_m
 
 
 @ENDINGS
-@JUMPS
+@BOTH_WAYS
 def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", **ANY_TIME))
@@ -125,7 +126,7 @@ def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
 
 
 @ENDINGS
-@JUMPS
+@BOTH_WAYS
 def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))

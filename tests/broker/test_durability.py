@@ -84,7 +84,7 @@ def comes_when_durable(client):
     return client.receive()
 
 
-@pytest.mark.requirement("S-23", "S-24")
+@pytest.mark.requirement("S-21", "S-23")
 @pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
 def test_a_retry_that_meets_its_own_undurable_first_attempt_elsewhere_is_not_answered_before_that_is_durable(
     broker, version

@@ -1,0 +1,208 @@
+"""Everything that clients can make the broker hold has a limit with a setting: at n − 1, at n, and at n + 1."""
+
+import struct
+
+import pytest
+from broker_lives import EARLIEST, end, offset_at, read_all, slow, small, unplug
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import ApiVersionsRequest
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+STRAIGHT, GENERAL = 11, 3
+MIB = 1 << 20
+
+
+def begin(disk=None, **settings):
+    return SimulatedBroker(small(**settings), disk=disk or SimulatedDisk(history=False))
+
+
+def is_served(client):
+    try:
+        return client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1")).error_code == OK
+    except ConnectionError:
+        return False
+
+
+# ---- connections ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["max_connections", "max_connections_per_ip"])
+def test_connections_up_to_the_limit_are_served_and_the_next_when_one_has_left(name):
+    with begin(**{name: 5}) as broker:
+        clients = [SimulatedClient(broker) for _ in range(6)]
+        assert [is_served(client) for client in clients] == [True] * 5 + [False]
+        assert all(is_served(client) for client in clients[:5]), "those within go on"
+        clients[2].close()
+        assert is_served(SimulatedClient(broker))
+        assert not is_served(SimulatedClient(broker))
+
+
+# ---- requests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes_the_connection(version):
+    with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
+        broker.ask(create("t"))
+        overhead = len(SimulatedClient(broker).encoded(produce("t", batch(value=bytes(90_000))), version)[2]) - 90_000
+        for size, served in ((99_999, True), (100_000, True), (100_001, False)):
+            client = SimulatedClient(broker)
+            request = produce("t", batch(value=bytes(size + 4 - overhead)))  # the length prefix does not count
+            assert len(client.encoded(request, version)[2]) == size + 4
+            client.send(request, version)
+            if served:
+                assert answers(client.receive())[0][0] == OK
+            else:
+                assert client.closed()
+        assert len(read_all(broker, "t")) == 2
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_a_batch_of_the_largest_size_is_taken_and_a_byte_more_is_refused(version):
+    with begin() as broker:
+        broker.ask(create("t", max_message_bytes=5_000))
+        overhead = len(batch(value=bytes(1_000))) - 1_000
+        for size, code in ((4_999, OK), (5_000, OK), (5_001, ErrorCode.MESSAGE_TOO_LARGE)):
+            data = batch(value=bytes(size - overhead))
+            assert len(data) == size
+            assert answers(broker.ask(produce("t", data), version))[0][0] == code
+
+
+def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
+    """Each of ten clients announces a megabyte and sends most of it. Room is given while any is left."""
+    frame = MIB + 4
+    for limit, served in ((3 * frame - 1, 3), (3 * frame, 3), (3 * frame + 1, 4)):
+        with begin(socket_request_max_bytes=MIB + 200, queued_max_request_bytes=limit) as broker:
+            clients = [SimulatedClient(broker) for _ in range(10)]
+            for client in clients:
+                client.send_raw(struct.pack(">i", MIB) + bytes(900_000))
+            broker.wait(1)
+            held = sum(connection._framer.held_bytes for connection in broker.broker.server.connections)
+            whole = sum(connection._framer.held_bytes > 800_000 for connection in broker.broker.server.connections)
+            assert whole == served
+            assert held <= limit + MIB + 10 * 300_000
+            assert is_served(SimulatedClient(broker)), "small requests need no room"
+
+
+# ---- producers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_producers_up_to_the_limit_are_remembered_and_the_next_is_refused_until_there_is_room(version):
+    limit = 5
+    with begin(
+        max_producer_ids=limit, producer_id_expiration_ms=60_000, producer_id_expiration_check_interval_ms=1_000
+    ) as broker:
+        broker.ask(create("t", 2))
+        codes = []
+        for producer_id in range(limit + 1):
+            request = produce("t", idempotent(0, producer_id=producer_id), partition=producer_id % 2)
+            codes.append(answers(broker.ask(request, version))[0][0])
+        assert codes == [OK] * limit + [ErrorCode.POLICY_VIOLATION]
+        assert answers(broker.ask(produce("t", idempotent(1, producer_id=0)), version))[0][0] == OK
+        assert answers(broker.ask(produce("t", batch()), version))[0][0] == OK
+        broker.wait(70)
+        newcomer = produce("t", idempotent(0, producer_id=99))
+        assert answers(broker.ask(newcomer, version))[0][0] == OK
+
+
+def test_a_producer_that_was_refused_is_not_remembered_after_a_restart_either():
+    broker = begin(SimulatedDisk(), max_producer_ids=2)
+    broker.ask(create("t"))
+    for producer_id in range(3):
+        broker.ask(produce("t", idempotent(0, producer_id=producer_id)), STRAIGHT)
+    later = begin(unplug(broker), max_producer_ids=2)
+    assert [record.offset for record in read_all(later, "t")] == [0, 1]
+    assert answers(later.ask(produce("t", idempotent(0, producer_id=2)), STRAIGHT))[0][0] == ErrorCode.POLICY_VIOLATION
+    assert answers(later.ask(produce("t", idempotent(1, producer_id=1)), STRAIGHT))[0][0] == OK
+    end(later)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 150])
+def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
+    """64 is the least that max.open.files may be. Each topic has a file of its own."""
+    with begin(max_open_files=64) as broker:
+        for number in range(count):
+            broker.ask(create(f"t{number}"))
+            broker.ask(produce(f"t{number}", batch(value=b"%d" % number)), STRAIGHT)
+        broker.wait(5)
+        files = broker.broker.store.open_files
+        assert len(files) <= 64
+        for number in range(count):
+            assert [record.value for record in read_all(broker, f"t{number}")] == [b"%d" % number]
+            assert len(files) <= 64
+        for number in range(count):
+            broker.ask(produce(f"t{number}", batch(value=b"more")), STRAIGHT)
+        broker.wait(15)
+        assert len(files) <= 64
+        opened = [inode for inode, times in broker.disk._opened.items() if times]
+        assert len(opened) <= 64 + 20, "the journal's files and the lock are a few more"
+
+
+# ---- fetch sessions ------------------------------------------------------------------------------------------
+
+
+def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_without():
+    with begin(max_incremental_fetch_session_cache_slots=3) as broker:
+        broker.ask(create("t"))
+        clients = [SimulatedClient(broker) for _ in range(4)]
+        given = [client.ask(fetch("t", epoch=0), STRAIGHT).session_id for client in clients]
+        assert [bool(session) for session in given] == [True, True, True, False]
+        assert len(set(given)) == 4
+        for client, session in zip(clients[:3], given, strict=False):
+            assert client.ask(fetch(session_id=session, epoch=1, topics=[]), STRAIGHT).error_code == OK
+
+
+# ---- what is in memory and not in segments -------------------------------------------------------------------
+
+
+def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
+    """The segments' lane stands still: above the limit produce requests are not read, and readers are served."""
+    disk = SimulatedDisk(history=False)
+    delays = slow(disk)
+    with begin(disk, log_tail_max_bytes=MIB, journal_max_bytes=16 * MIB) as broker:
+        broker.ask(create("t"))
+        delays["segments"] = 30.0
+        clients = [SimulatedClient(broker) for _ in range(4)]
+        for number in range(12):
+            for client in clients:
+                client.send(produce("t", batch(value=bytes(100_000), key=b"%d" % number)), STRAIGHT)
+        broker.wait(5)
+        store = broker.broker.store
+        assert MIB <= store.tail_bytes <= MIB + 4 * 300_000, "the limit, and what one turn reads of four sockets"
+        assert bytes_of(fetched(broker.ask(fetch("t", 0), STRAIGHT)))
+        assert offset_at(broker, "t", EARLIEST) == 0
+        broker.wait(60)
+        delays["segments"] = 0.0
+        broker.wait(120)
+        for client in clients:
+            assert [answers(client.receive())[0][0] for _ in range(12)] == [OK] * 12
+        assert len(read_all(broker, "t")) == 48
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_a_batch_that_no_journal_ever_takes_is_refused_for_good_and_the_largest_is_taken(version):
+    with begin(message_max_bytes=8 * MIB, journal_max_bytes=8 * MIB, socket_request_max_bytes=16 * MIB) as broker:
+        broker.ask(create("t", max_message_bytes=8 * MIB))
+        largest = broker.broker.store.largest_append_bytes
+        overhead = len(batch(value=bytes(3 * MIB))) - 3 * MIB
+        codes = []
+        for size in (largest - 1, largest, largest + 1):
+            data = batch(value=bytes(size - overhead))
+            assert len(data) == size
+            for _ in range(200):
+                ((code, _),) = answers(broker.ask(produce("t", data), version))
+                if not ErrorCode(code).retriable:
+                    break
+                broker.wait(0.5)
+            codes.append(ErrorCode(code))
+        assert codes[:2] == [OK, OK]
+        assert codes[2] not in (OK, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert not codes[2].retriable
