@@ -115,7 +115,12 @@ class BrokerSettings:
     max_request_partition_size_limit: int = option(
         2_000, "Partitions that one answer of DescribeTopicPartitions describes.", type=INT, at_least=1
     )
-    max_open_files: int = option(1_024, "Segment and index files held open at one time.", type=INT, at_least=64)
+    max_open_files: int = option(
+        1_024,
+        "Segment and index files held open at one time. `serve` takes up to 8192 by itself, if the process may.",
+        type=INT,
+        at_least=64,
+    )
 
     # Topics
     auto_create_topics_enable: bool = option(

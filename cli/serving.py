@@ -23,7 +23,7 @@ from ..broker.configuration import UnknownName, broker_settings
 from ..broker.options import InvalidOption
 from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ..effects.net import SystemNet
-from .descriptors import LEAST_DESCRIPTORS, Shares, shares
+from .descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from .failures import HALTED, WRONG_USAGE, Failure
 from .starting import why_not
 
@@ -72,12 +72,15 @@ def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Share
     hint = "raise the limit: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker"
     if descriptors < LEAST_DESCRIPTORS:
         raise Failure(f"this process may open {descriptors} files only, {LEAST_DESCRIPTORS} are needed", hint)
-    most = shares(descriptors, settings.max_open_files, settings.max_connections)
+    layer = settings.layers.get(Source.STATIC_BROKER, {})
+    open_files = settings.max_open_files
+    if "max.open.files" not in layer:
+        open_files = max(open_files, min(ENOUGH_OPEN_FILES, descriptors - settings.max_connections - 2 * RESERVE))
+    most = shares(descriptors, open_files, settings.max_connections)
     if most.connections < settings.max_connections:
         text = f"this process may open {descriptors} files: it takes {most.connections} connections"
         click.echo(f"warning: {text}, not {settings.max_connections} (max.connections); {hint}", err=True)
-    if most.open_files < settings.max_open_files:
-        layer = settings.layers.get(Source.STATIC_BROKER, {})
+    if most.open_files != settings.max_open_files:
         settings = settings.with_layer(Source.STATIC_BROKER, {**layer, "max.open.files": str(most.open_files)})
     return settings, most
 

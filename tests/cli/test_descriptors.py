@@ -9,7 +9,9 @@ import time
 
 import pytest
 from broker_process import BrokerProcess
+from fencepost.broker.settings import BrokerSettings
 from fencepost.cli.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
+from fencepost.cli.serving import _within_descriptors
 from produce_requests import answers, batch, create, produce
 from wire_client import Closed, WireClient
 
@@ -20,6 +22,20 @@ def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(
     assert LEAST_OPEN_FILES <= found.open_files <= 1024
     assert found.connections >= 64
     assert found.open_files + min(found.connections, 10_000) + found.backlog + 20 < descriptors
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "given", "expected"),
+    [(1024, None, 256), (8192, None, 1024), (20_000, None, 5000), (1 << 20, None, 8192), (1 << 20, "2000", 2000)],
+)
+def test_open_files_take_more_where_connections_do_not_need_it_and_nobody_said_otherwise(
+    descriptors, given, expected, monkeypatch
+):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
+    settings = BrokerSettings() if given is None else BrokerSettings(max_open_files=int(given))
+    found, most = _within_descriptors(settings)
+    assert most is not None
+    assert (found.max_open_files, most.open_files) == (expected, expected)
 
 
 @pytest.fixture
