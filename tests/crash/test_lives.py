@@ -5,6 +5,7 @@ come back either. The suite samples; `make lives` looks at many more.
 """
 
 import os
+import random
 
 import pytest
 from crash_points import crash_images
@@ -14,7 +15,7 @@ from fencepost.effects.simulated.rng import SeededRng
 from fencepost.storage import store_checkpoint
 from fencepost.storage.recovery import open_store
 from fencepost.storage.store import Store
-from recovery_oracle import SETTINGS, Workload, check, check_and_serve
+from recovery_oracle import SETTINGS, Acknowledged, Workload, check, check_and_serve
 from scripted_workloads import WORKLOADS
 
 LIMIT = int(os.environ.get("LIVES", "36")) // 6
@@ -106,3 +107,53 @@ def test_a_first_start_that_is_killed_leaves_no_directory_that_a_later_power_cut
 
 def opened(disk: SimulatedDisk, directory: str) -> Store:
     return open_store(disk, SimulatedClock(), SeededRng(1), directory, SETTINGS)[0]
+
+
+# ---- modes of durability -------------------------------------------------------------------------------------
+
+
+class Mixed(Workload):
+    """Topics of all three modes in the same rounds. What a round releases is noted as the mode promises it."""
+
+    def __init__(self, disk: SimulatedDisk, *, survives: str) -> None:
+        super().__init__(disk)
+        self.survives = survives
+
+    def sync(self) -> None:
+        """A round as its units ask for it: synced if one of them is of mode fsync."""
+        self.round()
+        store = self.store
+        self.disk.note(Acknowledged(store.released_unit if self.survives == "kill" else store.synced_unit))
+        self.fill()
+
+
+def mixed_traffic(disk: SimulatedDisk, survives: str) -> None:
+    w = Mixed(disk, survives=survives)
+    logs = [w.make(mode, durability_mode=mode) for mode in ("fsync", "interval", "os")]
+    w.sync()
+    draws = random.Random(survives)
+    for number in range(24):
+        for log in draws.sample(logs, draws.randint(1, 3)):
+            w.send(log, b"%s %d" % (log.topic.encode(), number), producer=NEWCOMER)
+        w.sync()
+        if number % 9 == 8:
+            w.flush()
+            w.checkpoint()
+
+
+def test_in_every_mode_what_was_acknowledged_survives_a_kill():
+    disk = SimulatedDisk()
+    mixed_traffic(disk, "kill")
+    for moment in range(0, len(disk.operations), 3):
+        check(disk.killed_at(moment))
+
+
+def test_in_other_modes_a_power_cut_takes_only_what_came_after_the_last_sync_and_nothing_of_mode_fsync():
+    disk = SimulatedDisk()
+    mixed_traffic(disk, "power cut")
+    for description, image in crash_images(disk, limit=60, seed=6):
+        try:
+            check(image)
+        except BaseException as error:
+            error.add_note(description)
+            raise
