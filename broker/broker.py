@@ -138,6 +138,7 @@ class Broker:
         )
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
+        self.housekeeping.on_failure.append(self.metrics.failed)
         self.housekeeping.start()
 
     async def stop(self) -> None:

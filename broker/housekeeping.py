@@ -62,6 +62,7 @@ class Housekeeping:
         self._settings = settings
         self._upkeep = Upkeep(store)
         self._cleaning = Cleaning(store, self)
+        self.on_failure = self._cleaning.on_failure  # a bug that one log's compaction met; the log is left alone then
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._flush_wanted = asyncio.Event()
