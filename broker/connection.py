@@ -91,6 +91,7 @@ class Connection:
         "_backlog",
         "_framer",
         "_metrics",
+        "_other_replies",
         "_out_bytes",
         "_owner",
         "_reading",
@@ -124,6 +125,7 @@ class Connection:
         self.slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
         self._backlog: deque[Readable] = deque()
         self._out_bytes = 0  # of replies in slots
+        self._other_replies = 0  # slots whose reply is not bytes
         self._reserved_bytes = 0
         self._reading = True
         self._stopped = 0  # reasons for not reading
@@ -136,8 +138,9 @@ class Connection:
         self._metrics.bytes_in += len(chunk)
         if self._stopped & CLOSING:
             return
+        framer = self._framer
         try:
-            frames = self._framer.feed(chunk)
+            frames = framer.feed(chunk)
         except MalformedFrame as error:
             self.fail(str(error))
             return
@@ -155,7 +158,7 @@ class Connection:
                         serve(self, frame)
             except Exception as error:
                 owner.failed(self, error)
-        if self._reserved_bytes or self._framer.wanted_bytes >= RESERVE_FROM_BYTES:
+        if self._reserved_bytes or framer.wanted_bytes >= RESERVE_FROM_BYTES:
             self.large_bytes += len(chunk)
             self._make_room()
         if len(self.slots) > WAITING_REPLIES:
@@ -241,12 +244,14 @@ class Connection:
     def reply(self, reply: list[Buffer], unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
         self.slots.append((unit, reply))
+        self._other_replies += 1
         self._count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> "Slot":
         """A place for a reply that comes later."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
+        self._other_replies += 1
         return slot
 
     def filled(self, size_bytes: int) -> None:
@@ -262,8 +267,17 @@ class Connection:
     def flush(self, released_unit: int) -> bool:
         """Write, at once and in order, every reply that may leave. Returns whether another waits for a unit."""
         slots = self.slots
-        if len(slots) == 1 and self._flush_one(released_unit):
+        if self._other_replies or self._stopped or not slots:
+            return self._flush_in_turn(released_unit)
+        # The commonest case: small replies only, whose units go up. All may leave, or, in the turn they came, none.
+        if slots[-1][0] <= released_unit:
+            self._write([reply for _, reply in slots])  # type: ignore[misc]
+            slots.clear()
             return False
+        return slots[0][0] > released_unit or self._flush_in_turn(released_unit)
+
+    def _flush_in_turn(self, released_unit: int) -> bool:
+        slots = self.slots
         out: list[Buffer] = []
         leaving, waits, closes = 0, False, False
         for unit, reply in slots:
@@ -277,12 +291,13 @@ class Connection:
             leaving += 1
             if isinstance(reply, bytes):
                 out.append(reply)
-            elif reply is not None:
-                out += reply
-                self._out_bytes -= sum(map(len, reply))
-            else:
+                continue
+            self._other_replies -= 1
+            if reply is None:
                 closes = True
                 break
+            out += reply
+            self._out_bytes -= sum(map(len, reply))
         if leaving == len(slots):
             slots.clear()
         else:
@@ -296,16 +311,6 @@ class Connection:
         if self._stopped & TOO_MUCH_AHEAD and len(slots) <= WAITING_REPLIES and self._out_bytes <= WAITING_BYTES:
             self._allow(TOO_MUCH_AHEAD)
         return waits
-
-    def _flush_one(self, released_unit: int) -> bool:
-        """The commonest case: one small reply, and it may leave."""
-        unit, reply = self.slots[0]
-        if unit > released_unit or not isinstance(reply, bytes) or self._stopped or self.transport is None:
-            return False
-        self.slots.clear()
-        self._metrics.bytes_out += len(reply)
-        self.transport.write(reply)
-        return True
 
     def _write(self, out: list[Buffer]) -> None:
         transport = self.transport
@@ -364,6 +369,7 @@ class Connection:
             self._stop(CLOSING)
             self._backlog.clear()
             self.slots.append((0, None))
+            self._other_replies += 1
             self._owner.touch(self)
 
     def read_no_more(self) -> None:

@@ -113,4 +113,4 @@ def test_a_large_frame_is_not_copied() -> None:
 
 def test_a_frame_that_is_less_than_half_of_its_chunk_is_copied() -> None:
     frames = Framer().feed(framed(*(b"x" * 20_000 for _ in range(5))))
-    assert [type(frame) for frame in frames] == [bytes] * 5
+    assert [len(frame.obj) for frame in frames if isinstance(frame, memoryview)] == [20_000] * 5
