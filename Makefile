@@ -39,6 +39,9 @@ lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (d
 	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py
 	LIVES=$${LIVES:-240} HISTORIES=$${HISTORIES:-200} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py tests/crash/test_law_4.py
 
+power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED
+	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py
+
 damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a data directory (DAMAGE=0), or so many
 	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py
 
