@@ -97,9 +97,18 @@ def _answer(topic: str) -> bytes:
     return b"".join(apis.encode_response(apis.APIS[small.PRODUCE], 7, 1, response))
 
 
+def environment() -> dict[str, str]:
+    """For processes that are measured: with compiled modules, as an installed package has, also where they are not
+    to be written beside the sources."""
+    names = dict(os.environ)
+    if names.pop("PYTHONDONTWRITEBYTECODE", ""):
+        names.setdefault("PYTHONPYCACHEPREFIX", os.path.join(tempfile.gettempdir(), "fencepost-bench-modules"))
+    return names
+
+
 @contextlib.contextmanager
 def _running(command: list[str], stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True, env=environment())
     try:
         yield process
     finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from . import accounting, idle, librdkafka, peers, recovery, small, syncloop, topics
+from . import accounting, idle, librdkafka, peers, recovery, small, stalls, steps, syncloop, topics
 
 ROUNDS = 3
 TOPIC = "bench"
@@ -161,6 +161,18 @@ def full_journal() -> list[Row]:
     return [Row("recovery of a full journal, s", measured.ready_s, "<=", 10.0, f"{measured.ready_s:.1f}", against)]
 
 
+def loop_stalls(seconds: float) -> list[Row]:
+    """The longest that an idle client waits while the broker works, and the longest step of upkeep on the loop."""
+    step, step_ms = max(steps.measure().items(), key=lambda item: item[1])
+    measured = stalls.measure(seconds)
+    seen = f"{measured.most:.0f} ms seen"
+    against = f"p50 {measured.p50:.2f}, p99 {measured.p99:.1f}, p99.9 {measured.p999:.1f} ms"
+    return [
+        Row("longest step of upkeep over 2,000 logs, CPU ms", step_ms, "<=", 50, f"{step_ms:.1f}", step),
+        Row("longest stall under load, 2,000 partitions, ms", measured.own, "<=", 50, seen, against),
+    ]
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help="Short rounds: whether it runs, not what it measures.")
 @click.option("--kafka", envvar="KAFKA", default=None, help="HOST:PORT of an Apache Kafka that flushes each message.")
@@ -175,6 +187,7 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
         "durable_partitions": lambda: durable_partitions(seconds, kafka),
         "large_batches": lambda: large_batches(seconds),
         "full_journal": full_journal,
+        "loop_stalls": lambda: loop_stalls(5.0 if quick else 20.0),
     }
     rows: list[Row] = []
     for name, measure in parts.items():
