@@ -3,6 +3,7 @@
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..effects.clock import SystemClock
 from ..effects.disk import SystemDisk
@@ -19,9 +20,10 @@ UNITS_A_ROUND = 500
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """ready_s: from start to the ready line. units, journal_mb: what was in the journal."""
+    """ready_s: from start to the ready line. peak_mb: memory it took. units, journal_mb: what was in the journal."""
 
     ready_s: float
+    peak_mb: float
     units: int
     journal_mb: float
 
@@ -36,8 +38,14 @@ def measure() -> Recovery:
         journal_mb = store.journal.used_bytes / 1e6
         store.close()
         began = time.perf_counter()
-        with peers.fencepost("os", directory):
-            return Recovery(time.perf_counter() - began, units, journal_mb)
+        with peers.fencepost("os", directory) as broker:
+            return Recovery(time.perf_counter() - began, _peak_mb(broker.pid), units, journal_mb)
+
+
+def _peak_mb(pid: int) -> float:
+    """The most memory that a process has had in RAM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
 
 def _fill(store: Store) -> int:
