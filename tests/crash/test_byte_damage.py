@@ -188,9 +188,9 @@ def test_whenever_the_newest_checkpoint_is_damaged_the_older_one_is_enough(workl
     disk = SimulatedDisk()
     workload(disk)
     count = 0
-    for description, image in crash_images(disk, limit=12 if SAMPLE else 300, seed=SEED):
+    for description, image in crash_images(disk, limit=12 if SAMPLE else 60, seed=SEED):
         check(image)
-        for again, twice in crash_images(image, limit=8 if SAMPLE else 40, seed=SEED):
+        for again, twice in crash_images(image, limit=8 if SAMPLE else 20, seed=SEED):
             count += _without_the_newest(twice, f"{workload.__name__}: {description}, then {again}")
     assert count
 
