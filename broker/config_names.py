@@ -57,9 +57,8 @@ max.connections.per.ip.overrides metadata.log.dir metadata.log.max.record.bytes.
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
 metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
-num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms
-offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.secret
+num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.timeout.ms offsets.load.buffer.size
+offsets.topic.compression.codec offsets.topic.replication.factor password.encoder.secret
 process.roles producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
 quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
 remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
@@ -84,8 +83,8 @@ socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket
 socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
 transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
-transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
+transaction.state.log.load.buffer.size transaction.state.log.min.isr
+transaction.state.log.replication.factor transaction.two.phase.commit.enable
 transactional.id.expiration.ms
 """
 HARMLESS = frozenset(_HARMLESS.split())

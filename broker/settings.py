@@ -170,6 +170,29 @@ class BrokerSettings:
         dynamic=True,
     )
 
+    # Logs of the coordinators
+    offsets_topic_num_partitions: int = option(
+        50, "Partitions of __consumer_offsets, for the day it is made.", type=INT, at_least=1
+    )
+    offsets_topic_segment_bytes: int = option(
+        100 * MIB, "segment.bytes of __consumer_offsets, for the day it is made.", type=INT, at_least=MIB
+    )
+    offset_metadata_max_bytes: int = option(
+        4_096, "The longest text that may be committed with an offset.", type=INT, at_least=0
+    )
+    offsets_retention_minutes: int = option(
+        10_080, "How long offsets of a group that nobody is in are kept.", type=INT, at_least=1
+    )
+    offsets_retention_check_interval_ms: int = option(
+        600_000, "How often offsets to be forgotten are looked for.", at_least=1
+    )
+    transaction_state_log_num_partitions: int = option(
+        50, "Partitions of __transaction_state, for the day it is made.", type=INT, at_least=1
+    )
+    transaction_state_log_segment_bytes: int = option(
+        100 * MIB, "segment.bytes of __transaction_state, for the day it is made.", type=INT, at_least=MIB
+    )
+
     # Durability and disk
     durability_mode: str = option(
         "fsync",

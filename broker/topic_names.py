@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ..protocol.errors import ErrorCode, KafkaError
 
 LONGEST = 249
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__fencepost_ledger"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -1,0 +1,136 @@
+"""The topic behind a coordinator: made once, in one unit, replayed whole or not at all."""
+
+from collections.abc import Iterable
+
+import pytest
+from fencepost.broker.broker import Broker
+from fencepost.broker.internal_topic import InternalTopic, InternalTopicDamaged
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.batches import Batch
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.records import Marker, Record, build, control_marker
+from simulated_broker import SimulatedBroker
+
+NAME = "__consumer_offsets"
+Seen = list[tuple[int, int, bytes | None, bytes | None]]
+
+
+def topic_of(broker: Broker, partitions: int = 3) -> InternalTopic:
+    return InternalTopic(broker, NAME, partitions, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
+
+
+def replayed(broker: Broker) -> Seen:
+    seen: Seen = []
+
+    def apply(partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        seen.extend((partition, record.offset, record.key, record.value) for record in contents)
+
+    topic_of(broker).load(apply)
+    return seen
+
+
+@pytest.mark.requirement("S-58")
+def test_the_topic_is_made_by_the_first_who_needs_it_in_one_unit() -> None:
+    with SimulatedBroker() as world:
+        broker = world.broker
+        topic = topic_of(broker)
+        assert not topic.exists
+        assert topic.partitions == 3
+        before = broker.store.last_unit
+        topic.ensure()
+        assert broker.store.last_unit == before + 1
+        topic.ensure()
+        assert broker.store.last_unit == before + 1
+        made = broker.topics.by_name[NAME]
+        assert made.internal
+        assert made.settings.cleanup_policy == ("compact",)
+        assert made.settings.segment_bytes == 1 << 20
+
+
+def test_a_topic_that_was_made_with_another_number_of_partitions_keeps_it() -> None:
+    with SimulatedBroker() as world:
+        world.broker.topics.create(NAME, 5)
+        topic = topic_of(world.broker)
+        topic.ensure()
+        assert topic.partitions == 5
+        assert topic.partition_for("hello") == 99162322 % 5
+
+
+def test_without_room_there_is_no_coordinator_and_nothing_was_made() -> None:
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        world.broker.store.space_low = True
+        with pytest.raises(KafkaError) as refused:
+            topic.ensure()
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not topic.exists
+
+
+def test_without_room_nothing_is_committed() -> None:
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        topic.ensure()
+        world.broker.store.space_exhausted = True
+        with pytest.raises(KafkaError) as refused:
+            topic.commit([topic.part(0, [(b"k", b"v")], now_ms=1)])
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert topic.log(0).end_offset == 0
+
+
+@pytest.mark.requirement("S-59")
+def test_what_was_committed_is_replayed_in_order_after_a_power_cut_markers_included() -> None:
+    world = SimulatedBroker()
+    topic = topic_of(world.broker)
+    topic.ensure()
+    topic.commit([topic.part(2, [(b"a", b"1"), (b"b", None)], now_ms=5), topic.part(0, [(b"c", b"2")], now_ms=5)])
+    topic.commit([topic.part(2, [(b"a", b"3")], now_ms=6, producer_id=9, producer_epoch=1, transactional=True)])
+    marker = control_marker(Marker.COMMIT, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp=7)
+    world.broker.store.commit([world.broker.store.append_part(topic.log(2).log_id, marker)])
+    world.wait(1)
+    with world.after_power_cut() as later:
+        *data, (partition, offset, _, _) = replayed(later.broker)
+        assert data == [(0, 0, b"c", b"2"), (2, 0, b"a", b"1"), (2, 1, b"b", None), (2, 2, b"a", b"3")]
+        assert (partition, offset) == (2, 3)
+
+
+def test_a_log_that_is_empty_after_compaction_is_replayed_to_its_end() -> None:
+    """KAFKA-9065: the load of a compacted log whose last records are gone went on for ever."""
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        topic.ensure()
+        topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
+        world.wait(60)
+        log = topic.log(1)
+        log.segments.clear()  # as if all of it had been cleaned away
+        assert log.start_offset < log.flushed_offset == log.end_offset == 1
+        assert replayed(world.broker) == []
+
+
+def test_damage_is_named_and_not_read_over() -> None:
+    """Redpanda 9d75795: the state was served although the replay had read only a part."""
+    world = SimulatedBroker(BrokerSettings(log_dir="/d"))
+    topic = topic_of(world.broker)
+    topic.ensure()
+    for number in range(20):
+        topic.commit([topic.part(1, [(b"k%d" % number, b"v" * 50)], now_ms=5)])
+    world.wait(60)
+    directory = topic.log(1).directory
+    (name,) = (name for name in world.disk.list(directory) if name.endswith(".log"))
+    disk = world.disk
+    file = disk.open(f"{directory}/{name}")
+    file.write([b"x"], file.size() // 2)
+    file.close()
+    with pytest.raises(InternalTopicDamaged, match=r"__consumer_offsets-1.*from offset"):
+        replayed(world.broker)
+    world.stop()
+
+
+def test_nobody_but_its_coordinator_writes_to_it() -> None:
+    with SimulatedBroker() as world:
+        topic_of(world.broker).ensure()
+        batch = memoryview(build([Record(0, 0, b"k", b"v")]))
+        data = ProduceRequest.Topic.Partition(index=0, records=batch)
+        asked = ProduceRequest.Topic(name=NAME, partition_data=[data])
+        answer = world.ask(ProduceRequest(acks=-1, timeout_ms=0, topic_data=[asked]), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
