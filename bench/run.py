@@ -19,25 +19,10 @@ import click
 import uvloop
 
 from . import accounting, idle, librdkafka, peers, recovery, small, stalls, steps, syncloop, topics
+from .rows import ROUNDS, Row, line
+from .transactions import transactions
 
-ROUNDS = 3
 TOPIC = "bench"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One bar. value: ours over the peer's (or ours alone); sense: '<=' or '>='."""
-
-    name: str
-    value: float
-    sense: str
-    bar: float
-    ours: str
-    against: str
-
-    @property
-    def met(self) -> bool:
-        return self.value <= self.bar if self.sense == "<=" else self.value >= self.bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +171,7 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
         "librdkafka_produce": lambda: librdkafka_produce(0.1 if quick else 1.0),
         "durable_partitions": lambda: durable_partitions(seconds, kafka),
         "large_batches": lambda: large_batches(seconds),
+        "transactions": lambda: transactions(seconds, kafka),
         "full_journal": full_journal,
         "loop_stalls": lambda: loop_stalls(5.0 if quick else 20.0),
     }
@@ -204,12 +190,6 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
     path = results / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
     path.write_text(json.dumps(document, indent=1))
     click.echo(f"{sum(row.met for row in rows)} of {len(rows)} bars met; {path}")
-
-
-def line(row: Row) -> str:
-    """One row of the table."""
-    mark = "met " if row.met else "MISS"
-    return f"{mark} {row.name:58} {row.value:8.2f} {row.sense} {row.bar:<5g} {row.ours:>14}   {row.against}"
 
 
 if __name__ == "__main__":

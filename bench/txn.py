@@ -1,0 +1,138 @@
+"""The transaction load: producers of confluent-kafka, each in a thread, each committing one transaction after another.
+
+A transaction is begun, filled with records, committed, and counts when commit_transaction() has returned; its latency
+is all of that. The threads share one process, so the client takes a processor of its own long before a broker does:
+compare CPU per transaction where rates are near each other.
+"""
+
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_S = 30
+PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "log_level": 0,
+    "transaction.timeout.ms": 60_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLoad:
+    """`records` of `record_bytes` a transaction, over `partitions` of the topic, `producers` at one time."""
+
+    topic: str
+    producers: int = 1
+    partitions: int = 1
+    records: int = 1
+    record_bytes: int = 100
+    seconds: float = 5.0
+    warmup_seconds: float = 1.0
+    ids: str = "bench"  # what their transactional ids begin with
+
+
+@dataclass(slots=True)
+class TransactionResult:
+    """transactions committed within `seconds`, and how long each took, s."""
+
+    transactions: int
+    seconds: float
+    latencies: "array[float]"
+
+
+class _Worker(threading.Thread):
+    """One producer. It measures while `measuring` is set and ends with `ending`."""
+
+    def __init__(self, bootstrap: str, load: TransactionLoad, number: int, phases: "_Phases") -> None:
+        super().__init__(daemon=True)
+        self._servers = bootstrap
+        self._load = load
+        self._number = number
+        self._phases = phases
+        self.latencies: array[float] = array("d")
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self.error = error
+            self._phases.ending.set()
+
+    def _run(self) -> None:
+        from confluent_kafka import Producer
+
+        load, phases = self._load, self._phases
+        named = {"bootstrap.servers": self._servers, "transactional.id": f"{load.ids}-{self._number}"}
+        producer = Producer({**PRODUCER, **named})
+        producer.init_transactions(TIMEOUT_S)
+        value = bytes(i * 131 % 251 for i in range(load.record_bytes))
+        phases.ready.release()
+        turn = self._number
+        while not phases.ending.is_set():
+            began = time.perf_counter()
+            self._transaction(producer, value, turn)
+            if phases.measuring.is_set():
+                self.latencies.append(time.perf_counter() - began)
+            turn += 1
+
+    def _transaction(self, producer: Any, value: bytes, turn: int) -> None:
+        """Commit the records of one transaction; where there are fewer than partitions, the next takes the others."""
+        load = self._load
+        producer.begin_transaction()
+        for i in range(load.records):
+            producer.produce(load.topic, value, partition=(turn * load.records + i) % load.partitions)
+        producer.commit_transaction(TIMEOUT_S)
+
+
+class _Phases:
+    """What the threads wait for."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Semaphore(0)
+        self.measuring = threading.Event()
+        self.ending = threading.Event()
+
+
+def run(bootstrap: str, load: TransactionLoad, measured: Callable[[], None]) -> TransactionResult:
+    """Warm up, call `measured` (to read the broker's books), measure, and call it again.
+
+    Raises: what a producer raised; its transaction is then as the broker left it.
+    """
+    phases = _Phases()
+    workers = [_Worker(bootstrap, load, number, phases) for number in range(load.producers)]
+    for worker in workers:
+        worker.start()
+    try:
+        _hold(phases, load)
+        measured()
+        phases.measuring.set()
+        began = time.perf_counter()
+        phases.ending.wait(load.seconds)
+        phases.measuring.clear()
+        seconds = time.perf_counter() - began
+        measured()
+    finally:
+        phases.ending.set()
+        for worker in workers:
+            worker.join(2 * TIMEOUT_S)
+    for worker in workers:
+        if worker.error is not None:
+            raise RuntimeError(f"a transaction failed: {worker.error}") from worker.error
+    latencies: array[float] = array("d")
+    for worker in workers:
+        latencies.extend(worker.latencies)
+    return TransactionResult(len(latencies), seconds, latencies)
+
+
+def _hold(phases: _Phases, load: TransactionLoad) -> None:
+    """Until every producer has its id, and warm."""
+    for _ in range(load.producers):
+        while not phases.ready.acquire(timeout=0.1):
+            if phases.ending.is_set():
+                return
+    phases.ending.wait(load.warmup_seconds)
