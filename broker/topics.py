@@ -97,7 +97,7 @@ class Topics:
         settings = self.check_new(name, partitions, configs)
         topic_id = self._new_topic_id()
         log_ids = [self._store.new_log_id() for _ in range(partitions)]
-        logs = log_settings(settings)
+        logs = log_settings(settings, name in INTERNAL)
         parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
         change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
         self._log.commit([change], parts, internal=False)
@@ -121,7 +121,7 @@ class Topics:
         """Let the topic have `total` partitions."""
         entry = self.catalogue.topics[topic.id]
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
-        logs = log_settings(topic.settings)
+        logs = log_settings(topic.settings, topic.internal)
         parts = [
             self._store.create_part(log_id, topic.name, topic.id, index, logs)
             for index, log_id in enumerate(new, len(entry.log_ids))
@@ -191,7 +191,7 @@ class Topics:
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
         rules = append_rules(topic.settings, topic.internal)
-        logs = log_settings(topic.settings)
+        logs = log_settings(topic.settings, topic.internal)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
             topic.partitions.append(Partition(log, topic, index, rules))
@@ -250,8 +250,8 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
     )
 
 
-def log_settings(settings: TopicSettings) -> LogSettings:
-    """What a topic's settings ask of its logs."""
+def log_settings(settings: TopicSettings, internal: bool = False) -> LogSettings:
+    """What a topic's settings ask of its logs. A coordinator's log is compacted, whatever they say."""
     return LogSettings(
         durability_mode=settings.durability_mode,
         segment_bytes=settings.segment_bytes,
@@ -260,7 +260,7 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         index_interval_bytes=settings.index_interval_bytes,
         retention_ms=settings.retention_ms,
         retention_bytes=settings.retention_bytes,
-        cleanup_policy=",".join(settings.cleanup_policy),
+        cleanup_policy="compact" if internal else ",".join(settings.cleanup_policy),
         min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=settings.min_compaction_lag_ms,
         max_compaction_lag_ms=settings.max_compaction_lag_ms,

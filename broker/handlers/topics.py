@@ -203,12 +203,19 @@ def _deleted_or_refused(broker: "Broker", group: Sequence[DeleteTopicsRequest.To
         if topic is None:
             by_name = answer.name is not None
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID)
+        _check_not_internal(topic)
         broker.topics.delete(topic)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.text
     else:
         answer.name, answer.topic_id = topic.name, topic.id
     return answer
+
+
+def _check_not_internal(topic: Topic) -> None:
+    """A coordinator's log stays, with the partitions it has: which of them holds a key depends on their number."""
+    if topic.internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: it is the broker's alone")
 
 
 def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
@@ -243,6 +250,7 @@ def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, va
         topic = broker.topics.by_name.get(asked.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _check_not_internal(topic)
         _check_growth(broker, topic, asked)
         if not validate_only:
             broker.topics.add_partitions(topic, asked.count)

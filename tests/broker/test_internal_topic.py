@@ -9,6 +9,7 @@ from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from simulated_broker import SimulatedBroker
 
@@ -134,3 +135,24 @@ def test_nobody_but_its_coordinator_writes_to_it() -> None:
         asked = ProduceRequest.Topic(name=NAME, partition_data=[data])
         answer = world.ask(ProduceRequest(acks=-1, timeout_ms=0, topic_data=[asked]), 9)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_clients_can_neither_delete_it_nor_give_it_more_partitions() -> None:
+    """Apache Kafka lets them, and loses every group's offsets, or looks for them in another partition."""
+    with SimulatedBroker() as world:
+        topic_of(world.broker).ensure()
+        answer = world.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=NAME)], timeout_ms=0))
+        assert answer.responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        more = CreatePartitionsRequest.Topic(name=NAME, count=9, assignments=None)
+        answer = world.ask(CreatePartitionsRequest(topics=[more], timeout_ms=0, validate_only=False))
+        assert answer.results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert topic_of(world.broker).partitions == 3
+
+
+def test_its_logs_are_compacted_whatever_its_settings_say() -> None:
+    with SimulatedBroker() as world:
+        topics = world.broker.topics
+        topic = topics.create(NAME, 2, {"cleanup.policy": "delete", "retention.ms": "1"})
+        assert topic.partitions[0].log.settings.cleanup_policy == "compact"
+        topics.alter_configs(topic, {"cleanup.policy": "compact,delete"})
+        assert topic.partitions[1].log.settings.cleanup_policy == "compact"
