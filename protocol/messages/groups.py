@@ -1,9 +1,10 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id.
+"""Consumer groups of the classic protocol: finding their coordinator, being a member, and looking after them.
 
-The requests of group members belong here too, once there are groups.
+What members tell each other (subscriptions, assignments) is bytes to a broker; it passes them on.
 """
 
-from ..schema import Int8, Int16, Int32, String, field, request, response, struct
+from ..schema import Boolean, Bytes, Int8, Int16, Int32, String, field, request, response, struct
+from .cluster import NO_OPERATIONS
 
 
 @request(api=10, versions="0-6", flexible="3+")
@@ -35,3 +36,206 @@ class FindCoordinatorResponse:
     host: String = field("0-3", default="")
     port: Int32 = field("0-3", default=-1)
     coordinators: list[Coordinator] = field("4+", factory=list)
+
+
+# ---- Being a member ------------------------------------------------------------------------------------------
+
+
+@request(api=11, versions="0-9", flexible="6+")
+class JoinGroupRequest:
+    """Let me in, or let me stay: what I can do, the way I like best first."""
+
+    @struct
+    class Protocol:
+        name: String
+        metadata: Bytes
+
+    group_id: String
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32 = field("1+", default=-1)  # version 0: the session timeout
+    member_id: String
+    group_instance_id: String | None = field("5+", default=None)  # KIP-345
+    protocol_type: String
+    protocols: list[Protocol]
+    reason: String | None = field("8+", default=None)  # KIP-800
+
+
+@response(to=JoinGroupRequest)
+class JoinGroupResponse:
+    """The generation, and who leads it; the leader is told of all members, the others of none."""
+
+    @struct
+    class Member:
+        member_id: String
+        group_instance_id: String | None = field("5+", default=None)
+        metadata: Bytes
+
+    throttle_time_ms: Int32 = field("2+", default=0)
+    error_code: Int16 = 0
+    generation_id: Int32 = -1
+    protocol_type: String | None = field("7+", default=None)
+    protocol_name: String | None = field(nullable="7+", default="")
+    leader: String
+    skip_assignment: Boolean = field("9+", default=False)  # KIP-814: a static leader that came back
+    member_id: String
+    members: list[Member]
+
+
+@request(api=14, versions="0-5", flexible="4+")
+class SyncGroupRequest:
+    """What is mine? The leader brings the answer for everybody."""
+
+    @struct
+    class Assignment:
+        member_id: String
+        assignment: Bytes
+
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: String | None = field("3+", default=None)
+    protocol_type: String | None = field("5+", default=None)  # KIP-559
+    protocol_name: String | None = field("5+", default=None)
+    assignments: list[Assignment]
+
+
+@response(to=SyncGroupRequest)
+class SyncGroupResponse:
+    """What the leader said is this member's."""
+
+    throttle_time_ms: Int32 = field("1+", default=0)
+    error_code: Int16 = 0
+    protocol_type: String | None = field("5+", default=None)
+    protocol_name: String | None = field("5+", default=None)
+    assignment: Bytes
+
+
+@request(api=12, versions="0-4", flexible="4+")
+class HeartbeatRequest:
+    """I am still here."""
+
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: String | None = field("3+", default=None)
+
+
+@response(to=HeartbeatRequest)
+class HeartbeatResponse:
+    """And whether the group is still the same."""
+
+    throttle_time_ms: Int32 = field("1+", default=0)
+    error_code: Int16 = 0
+
+
+@request(api=13, versions="0-5", flexible="4+")
+class LeaveGroupRequest:
+    """One member goes; from version 3 on many, by member id or by instance id (KIP-345)."""
+
+    @struct
+    class Member:
+        member_id: String = field("3+", default="")
+        group_instance_id: String | None = field("3+", default=None)
+        reason: String | None = field("5+", default=None)
+
+    group_id: String
+    member_id: String = field("0-2", default="")
+    members: list[Member] = field("3+", factory=list)
+
+
+@response(to=LeaveGroupRequest)
+class LeaveGroupResponse:
+    """From version 3 on each member has an error of its own."""
+
+    @struct
+    class Member:
+        member_id: String = field("3+", default="")
+        group_instance_id: String | None = field("3+", default=None)
+        error_code: Int16 = field("3+", default=0)
+
+    throttle_time_ms: Int32 = field("1+", default=0)
+    error_code: Int16 = 0
+    members: list[Member] = field("3+", factory=list)
+
+
+# ---- Looking after groups ------------------------------------------------------------------------------------
+
+
+@request(api=15, versions="0-6", flexible="5+")
+class DescribeGroupsRequest:
+    """In what state are these groups, and who is in them?"""
+
+    groups: list[String]
+    include_authorized_operations: Boolean = field("3+", default=False)
+
+
+@response(to=DescribeGroupsRequest)
+class DescribeGroupsResponse:
+    """Every group asked for. One that is not there is "Dead" before version 6, and GROUP_ID_NOT_FOUND from it on."""
+
+    @struct
+    class Group:
+        @struct
+        class Member:
+            member_id: String
+            group_instance_id: String | None = field("4+", default=None)
+            client_id: String
+            client_host: String
+            member_metadata: Bytes
+            member_assignment: Bytes
+
+        error_code: Int16 = 0
+        error_message: String | None = field("6+", default=None)  # KIP-1043
+        group_id: String
+        group_state: String
+        protocol_type: String
+        protocol_data: String
+        members: list[Member]
+        authorized_operations: Int32 = field("3+", default=NO_OPERATIONS)
+
+    throttle_time_ms: Int32 = field("1+", default=0)
+    groups: list[Group]
+
+
+@request(api=16, versions="0-5", flexible="3+")
+class ListGroupsRequest:
+    """All groups, or those in some states (KIP-518) or of some types (KIP-848)."""
+
+    states_filter: list[String] = field("4+", factory=list)
+    types_filter: list[String] = field("5+", factory=list)
+
+
+@response(to=ListGroupsRequest)
+class ListGroupsResponse:
+    """Their ids; an empty protocol type says that the group only keeps offsets."""
+
+    @struct
+    class Group:
+        group_id: String
+        protocol_type: String
+        group_state: String = field("4+", default="")
+        group_type: String = field("5+", default="")
+
+    throttle_time_ms: Int32 = field("1+", default=0)
+    error_code: Int16 = 0
+    groups: list[Group]
+
+
+@request(api=42, versions="0-2", flexible="2+")
+class DeleteGroupsRequest:
+    """Forget these groups, their offsets too."""
+
+    groups_names: list[String]
+
+
+@response(to=DeleteGroupsRequest)
+class DeleteGroupsResponse:
+    """An error for each."""
+
+    @struct
+    class Result:
+        group_id: String
+        error_code: Int16 = 0
+
+    throttle_time_ms: Int32 = 0
+    results: list[Result]

@@ -1,29 +1,280 @@
-"""Producer ids, and who is using them.
+"""Producer ids and transactions: beginning, filling and ending one, and looking after those of others."""
 
-The requests that begin, fill and end a transaction belong here too, once there are transactions.
-"""
-
-from ..schema import Int16, Int32, Int64, String, field, request, response, struct
+from ..schema import Boolean, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 
-@request(api=22, versions="0-5", flexible="2+")
+@request(api=22, versions="0-6", flexible="2+", serves="0-5")
 class InitProducerIdRequest:
-    """A producer id: a new one, or with a transactional id the one it has, at a new epoch."""
+    """A producer id: a new one, or with a transactional id the one it has, at a new epoch.
+
+    Version 6 (KIP-939: transactions that somebody else decides) is listed by no Kafka yet.
+    """
 
     transactional_id: String | None = None
     transaction_timeout_ms: Int32
     producer_id: Int64 = field("3+", default=-1)  # KIP-360
     producer_epoch: Int16 = field("3+", default=-1)
+    enable2_pc: Boolean = field("6+", default=False)
+    keep_prepared_txn: Boolean = field("6+", default=False)
 
 
 @response(to=InitProducerIdRequest)
 class InitProducerIdResponse:
-    """The id and the epoch to produce with."""
+    """The id and the epoch to produce with, and those that a prepared transaction still goes by."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = -1
+    ongoing_txn_producer_id: Int64 = field("6+", default=-1)
+    ongoing_txn_producer_epoch: Int16 = field("6+", default=-1)
+
+
+# ---- Filling and ending a transaction ------------------------------------------------------------------------
+
+
+@struct
+class TxnTopic:
+    """Partitions of one topic that belong to a transaction."""
+
+    name: String
+    partitions: list[Int32]
+
+
+@struct
+class TxnTopicResult:
+    """An error for each of them."""
+
+    @struct
+    class Partition:
+        partition_index: Int32
+        partition_error_code: Int16 = 0
+
+    name: String
+    results_by_partition: list[Partition]
+
+
+@request(api=24, versions="0-5", flexible="3+", serves="0-3")
+class AddPartitionsToTxnRequest:
+    """These partitions belong to my transaction from now on.
+
+    From version 4 on brokers ask it of each other, for many transactions, to verify them (KIP-890).
+    """
+
+    @struct
+    class Transaction:
+        transactional_id: String = field("4+", default="")
+        producer_id: Int64 = field("4+", default=-1)
+        producer_epoch: Int16 = field("4+", default=-1)
+        verify_only: Boolean = field("4+", default=False)
+        topics: list[TxnTopic] = field("4+", factory=list)
+
+    transactions: list[Transaction] = field("4+", factory=list)
+    v3_and_below_transactional_id: String = field("0-3", default="")
+    v3_and_below_producer_id: Int64 = field("0-3", default=-1)
+    v3_and_below_producer_epoch: Int16 = field("0-3", default=-1)
+    v3_and_below_topics: list[TxnTopic] = field("0-3", factory=list)
+
+
+@response(to=AddPartitionsToTxnRequest)
+class AddPartitionsToTxnResponse:
+    """All partitions are added or none: one that cannot be makes the others OPERATION_NOT_ATTEMPTED."""
+
+    @struct
+    class Result:
+        transactional_id: String = field("4+", default="")
+        topic_results: list[TxnTopicResult] = field("4+", factory=list)
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = field("4+", default=0)
+    results_by_transaction: list[Result] = field("4+", factory=list)
+    results_by_topic_v3_and_below: list[TxnTopicResult] = field("0-3", factory=list)
+
+
+@request(api=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest:
+    """The offsets that this group commits next belong to my transaction."""
+
+    transactional_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    group_id: String
+
+
+@response(to=AddOffsetsToTxnRequest)
+class AddOffsetsToTxnResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+
+
+@request(api=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitRequest:
+    """Offsets that count when the transaction is committed; from version 3 on with the member's identity (KIP-447)."""
+
+    @struct
+    class Topic:
+        @struct
+        class Partition:
+            partition_index: Int32
+            committed_offset: Int64
+            committed_leader_epoch: Int32 = field("2+", default=-1)
+            committed_metadata: String | None = None
+
+        name: String
+        partitions: list[Partition]
+
+    transactional_id: String
+    group_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    generation_id: Int32 = field("3+", default=-1)
+    member_id: String = field("3+", default="")
+    group_instance_id: String | None = field("3+", default=None)
+    topics: list[Topic]
+
+
+@response(to=TxnOffsetCommitRequest)
+class TxnOffsetCommitResponse:
+    """An error for each partition."""
+
+    @struct
+    class Topic:
+        @struct
+        class Partition:
+            partition_index: Int32
+            error_code: Int16 = 0
+
+        name: String
+        partitions: list[Partition]
+
+    throttle_time_ms: Int32 = 0
+    topics: list[Topic]
+
+
+@request(api=26, versions="0-5", flexible="3+")
+class EndTxnRequest:
+    """Commit or abort. Version 5 says that the producer takes a new epoch from the answer (KIP-890)."""
+
+    transactional_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    committed: Boolean
+
+
+@response(to=EndTxnRequest)
+class EndTxnResponse:
+    """From version 5 on with the id and the epoch of the next transaction."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = field("5+", default=-1)
+    producer_epoch: Int16 = field("5+", default=-1)
+
+
+# ---- Looking after transactions ------------------------------------------------------------------------------
+
+
+@request(api=27, versions="1-2", flexible="1+")
+class WriteTxnMarkersRequest:
+    """End the transactions of these producers in these partitions, by hand where no coordinator does."""
+
+    @struct
+    class Marker:
+        @struct
+        class Topic:
+            name: String
+            partition_indexes: list[Int32]
+
+        producer_id: Int64
+        producer_epoch: Int16
+        transaction_result: Boolean  # true: committed
+        topics: list[Topic]
+        coordinator_epoch: Int32
+        transaction_version: Int8 = field("2+", default=0)  # KIP-1228: from 2 on the epoch must be a new one
+
+    markers: list[Marker]
+
+
+@response(to=WriteTxnMarkersRequest)
+class WriteTxnMarkersResponse:
+    """An error for each partition of each marker."""
+
+    @struct
+    class Marker:
+        @struct
+        class Topic:
+            @struct
+            class Partition:
+                partition_index: Int32
+                error_code: Int16 = 0
+
+            name: String
+            partitions: list[Partition]
+
+        producer_id: Int64
+        topics: list[Topic]
+
+    markers: list[Marker]
+
+
+@request(api=65, versions="0", flexible="0+")
+class DescribeTransactionsRequest:
+    """In what state are these transactional ids? (KIP-664)"""
+
+    transactional_ids: list[String]
+
+
+@response(to=DescribeTransactionsRequest)
+class DescribeTransactionsResponse:
+    """Every id asked for, with the partitions of its open transaction."""
+
+    @struct
+    class TransactionState:
+        @struct
+        class Topic:
+            topic: String
+            partitions: list[Int32]
+
+        error_code: Int16 = 0
+        transactional_id: String
+        transaction_state: String
+        transaction_timeout_ms: Int32
+        transaction_start_time_ms: Int64
+        producer_id: Int64
+        producer_epoch: Int16
+        topics: list[Topic]
+
+    throttle_time_ms: Int32 = 0
+    transaction_states: list[TransactionState]
+
+
+@request(api=66, versions="0-2", flexible="0+")
+class ListTransactionsRequest:
+    """All transactional ids, or those in some states, of some producers, open for long, or matching a pattern."""
+
+    state_filters: list[String] = field(factory=list)
+    producer_id_filters: list[Int64] = field(factory=list)
+    duration_filter: Int64 = field("1+", default=-1)  # milliseconds; KIP-994
+    transactional_id_pattern: String | None = field("2+", default=None)  # KIP-1152
+
+
+@response(to=ListTransactionsRequest)
+class ListTransactionsResponse:
+    """The ids, and which of the states asked for are no states."""
+
+    @struct
+    class TransactionState:
+        transactional_id: String
+        producer_id: Int64
+        transaction_state: String
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    unknown_state_filters: list[String] = field(factory=list)
+    transaction_states: list[TransactionState]
+
+
+# ---- Looking after producers ---------------------------------------------------------------------------------
 
 
 @request(api=61, versions="0", flexible="0+")

@@ -91,6 +91,11 @@ def test_t4_produce_is_listed_from_0_and_served_from_3() -> None:
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 
+def test_what_only_brokers_ask_and_what_is_not_settled_is_declared_and_not_served() -> None:
+    beyond = {api.name: (api.max, api.declared.high) for api in APIS.values() if api.declared.high > api.max}
+    assert beyond == {"Produce": (11, 13), "InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
+
+
 def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values()}
     assert ranges == {
@@ -98,20 +103,37 @@ def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
         "Fetch": (4, 17),
         "ListOffsets": (1, 11),
         "Metadata": (0, 13),
+        "OffsetCommit": (2, 10),
+        "OffsetFetch": (1, 10),
         "FindCoordinator": (0, 6),
+        "JoinGroup": (0, 9),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 6),
+        "ListGroups": (0, 5),
         "ApiVersions": (0, 4),
         "CreateTopics": (2, 7),
         "DeleteTopics": (1, 6),
         "DeleteRecords": (0, 2),
         "InitProducerId": (0, 5),
         "OffsetForLeaderEpoch": (2, 4),
+        "AddPartitionsToTxn": (0, 3),
+        "AddOffsetsToTxn": (0, 4),
+        "EndTxn": (0, 5),
+        "WriteTxnMarkers": (1, 2),
+        "TxnOffsetCommit": (0, 5),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),
         "DescribeLogDirs": (1, 4),
         "CreatePartitions": (0, 3),
+        "DeleteGroups": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
+        "OffsetDelete": (0, 0),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
+        "DescribeTransactions": (0, 0),
+        "ListTransactions": (0, 2),
         "DescribeTopicPartitions": (0, 0),
     }
 
@@ -195,6 +217,8 @@ def test_t7_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> Non
 
 def test_t12_every_response_says_that_it_does_not_throttle() -> None:
     for api in APIS.values():
+        if api.name == "WriteTxnMarkers":  # brokers are never throttled
+            continue
         throttle = next(f for f in schema_of(api.response).fields if f.name == "throttle_time_ms")
         assert throttle.default == 0
 

@@ -44,7 +44,7 @@ class Kio:
     def __init__(self, cls: type, version: int) -> None:
         self.cls, self.version = cls, version
         self.theirs = _kio_class(cls.__name__, version)
-        self.dates = frozenset(_dates(cls, version, self.theirs))
+        self.dates = dict(_dates(cls, version, self.theirs))
         self._write, self._read = entity_writer(self.theirs), entity_reader(self.theirs)
 
     def encode(self, ours: Any) -> bytes:
@@ -83,11 +83,12 @@ def _inner(other: Any) -> Any:
     return hint
 
 
-def _dates(cls: type, version: int, theirs: type) -> list[str]:
+def _dates(cls: type, version: int, theirs: type) -> list[tuple[str, bool]]:
+    """The fields that are dates, each with whether it may be none, which is -1."""
     found = []
     for f, other in _pairs(cls, version, theirs):
         if other.metadata.get("kafka_type") == "datetime_i64":
-            found.append(f.name)
+            found.append((f.name, type(None) in typing.get_args(other.type)))
         kind = f.kind.item if isinstance(f.kind, Array) else f.kind
         if isinstance(kind, Nested):
             found += _dates(kind.cls, version, _inner(other))
@@ -187,7 +188,7 @@ def _to_kafka_python(ours: Any, version: int, theirs: Any) -> Any:
         value = getattr(ours, f.name)
         if version not in f.versions or (f.tag is not None and value == f.initial()):
             continue
-        if f.name not in theirs._struct.fields:
+        if f.name == _OPERATIONS or f.name not in theirs._struct.fields:
             given[_OPERATIONS] = {bit for bit in range(32) if value >> bit & 1}
         else:
             given[f.name] = _value_to_kafka_python(f.kind, value, version, theirs._struct.fields[f.name])

@@ -3,6 +3,8 @@
 What an oracle cannot say is left out: kio keeps error codes as an enumeration and some timestamps as dates.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 LAST_DATE_MS = 32_503_680_000_000  # the year 3000
 
 _CODES = st.sampled_from([int(code) for code in ErrorCode])
-_DATES = st.just(-1) | st.integers(0, LAST_DATE_MS)
+_DATES = st.integers(0, LAST_DATE_MS)
 _TEXTS = st.sampled_from(
     ["", "a", "topic", "my-topic.with_all-9", "größe", "主题", "x" * 127, "y" * 128, "é" * 200]
 ) | st.text(max_size=5)
@@ -29,15 +31,18 @@ _FIXED = {
 }
 
 
-def messages(cls: type, version: int, dates: frozenset[str] = frozenset()) -> st.SearchStrategy[Any]:
-    """Instances of `cls` as they can stand in a frame of that version. `dates` names the fields that hold dates."""
+def messages(cls: type, version: int, dates: Mapping[str, bool] = MappingProxyType({})) -> st.SearchStrategy[Any]:
+    """Instances of `cls` as they can stand in a frame of that version.
+
+    `dates` names the fields that hold dates, each with whether it may say that there is none.
+    """
     present = [f for f in schema_of(cls).fields if version in f.versions]
     values = {}
     for f in present:
         if isinstance(f.kind, Fixed) and f.name.endswith("error_code"):
             strategy = _CODES
         elif f.name in dates:
-            strategy = _DATES
+            strategy = st.just(-1) | _DATES if dates[f.name] else _DATES
         else:
             strategy = _of(f.kind, version, dates)
         if f.tag is not None and isinstance(f.kind, Nested):
@@ -50,7 +55,7 @@ def messages(cls: type, version: int, dates: frozenset[str] = frozenset()) -> st
     return st.builds(cls, **values)
 
 
-def _of(kind: Any, version: int, dates: frozenset[str]) -> st.SearchStrategy[Any]:
+def _of(kind: Any, version: int, dates: Mapping[str, bool]) -> st.SearchStrategy[Any]:
     match kind:
         case Fixed():
             return _FIXED[kind.format]
