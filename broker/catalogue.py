@@ -36,6 +36,14 @@ class TopicEntry:
     configs: Mapping[str, str]
 
 
+class MarkerDebt(NamedTuple):
+    """How a transaction ended that an offline partition was not told of: the marker to append when it is back."""
+
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+
 @dataclass(slots=True)
 class Catalogue:
     """The state. `next_producer_id` is the first id of no block given out so far."""
@@ -45,6 +53,7 @@ class Catalogue:
     next_producer_id: int = 0
     topics: dict[bytes, TopicEntry] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    marker_debts: dict[tuple[int, int], MarkerDebt] = field(default_factory=dict)  # by log id and producer id
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises NewerCatalogue, at start only."""
@@ -58,6 +67,8 @@ class Catalogue:
             self.broker_configs[rest[0]] = state or {}
         elif kind == "cluster":
             self._apply_cluster(state)
+        elif kind == "marker debt":
+            self._apply_marker_debt(rest[0], rest[1], state)
         else:
             raise NewerCatalogue(f"a record of kind {kind!r}")
 
@@ -66,6 +77,12 @@ class Catalogue:
             self.topics.pop(topic_id, None)
         else:
             self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), state["configs"])
+
+    def _apply_marker_debt(self, log_id: int, producer_id: int, state: list[Any] | None) -> None:
+        if state is None:
+            self.marker_debts.pop((log_id, producer_id), None)
+        else:
+            self.marker_debts[log_id, producer_id] = MarkerDebt(*state)
 
     def _apply_cluster(self, state: dict[str, Any]) -> None:
         if state["version"] > VERSION:
@@ -93,6 +110,16 @@ def producer_ids_given(next_id: int) -> Change:
 def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
     """Settings changed while running; `broker` is a node id, or empty for all."""
     return _change(["broker configs", broker], dict(configs) or None)
+
+
+def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
+    """The log is to get this marker of this producer before anything else."""
+    return _change(["marker debt", log_id, producer_id], list(debt))
+
+
+def marker_paid(log_id: int, producer_id: int) -> Change:
+    """It has it, or is gone."""
+    return _change(["marker debt", log_id, producer_id], None)
 
 
 def cluster_begun(cluster_id: str) -> Change:

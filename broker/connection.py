@@ -103,6 +103,7 @@ class Connection:
         "idle_since_ms",
         "large_bytes",
         "listener_address",
+        "number",
         "route",
         "seen",
         "slots",
@@ -115,6 +116,7 @@ class Connection:
         self.client_id: str | None = None
         self.client_software = ""  # what ApiVersions said: name and version
         self.listener_address: tuple[str, int] = ("", 0)
+        self.number = 0  # the later it was accepted, the higher
         self.seen = True  # something came since the server last looked
         self.idle_since_ms = 0
         self.large_bytes = 0  # that came as parts of large frames

@@ -158,6 +158,7 @@ class Server:
             connection.abort()
             return
         self.metrics.accepted_connections += 1
+        connection.number = self.metrics.accepted_connections
         connection.idle_since_ms = self._clock.monotonic_ms()
 
     def lost(self, connection: Connection) -> None:

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
+from ..protocol.batches import Batch
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 FORMAT = 1
@@ -74,6 +76,7 @@ class Part(NamedTuple):
     log_id: int
     offset: int
     data: Sequence[Buffer]
+    batch: Batch | None = None  # of an append that is to be, where it was read already
 
 
 FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its unit, kind, log id, offset, data

@@ -4,7 +4,8 @@ The rules: `judge` refuses and changes nothing; `apply` cannot fail and is the o
 producer are known its last epoch, the sequence that must come next and its last five batches: one of those again is a
 duplicate and gets its first offset once more, anything else out of line is refused. After 2**31 - 1 comes sequence 0.
 Ages are of the store's clock, which no wall clock moves and no restart sets back; so is the silence after which a
-producer is forgotten, and a producer with an open transaction never is.
+producer is forgotten, and a producer with an open transaction never is. A marker of the last epoch there can be is a
+producer's last word: it is forgotten at once.
 Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 """
 
@@ -23,6 +24,8 @@ from .producer_snapshots import ANY_SEQUENCE, NONE_OPEN, Producer, SnapshotInSli
 
 REMEMBERED_BATCHES = 5  # a client may keep five requests in flight
 REMEMBERED_REFUSALS = 1000
+
+LAST_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
 
 _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
 _NO_COORDINATOR = -1
@@ -263,11 +266,12 @@ class ProducerStates:
             return None
         kind, producer.coordinator_epoch = marker
         first_offset = producer.first_open
-        if first_offset < 0:
-            return None
-        producer.first_open = NONE_OPEN
-        del self._open[first_offset]
-        if kind is Marker.COMMIT:
+        if first_offset >= 0:
+            producer.first_open = NONE_OPEN
+            del self._open[first_offset]
+        if batch.producer_epoch == LAST_EPOCH:
+            self._forget(batch.producer_id)
+        if first_offset < 0 or kind is Marker.COMMIT:
             return None
         last_offset = batch.last_offset
         stable = self.first_open_offset()

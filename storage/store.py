@@ -154,14 +154,18 @@ class Store:
     def commit(self, parts: Sequence[Part]) -> int:
         """Write several changes as one unit, all or nothing, and apply them. Returns the unit's number.
 
-        APPEND parts carry one batch each, with any base offset: several to one log follow each other.
+        APPEND parts carry one batch each, with any base offset: several to one log follow each other. Only what the
+        durability mode of one of the logs asks for is waited for; other parts, and the catalogue, are always synced.
         """
         self.check_running()
         placed = self._placed(parts)
         unit = self.journal.append([part for part, _ in placed])
         now_ms = self.age_ms()
         for part, batch in placed:
-            self._apply(part, batch, unit, now_ms)
+            if batch is not None:
+                self._apply_append(self.logs[part.log_id], batch, part.offset, part.data, unit, now_ms)
+            else:
+                self._apply_change(part)
         self.on_change()
         return unit
 
@@ -173,19 +177,21 @@ class Store:
             if part.kind != APPEND:
                 placed.append((part, None))
                 continue
-            log = self.logs.get(part.log_id)
-            offset = ends.get(part.log_id, log.end_offset if log else 0)
-            whole = part.data[0] if len(part.data) == 1 else b"".join(part.data)
-            batch = batches.read(memoryview(whole))
-            ends[part.log_id] = offset + batch.last_offset_delta + 1
-            head = batches.stamped(batch, offset)
-            placed.append((Part(APPEND, part.log_id, offset, (head, batch.buffer[16:])), batch))
+            log_id, batch = part.log_id, part.batch
+            if batch is None:
+                whole = part.data[0] if len(part.data) == 1 else b"".join(part.data)
+                batch = batches.read(memoryview(whole))
+            offset = ends.get(log_id)
+            if offset is None:
+                log = self.logs.get(log_id)
+                offset = log.end_offset if log else 0
+            ends[log_id] = offset + batch.last_offset_delta + 1
+            head = pack_head(offset, batch.size - LENGTH_ENDS_AT, LEADER_EPOCH)
+            placed.append((Part(APPEND, log_id, offset, (head, batch.buffer[16:])), batch))
         return placed
 
-    def _apply(self, part: Part, batch: Batch | None, unit: int, now_ms: int) -> None:
-        if part.kind == APPEND and batch is not None:
-            self._apply_append(self.logs[part.log_id], batch, part.offset, part.data, unit, now_ms)
-        elif part.kind == LOG_START:
+    def _apply_change(self, part: Part) -> None:
+        if part.kind == LOG_START:
             self.logs[part.log_id].apply_log_start(part.offset)
         elif part.kind == CREATE:
             log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
@@ -201,7 +207,10 @@ class Store:
         batch.base_offset = offset
         log.apply(batch, data, unit, now_ms)
         self.tail_bytes += batch.size
-        self._opens(log)
+        if log not in self._open_logs:
+            self._opens(log)
+        if log.log_id == layout.CATALOGUE_LOG_ID:
+            self._sync_wanted = True  # who is told of a topic or an id is told for good, whatever the mode
 
     def _forget(self, log: PartitionLog) -> None:
         """A dropped log: out of every queue; its files go once two checkpoints no longer name it."""
@@ -233,8 +242,10 @@ class Store:
         """The part that moves a log's start."""
         return Part(LOG_START, log.log_id, offset, ())
 
-    def append_part(self, log_id: int, batch: Buffer) -> Part:
-        """The part that appends a batch (of any base offset) to a log."""
+    def append_part(self, log_id: int, batch: Buffer | Batch) -> Part:
+        """The part that appends a batch (of any base offset) to a log. One Batch may be in the parts of many logs."""
+        if isinstance(batch, Batch):
+            return Part(APPEND, log_id, 0, (batch.buffer,), batch)
         return Part(APPEND, log_id, 0, (batch,))
 
     # ---- room ------------------------------------------------------------------------------------------------

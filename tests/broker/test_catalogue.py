@@ -4,10 +4,13 @@ import pytest
 from fencepost.broker.catalogue import (
     Catalogue,
     Change,
+    MarkerDebt,
     NewerCatalogue,
     TopicEntry,
     broker_configs_changed,
     cluster_begun,
+    marker_owed,
+    marker_paid,
     producer_ids_given,
     topic_changed,
     topic_gone,
@@ -61,6 +64,13 @@ def test_the_other_things_it_knows() -> None:
     assert catalogue.broker_configs == {"": {}, "1": {"max.connections": "9"}}
 
 
+def test_a_marker_is_owed_to_a_log_until_it_is_paid() -> None:
+    debts = [MarkerDebt(3, 0, True), MarkerDebt(0, 0, False)]
+    catalogue = replayed([marker_owed(5, 1000, debts[0]), marker_owed(5, 1001, debts[1]), marker_paid(5, 1001)])
+    assert catalogue.marker_debts == {(5, 1000): debts[0]}
+    assert replayed([marker_owed(5, 1000, debts[0]), marker_paid(5, 1000)]).marker_debts == {}
+
+
 def test_what_a_later_version_wrote_is_refused_by_name() -> None:
     with pytest.raises(NewerCatalogue, match="'teapot'"):
         Catalogue().apply(b"\x91\xa6teapot", b"\x80")
@@ -77,12 +87,15 @@ entries = st.builds(
     st.lists(st.integers(1, 2**40), max_size=3).map(tuple),
     st.dictionaries(st.sampled_from(["retention.ms", "segment.ms"]), st.sampled_from(["1", "2"])),
 )
+DEBTS = st.builds(MarkerDebt, st.integers(0, 9), st.just(0), st.booleans())
 changes = st.one_of(
     entries.map(topic_changed),
     st.sampled_from(IDS).map(topic_gone),
     st.integers(0, 2**62).map(producer_ids_given),
     st.builds(broker_configs_changed, st.sampled_from(["", "1"]), st.dictionaries(st.just("num"), st.just("1"))),
     st.sampled_from("xyz").map(cluster_begun),
+    st.builds(marker_owed, st.integers(1, 3), st.integers(0, 2), DEBTS),
+    st.builds(marker_paid, st.integers(1, 3), st.integers(0, 2)),
 )
 
 
@@ -92,3 +105,4 @@ def test_a_replay_of_what_compaction_left_gives_the_same_state_as_a_replay_of_ev
     assert left.topics == whole.topics
     assert {k: v for k, v in left.broker_configs.items() if v} == {k: v for k, v in whole.broker_configs.items() if v}
     assert (left.cluster_id, left.next_producer_id) == (whole.cluster_id, whole.next_producer_id)
+    assert left.marker_debts == whole.marker_debts

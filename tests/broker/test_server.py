@@ -356,3 +356,13 @@ def test_a_failed_sync_cuts_every_connection_without_an_answer():
         assert str(served.broker.halted) == "the disk is gone"
         assert served.connect().is_closed()
         served.close_clients()
+
+
+def test_connections_are_numbered_in_the_order_in_which_they_were_accepted(served):
+    numbers = []
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(4):
+            client = open_ones.enter_context(served.connect())
+            client.call(ApiVersionsRequest(client_software_name="n", client_software_version="1"), 3)
+            numbers.append(max(connection.number for connection in served.broker.server.connections))
+    assert numbers == sorted(set(numbers))

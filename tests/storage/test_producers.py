@@ -485,3 +485,28 @@ def test_a_producer_is_described_as_describe_producers_wants_it(partition):
 def test_a_producer_known_by_a_marker_alone_has_no_last_sequence(partition):
     partition.end(P, 1)
     assert next(partition.states.describe()).last_sequence == -1
+
+
+LAST_EPOCH = 2**15 - 1
+
+
+@pytest.mark.parametrize("kind", Marker)
+def test_a_marker_of_the_last_epoch_ends_the_transaction_and_the_producer(partition, kind):
+    partition.send_in_transaction(P, LAST_EPOCH - 1, 0)
+    aborted = partition.end(P, LAST_EPOCH, kind)
+    assert (aborted is not None) == (kind is Marker.ABORT)
+    assert known(partition) == []
+    assert partition.states.first_open_offset() is None
+
+
+def test_a_producer_that_is_over_is_neither_in_later_snapshots_nor_missing_in_one_begun_before(partition):
+    partition.send_in_transaction(P, LAST_EPOCH - 1, 0)
+    partition.states.begin_snapshot()
+    partition.end(P, LAST_EPOCH)
+    assert contents(b"".join(partition.states.advance_snapshot()))[P]["first_open"] == 0
+    assert contents(partition.states.snapshot()) == {}
+
+
+def test_a_marker_of_the_last_epoch_for_an_unknown_producer_leaves_nothing(partition):
+    partition.end(P, LAST_EPOCH)
+    assert known(partition) == []

@@ -1,0 +1,62 @@
+"""One unit over several logs: when it waits for a sync, and batches that stand in more than one of its parts."""
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.batches import read
+from fencepost.protocol.records import Marker, Record, build, control_marker
+from fencepost.storage.layout import CATALOGUE_LOG_ID
+from store_driver import Driven, batch_of, values_of
+
+
+@pytest.fixture
+def driven():
+    return Driven(SimulatedDisk(history=False))
+
+
+@pytest.mark.parametrize("mode", ["os", "interval"])
+def test_batches_for_logs_that_need_no_sync_ask_for_none(driven, mode):
+    logs = [driven.create(name, durability_mode=mode) for name in ("a", "b")]
+    driven.round()
+    store = driven.store
+    store.commit([store.append_part(log.log_id, batch_of([b"x"])) for log in logs])
+    assert not store.sync_wanted
+    assert store.interval_wanted == (mode == "interval")
+
+
+def test_one_log_that_needs_a_sync_is_enough(driven):
+    lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
+    driven.round()
+    store = driven.store
+    store.commit([store.append_part(log.log_id, batch_of([b"x"])) for log in (lazy, strict)])
+    assert store.sync_wanted
+
+
+def test_the_catalogue_log_starts_and_logs_made_or_dropped_are_synced_whatever_the_mode(driven):
+    log = driven.create("a", durability_mode="os")
+    store = driven.store
+    store.logs[CATALOGUE_LOG_ID].settings = log.settings
+    for part in (
+        store.append_part(CATALOGUE_LOG_ID, build([Record(0, 1, b"k", b"v")])),
+        store.log_start_part(log, 0),
+        store.drop_part(log),
+    ):
+        driven.round()
+        assert not store.sync_wanted
+        store.commit([part])
+        assert store.sync_wanted
+
+
+def test_one_batch_may_stand_in_many_logs_and_twice_in_one(driven):
+    logs = [driven.create(name) for name in "abc"]
+    store = driven.store
+    for log in logs:
+        fields = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+        driven.append(log, [log.topic.encode()], base_sequence=0, **fields)
+    marker = read(memoryview(control_marker(Marker.COMMIT, 7, 1, 0, 5)))
+    store.commit([store.append_part(log.log_id, marker) for log in (*logs, logs[0])])
+    driven.round()
+    again = Driven(driven.disk.after_power_cut())
+    for each in (driven, again):
+        assert [each.log(name).end_offset for name in "abc"] == [3, 2, 2]
+        assert [each.log(name).last_stable_offset for name in "abc"] == [3, 2, 2]
+        assert [values_of(each.log(name))[0] for name in "abc"] == [(0, b"a"), (0, b"b"), (0, b"c")]
