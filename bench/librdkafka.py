@@ -14,6 +14,7 @@ PRODUCER = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
+LOOK_S = 0.1  # no call of the library waits longer: it would not notice a signal
 LATENCY_EVERY = 1000  # one delivery report in so many is timed: a callback each would measure Python
 
 
@@ -37,8 +38,13 @@ class Result:
 
 
 def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) -> Result:
-    """Produce as fast as the client can, idempotently, and wait for every acknowledgement."""
+    """Produce as fast as the client can, idempotently, and wait for every acknowledgement.
+
+    progress: told how many are sent, every 0.1 s at least; what it raises ends the load.
+    """
     from confluent_kafka import Producer
+
+    progress(0)  # the library took its time to load
 
     failures: list[str] = []
     latencies: array[float] = array("d")
@@ -53,26 +59,38 @@ def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) 
     )
     value = bytes(i * 131 % 251 for i in range(load.record_bytes))
     began = time.perf_counter()
-    for sent in range(load.records):
-        while True:
-            try:
-                if sent % LATENCY_EVERY:
-                    producer.produce(load.topic, value)
-                else:
-                    producer.produce(load.topic, value, on_delivery=_timer(latencies, failures))
-                    producer.poll(0)
+    try:
+        for sent in range(load.records):
+            while True:
+                try:
+                    if sent % LATENCY_EVERY:
+                        producer.produce(load.topic, value)
+                    else:
+                        producer.produce(load.topic, value, on_delivery=_timer(latencies, failures))
+                        producer.poll(0)
+                        progress(sent)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
                     progress(sent)
-                break
-            except BufferError:
-                producer.poll(0.01)
-        if failures:
-            producer.purge()
-            raise RuntimeError(f"a record was not acknowledged: {failures[0]}")
-    left = producer.flush(120)
-    seconds = time.perf_counter() - began
+            if failures:
+                raise RuntimeError(f"a record was not acknowledged: {failures[0]}")
+        left = _flush(producer, lambda: progress(load.records))
+        seconds = time.perf_counter() - began
+    finally:
+        producer.purge()
+        producer.close()  # it would go on to ask for its topic, and so to make it anew
     if left or failures:
         raise RuntimeError(f"{left} records were not acknowledged; {failures[:1]}")
     return Result(load.records, load.records * load.record_bytes, seconds, latencies)
+
+
+def _flush(producer: Any, look: Callable[[], None]) -> int:
+    """Wait for what is outstanding, two minutes at most, looking up now and then. Returns how many are left."""
+    deadline = time.monotonic() + 120
+    while (left := int(producer.flush(LOOK_S))) and time.monotonic() < deadline:
+        look()
+    return left
 
 
 def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any], None]:
@@ -87,8 +105,10 @@ def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any
 
 
 def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], None]) -> Result:
-    """Read a topic's partitions from the beginning, by assignment, until `records` came."""
+    """Read a topic's partitions from the beginning, by assignment, until `records` came. progress: as in produce."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    progress(0)
 
     consumer = Consumer(
         {
@@ -100,13 +120,20 @@ def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], 
             "queued.min.messages": 1_000_000,
         }
     )
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    try:
+        partitions = _partitions(consumer, topic, lambda: progress(0))
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        return _read(consumer, records, progress)
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Any, records: int, progress: Callable[[int], None]) -> Result:
     seen = size = 0
     began = time.perf_counter()
     last = began
     while seen < records:
-        messages = consumer.consume(10_000, timeout=1.0)
+        messages = consumer.consume(10_000, timeout=LOOK_S)
         now = time.perf_counter()
         if messages:
             last = now
@@ -118,5 +145,18 @@ def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], 
                 size += len(message)
         progress(seen)
     seconds = time.perf_counter() - began
-    consumer.close()
     return Result(seen, size, seconds, array("d"))
+
+
+def _partitions(consumer: Any, topic: str, look: Callable[[], None]) -> list[int]:
+    """The topic's partitions, asked for during ten seconds. Raises: KafkaException."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return list(consumer.list_topics(topic, timeout=LOOK_S).topics[topic].partitions)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        look()

@@ -1,20 +1,17 @@
 """`fencepost bench`: load against any Kafka broker, with the broker's own cost beside the rates."""
 
-import asyncio
 import contextlib
 import json
 from array import array
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 import click
 
 from ..bench import accounting, librdkafka, small, topics
 from ..bench.figures import Figures, percentile
+from .interruption import Interruption
 from .loads import LoadGroup
 from .ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
-
-T = TypeVar("T")
 
 
 @click.group(cls=LoadGroup)
@@ -43,7 +40,9 @@ _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), d
 @click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
 @click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a request.")
 @click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
+@click.pass_obj
 def small_requests(
+    interruption: Interruption,
     bootstrap: str,
     topic: str | None,
     partitions: int,
@@ -55,12 +54,14 @@ def small_requests(
     seconds: float,
 ) -> None:
     """Small Produce requests in a closed loop."""
+    import uvloop  # the load generator is to cost as little as it can
+
     host, port = topics.address(bootstrap)
     books = Books(port)
     with topics.topic(host, port, topic, partitions) as name:
         load = small.SmallLoad(name, partitions, connections, depth, size, records, seconds)
-        with progress_bar(f"{connections} connections x {depth}", None):
-            result = run_loop(small.run(host, port, load, books.read))
+        with progress_bar(f"{connections} connections x {depth}", None, interruption):
+            result = interruption.run(small.run(host, port, load, books.read), uvloop.new_event_loop)
     sent = result.requests * records
     show(books.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
 
@@ -74,7 +75,9 @@ def small_requests(
 @click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
 @click.option("--batch", default=1 << 17, type=COUNT, show_default=True, help="The client's batch.size, bytes.")
 @click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
+@click.pass_obj
 def produce(
+    interruption: Interruption,
     bootstrap: str,
     topic: str | None,
     partitions: int,
@@ -90,7 +93,7 @@ def produce(
     extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
     with topics.topic(host, port, topic, partitions) as name:
         load = librdkafka.ProduceLoad(name, records, size, batch, extra)
-        with progress_bar("records", records) as progress:
+        with progress_bar("records", records, interruption) as progress:
             books.read()
             result = librdkafka.produce(bootstrap, load, progress)
             books.read()
@@ -102,12 +105,13 @@ def produce(
 @click.option("--topic", required=True)
 @_output
 @click.option("--records", default=1_000_000, type=COUNT, show_default=True)
-def consume(bootstrap: str, topic: str, output: str, records: int) -> None:
+@click.pass_obj
+def consume(interruption: Interruption, bootstrap: str, topic: str, output: str, records: int) -> None:
     """Read a topic from its beginning through librdkafka."""
     host, port = topics.address(bootstrap)
     topics.check_exists(host, port, topic)
     books = Books(port)
-    with progress_bar("records", records) as progress:
+    with progress_bar("records", records, interruption) as progress:
         books.read()
         result = librdkafka.consume(bootstrap, topic, records, progress)
         books.read()
@@ -142,8 +146,8 @@ class Books:
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal's error stream; silent where there is none."""
+def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal's error stream; silent where there is none. To move it ends a load that is interrupted."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -151,15 +155,13 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
+        def moved(done: int) -> None:
+            interruption.check()
+            bar.update(task, completed=done)
 
-def run_loop(work: Coroutine[object, object, T]) -> T:
-    """Run on uvloop, so that the load generator costs as little as it can."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+        moved(0)
+        yield moved
 
 
 def show(figures: Figures, output: str) -> None:

@@ -5,7 +5,6 @@ loses acknowledgements and cuts connections; the broker is killed with SIGKILL i
 aiokafka reads everything back, and each line is looked for: lost, twice, out of order.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -23,7 +22,7 @@ import click
 
 from .failures import Failure
 from .flaky_proxy import FlakyProxy
-from .interruption import terminated_as_interrupted
+from .interruption import INTERRUPTED, Interruption
 from .ranges import COUNT, SHARE
 
 TOPIC = "documents"
@@ -50,14 +49,16 @@ class Sent:
 @click.option("--seed", default=1, show_default=True, help="Of the proxy's choices.")
 def demo(lines: int, lose: float, seed: int) -> None:
     """Send real text through a bad network and a killed broker, and count what arrives."""
-    try:
-        with terminated_as_interrupted():
-            _demonstrate(lines, lose, seed)
-    except KeyboardInterrupt:
-        raise Failure("interrupted", "nothing is left of it", 130) from None
+    with Interruption() as interruption:
+        try:
+            _demonstrate(lines, lose, seed, interruption)
+        except (KeyboardInterrupt, click.ClickException):
+            if not interruption.wanted:
+                raise
+            raise Failure("interrupted", "nothing is left of it", INTERRUPTED) from None
 
 
-def _demonstrate(lines: int, lose: float, seed: int) -> None:
+def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption) -> None:
     text = [f"{number}:{line}" for number, line in enumerate(_lines(lines))]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as directory, FlakyProxy(seed, lose) as proxy:
@@ -67,10 +68,10 @@ def _demonstrate(lines: int, lose: float, seed: int) -> None:
             proxy.target_port = broker.start()
             _say(f"broker    ready in {broker.ready_s:.2f} s, data in a new directory, every ack after its sync")
             _say(f"proxy     between client and broker: loses {lose:.0%} of the acknowledgements, cuts connections")
-            sent = _produce(text, proxy, broker)
+            sent = _produce(text, proxy, broker, interruption)
             _say(f"reading   everything back with aiokafka {_version('aiokafka')}")
             proxy.lose = 0.0
-            found = asyncio.run(_read(f"127.0.0.1:{proxy.port}", len(text)))
+            found = interruption.run(_read(f"127.0.0.1:{proxy.port}", len(text)))
         finally:
             broker.stop()
         ok = _report(text, sent, found, proxy, broker)
@@ -117,7 +118,7 @@ class Broker:
             os.unlink(self._log)
 
 
-def _produce(text: list[str], proxy: FlakyProxy, broker: Broker) -> Sent:
+def _produce(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> Sent:
     """Send every line, killing the broker half-way; return when all are acknowledged or given up."""
     import confluent_kafka
 
@@ -149,6 +150,7 @@ def _produce(text: list[str], proxy: FlakyProxy, broker: Broker) -> Sent:
             producer.produce(TOPIC, line, key, partition=number % PARTITIONS, on_delivery=delivered)
             sent.lines += 1
             if number % 50 == 0:
+                interruption.check()
                 producer.poll(0.002)
                 show(sent.acknowledged)
             if number == len(text) // 2:
@@ -156,6 +158,7 @@ def _produce(text: list[str], proxy: FlakyProxy, broker: Broker) -> Sent:
                 proxy.target_port = broker.start()
                 _say(f"kill -9   at line {number:,}; restarted, recovered and ready in {broker.ready_s:.2f} s")
         while producer.flush(0.1):
+            interruption.check()
             show(sent.acknowledged)
     return sent
 

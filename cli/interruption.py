@@ -1,19 +1,75 @@
-"""SIGTERM as Ctrl-C: commands that clean up after themselves do so for either."""
+"""Ctrl-C and SIGTERM for commands that clean up after themselves: a flag, looked at where it is safe to stop.
 
-import contextlib
+The rule: a signal raises nothing by itself. It may come inside a callback of a C library, which would lose the
+exception, while a module is half loaded, or between a topic's making and the note that it is to be deleted. The
+second signal is not caught any more: it ends the process at once.
+"""
+
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextlib.contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Within the block SIGTERM raises KeyboardInterrupt, where Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    except SystemError as error:
-        if "without setting an exception" not in str(error):
-            raise
-        raise KeyboardInterrupt from None  # confluent-kafka's poll(), interrupted in a callback, forgets with what
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class Interruption:
+    """A block in which the first SIGINT or SIGTERM is only noted. Belongs to the main thread."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._on_signal: Callable[[], None] = _nothing
+        self._before: list[Any] = []
+
+    def __enter__(self) -> "Interruption":
+        self._before = [signal.signal(number, self._came) for number in _SIGNALS]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, before in zip(_SIGNALS, self._before, strict=True):
+            signal.signal(number, before)
+
+    def _came(self, _number: int, _frame: FrameType | None) -> None:
+        self.wanted = True
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        self._on_signal()
+
+    def check(self) -> None:
+        """Raises: KeyboardInterrupt, if a signal has come."""
+        if self.wanted:
+            raise KeyboardInterrupt
+
+    def run(
+        self, work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    ) -> T:
+        """Run on a loop of its own; a signal cancels it. Raises: KeyboardInterrupt, and what it raises."""
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            try:
+                return runner.run(self._cancelled_by_signal(work))
+            except asyncio.CancelledError:
+                self.check()
+                raise
+
+    async def _cancelled_by_signal(self, work: Coroutine[Any, Any, T]) -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def cancel() -> None:
+            task.cancel()
+            loop.call_soon_threadsafe(_nothing)  # it may be waiting for its sockets
+
+        self._on_signal = cancel
+        if self.wanted:
+            cancel()
+        try:
+            return await work
+        finally:
+            self._on_signal = _nothing
+
+
+def _nothing() -> None:
+    pass

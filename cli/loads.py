@@ -1,6 +1,5 @@
 """What becomes of a load that cannot be run: a cause and a hint, whoever found out, and never a traceback."""
 
-import asyncio
 from typing import Any
 
 import click
@@ -8,29 +7,29 @@ import click
 from ..bench.small import RequestFailed
 from ..bench.topics import NotAnAddress, NoTopic
 from .failures import FAILED, WRONG_USAGE, Failure
-from .interruption import terminated_as_interrupted
+from .interruption import INTERRUPTED, Interruption
 
-INTERRUPTED = 130
 _NO_BROKER = "is a Kafka broker running there? -b HOST:PORT names it; fencepost serve starts one"
 _BY_BROKER = "the broker refused the load: look at its log and its limits (message.max.bytes for large records)"
 
 
 class LoadGroup(click.Group):
-    """Commands that talk to a broker."""
+    """Commands that talk to a broker. Their context's object is the Interruption to look at."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            with terminated_as_interrupted():
+        with Interruption() as interruption:
+            ctx.obj = interruption
+            try:
                 return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise Failure("interrupted", "nothing was measured; its own topic is deleted", INTERRUPTED) from None
-        except Exception as error:
-            failure = _failure(error)
-            if failure is None:
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
-            raise failure from None
+            except KeyboardInterrupt:
+                raise Failure("interrupted", "nothing was measured; its own topic is deleted", INTERRUPTED) from None
+            except Exception as error:
+                failure = _failure(error)
+                if failure is None:
+                    raise
+                raise failure from None
 
 
 def _failure(error: Exception) -> Failure | None:

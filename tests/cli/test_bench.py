@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from broker_process import free_port
 from click.testing import CliRunner
+from fencepost.bench.topics import create, delete
 from fencepost.cli import main
 from fencepost.protocol.messages.cluster import MetadataRequest
 from served_broker import ServedBroker
@@ -70,21 +72,56 @@ def test_numbers_that_measure_nothing_are_refused(number: str) -> None:
         assert CliRunner().invoke(main, ["bench", "small", option, number]).exit_code == 2
 
 
+PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches that the broker takes
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("load", [["small", "--seconds", "60"]])
+@pytest.mark.parametrize("load", [["small", "--seconds", "60"], PRODUCE])
 def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
     served: ServedBroker, load: list[str], number: signal.Signals
 ) -> None:
-    bench = subprocess.Popen(
+    for after_s in (0.0, 0.15, 1.5):  # the topic is being made; the client library is loaded; the load runs
+        bench = begun(served, load)
+        deadline = time.monotonic() + 20
+        while not topics(served) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(after_s)
+        check_it_ends(bench, number)
+        assert topics(served) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_reading_what_does_not_come_is_interrupted_too(served: ServedBroker, number: signal.Signals) -> None:
+    create("127.0.0.1", served.port, "empty", 1)
+    try:
+        for after_s in (0.0, 0.2, 1.5):
+            bench = begun(served, ["consume", "--topic", "empty"])
+            wait_until_it_catches(bench.pid)
+            time.sleep(after_s)
+            check_it_ends(bench, number)
+    finally:
+        delete("127.0.0.1", served.port, "empty")
+
+
+def begun(served: ServedBroker, load: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
         [sys.executable, "-m", "fencepost", "bench", *load, "-b", f"127.0.0.1:{served.port}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+def wait_until_it_catches(pid: int) -> None:
     deadline = time.monotonic() + 20
-    while not topics(served) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(2.0)  # the client library is loaded by then, and the load runs
+    while time.monotonic() < deadline:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        if caught >> (signal.SIGTERM - 1) & 1:  # it takes SIGINT before
+            return
+        time.sleep(0.01)
+
+
+def check_it_ends(bench: "subprocess.Popen[str]", number: signal.Signals) -> None:
     bench.send_signal(number)
     _, err = bench.communicate(timeout=20)
-    assert bench.returncode == 130
+    assert bench.returncode == 130, err
     assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"], err
-    assert topics(served) == []
