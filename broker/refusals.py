@@ -11,6 +11,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.schema import NONE, Array, Field, Fixed, Nested, Text, schema_of
 
 _CODE = "error_code"
+_CODES = (_CODE, "partition_error_code")
 _MESSAGE = "error_message"
 
 _METADATA = 3  # both: its own code exists from version 13 on, and clients look at the topics all the same
@@ -18,11 +19,16 @@ _SAME = {  # names of one thing: in requests, in responses
     "index": "partition",
     "partition_index": "partition",
     "partition_indexes": "partition",
+    "partitions": "partition",
     "topic": "name",
     "topic_names": "name",
     "coordinator_keys": "key",
+    "groups": "group_id",
     "groups_names": "group_id",
+    "transactional_ids": "transactional_id",
 }
+_GRANTED = ("producer_id", "producer_epoch", "protocol_type", "protocol_name")
+"""What a response gives away, as a request of the same name wants it or had it: not with an error."""
 
 
 def refusal(response: type, version: int, request: Any, error: KafkaError) -> Any:
@@ -30,31 +36,32 @@ def refusal(response: type, version: int, request: Any, error: KafkaError) -> An
 
     response: its class. version: which fields it has on the wire.
     """
-    schema = schema_of(response)
+    return _refused(response, version, request, error)
+
+
+def _refused(made: type, version: int, asked: Any, error: KafkaError) -> Any:
+    schema = schema_of(made)
     own = any(field.name == _CODE and version in field.versions for field in schema.fields)
-    return _refused(response, request, error, echo=not own or schema.api == _METADATA)
-
-
-def _refused(made: type, asked: Any, error: KafkaError, *, echo: bool) -> Any:
     values = {}
-    for field in schema_of(made).fields:
-        value = _value(field, asked, error, echo)
+    for field in schema.fields:
+        value = _value(field, version, asked, error, own and schema.api != _METADATA)
         if value is not None or field.required:
             values[field.name] = value
     return made(**values)
 
 
-def _value(field: Field, asked: Any, error: KafkaError, echo: bool) -> Any:
-    if field.name == _CODE:
+def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool) -> Any:
+    """What a field of a refusal holds, in a struct that has an error of its own or leaves it to its items."""
+    if field.name in _CODES:
         return int(error.code)
     if field.name == _MESSAGE:
         return error.detail or error.code.text
     kind = field.kind
     if isinstance(kind, Array):
-        if echo and isinstance(kind.item, Nested) and _tells(kind.item.cls):
-            return [_refused(kind.item.cls, item, error, echo=True) for item in _asked_for(kind.item.cls, asked)]
+        if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):
+            return [_refused(kind.item.cls, version, item, error) for item in _asked_for(kind.item.cls, asked)]
         return [] if field.required else None
-    given = _named(asked, field.name)
+    given = None if own and field.name in _GRANTED else _named(asked, field.name)
     if given is not None and isinstance(kind, Fixed | Text):
         return given
     if not field.required or field.nullable is not NONE:
@@ -65,7 +72,7 @@ def _value(field: Field, asked: Any, error: KafkaError, echo: bool) -> Any:
 def _tells(made: type) -> bool:
     """Whether these items carry an error, themselves or further in."""
     return any(
-        field.name == _CODE
+        field.name in _CODES
         or (isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and _tells(field.kind.item.cls))
         for field in schema_of(made).fields
     )

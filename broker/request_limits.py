@@ -17,16 +17,21 @@ from ..protocol.schema import Array, schema_of
 
 LARGEST_LIST_BYTES = 2 << 20  # some 40,000 partitions of a Fetch, 20,000 topics with settings
 MOST_PARTITIONS = 10_000  # of one Produce; as many as Kafka lets one request create
+MOST_BLOBS = 20_000  # protocols of one member, members of one group
 LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
 
 MOST_ITEMS = 40_000  # entries of all lists of one request
 MOST_SUBJECTS = 5_000  # that one request changes or describes at length
-COUNTED_FROM_BYTES = 8 << 10  # smaller frames hold no such number
+COUNTED_FROM_BYTES = 4 << 10  # smaller frames hold no such number
 
 PRODUCE = 0
 _LISTS: dict[type, list[str]] = {}  # the fields of each class that are lists
-LABORIOUS = {19, 20, 32, 33, 37, 44}  # topics made, deleted or enlarged; settings described or changed
-WITH_BLOBS = {11, 14, 36}  # JoinGroup, SyncGroup, SaslAuthenticate: what members tell each other passes through
+LABORIOUS = {15, 19, 20, 32, 33, 37, 42, 44, 65}
+"""Topics made, deleted or enlarged; settings described or changed; groups described or deleted; transactions described.
+"""
+JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE = 11, 14, 36
+WITH_BLOBS = {JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE}  # what members tell each other passes through
+WRITE_TXN_MARKERS = 27
 FLEXIBLE, TOPIC_IDS = 9, 13
 
 _int16 = Struct(">h").unpack_from
@@ -35,14 +40,15 @@ _int32 = Struct(">i").unpack_from
 
 def check_extent(frame: Readable, header: RequestHeader) -> None:
     """Refuse a request that would be made of too much. Raises MalformedFrame; other faults are for the decoder."""
-    if len(frame) <= LOOKED_AT_FROM_BYTES or header.api_key in WITH_BLOBS:
+    if len(frame) <= LOOKED_AT_FROM_BYTES:
         return
-    if header.api_key != PRODUCE:
-        if len(frame) > LARGEST_LIST_BYTES:
+    look = _LOOKED_INTO.get(header.api_key)
+    if look is None:
+        if len(frame) > LARGEST_LIST_BYTES and header.api_key not in WITH_BLOBS:
             raise MalformedFrame(f"{len(frame)} bytes, where {LARGEST_LIST_BYTES} are allowed")
         return
     try:
-        _check_produce(frame, header.position, header.api_version)
+        look(frame, header.position, header.api_version)
     except (IndexError, struct.error):
         return
 
@@ -53,8 +59,9 @@ def check_items(request: Any, api: int, frame_bytes: int) -> None:
         return
     if api in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
         raise MalformedFrame(f"{subjects} topics or resources, where {MOST_SUBJECTS} are allowed")
-    if (items := _items(request)) > MOST_ITEMS:
-        raise MalformedFrame(f"{items} items, where {MOST_ITEMS} are allowed")
+    items, most = _items(request), MOST_PARTITIONS if api == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each
+    if items > most:
+        raise MalformedFrame(f"{items} items, where {most} are allowed")
 
 
 def _items(message: Any) -> int:
@@ -94,6 +101,33 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
                 position = _after_tags(frame, position)
         if flexible:
             position = _after_tags(frame, position)
+
+
+def _check_join_group(frame: Readable, position: int, version: int) -> None:
+    """Step to the list of protocols."""
+    flexible = version >= 6
+    position = _after_text(frame, position, flexible) + (8 if version >= 1 else 4)  # group and timeouts
+    for _ in range(3 if version >= 5 else 2):  # member, instance, type
+        position = _after_text(frame, position, flexible)
+    _check_blobs(frame, position, flexible)
+
+
+def _check_sync_group(frame: Readable, position: int, version: int) -> None:
+    """Step to the list of assignments."""
+    flexible = version >= 4
+    position = _after_text(frame, position, flexible) + 4  # group and generation
+    for _ in range(4 if version >= 5 else 2 if version >= 3 else 1):  # member, instance, type, protocol
+        position = _after_text(frame, position, flexible)
+    _check_blobs(frame, position, flexible)
+
+
+def _check_blobs(frame: Readable, position: int, flexible: bool) -> None:
+    count, _ = _count(frame, position, flexible)
+    if count > MOST_BLOBS:
+        raise MalformedFrame(f"{count} members or protocols, where {MOST_BLOBS} are allowed")
+
+
+_LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GROUP: _check_sync_group}
 
 
 def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from fencepost.broker.handlers import cluster
 from fencepost.broker.request_limits import (
     LARGEST_LIST_BYTES,
+    MOST_BLOBS,
     MOST_ITEMS,
     MOST_PARTITIONS,
     MOST_SUBJECTS,
@@ -20,7 +21,10 @@ from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest
 from fencepost.protocol.messages.fetch import FetchRequest
+from fencepost.protocol.messages.groups import DescribeGroupsRequest, JoinGroupRequest, SyncGroupRequest
+from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.transactions import DescribeTransactionsRequest, WriteTxnMarkersRequest
 from fencepost.protocol.primitives import uvarint
 from fencepost.protocol.schema import schema_of
 from produce_requests import answers, batch, create, produce
@@ -170,3 +174,74 @@ def test_a_topic_that_was_given_its_own_settings_is_described_with_them_beside_o
         results = client.call(described(["plain", "special", "plain"]), 4).results
     values = [next(one.value for one in result.configs if one.name == "retention.ms") for result in results]
     assert values == ["604800000", "77", "604800000"]
+
+
+# ---- groups and transactions ---------------------------------------------------------------------------------
+
+
+def joining(count, size=0):
+    protocols = [JoinGroupRequest.Protocol(name="", metadata=bytes(size))] * count
+    return JoinGroupRequest(
+        group_id="group", session_timeout_ms=1, member_id="m" * 300, protocol_type="consumer", protocols=protocols
+    )
+
+
+def assigning(count, size=0):
+    assignments = [SyncGroupRequest.Assignment(member_id="", assignment=bytes(size))] * count
+    return SyncGroupRequest(group_id="group", generation_id=1, member_id="m" * 300, assignments=assignments)
+
+
+@pytest.mark.parametrize(
+    ("request_of", "version"), [(joining, v) for v in range(10)] + [(assigning, v) for v in range(6)]
+)
+def test_what_members_tell_each_other_may_be_large_and_not_in_many_pieces(request_of, version):
+    check(frame_of(request_of(2, 5_000_000), version))
+    check(frame_of(request_of(MOST_BLOBS), version))
+    with pytest.raises(MalformedFrame, match="members or protocols"):
+        check(frame_of(request_of(MOST_BLOBS + 1), version))
+    whole = frame_of(request_of(MOST_BLOBS), version)
+    header = read_request_header(whole)
+    for cut in range(header.position, header.position + 400):
+        with contextlib.suppress(MalformedFrame):
+            check_extent(whole[:cut] + b"\xff" * 70_000, header)
+
+
+def items_checked(request, version):
+    check_items(request, schema_of(type(request)).api, len(frame_of(request, version)))
+
+
+@pytest.mark.parametrize(
+    ("request_of", "version"),
+    [
+        (lambda count: DescribeGroupsRequest(groups=["g"] * count), 5),
+        (lambda count: DescribeGroupsRequest(groups=[""] * count), 5),
+        (lambda count: DescribeTransactionsRequest(transactional_ids=[""] * count), 0),
+    ],
+)
+def test_so_many_groups_or_transactions_are_described_at_once_and_no_more(request_of, version):
+    items_checked(request_of(MOST_SUBJECTS), version)
+    with pytest.raises(MalformedFrame, match="where 5000 are allowed"):
+        items_checked(request_of(MOST_SUBJECTS + 1), version)
+
+
+def test_a_commit_may_name_as_many_partitions_as_a_fetch():
+    def commit(count):
+        parts = [OffsetCommitRequest.Topic.Partition(partition_index=n, committed_offset=0) for n in range(count)]
+        return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=parts)])
+
+    items_checked(commit(MOST_ITEMS - 1), 9)
+    with pytest.raises(MalformedFrame, match="items"):
+        items_checked(commit(MOST_ITEMS), 9)
+
+
+def test_markers_are_bounded_by_the_batches_that_they_become():
+    Marker = WriteTxnMarkersRequest.Marker
+
+    def markers(count):
+        topic = Marker.Topic(name="t", partition_indexes=list(range(count)))
+        one = Marker(producer_id=1, producer_epoch=1, transaction_result=True, coordinator_epoch=0, topics=[topic])
+        return WriteTxnMarkersRequest(markers=[one])
+
+    items_checked(markers(MOST_PARTITIONS - 2), 1)
+    with pytest.raises(MalformedFrame, match="items"):
+        items_checked(markers(MOST_PARTITIONS - 1), 1)
