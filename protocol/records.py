@@ -41,6 +41,8 @@ _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 MARKER_BYTES = 78
 _MARKER_BEGINS = b"\x20\x00\x00\x00\x08"  # a record of 16 bytes, deltas 0, a key of 4
+_MARKER_HEAD = Struct(">qiibI")
+_MARKER_CHECKED = Struct(">hiqqqhii5shhbhix")  # from the attributes on: rest of the header, the one record
 _MARKER_TAIL = Struct(">hb2xi")  # kind, zigzag length of the value, past the value's version: coordinator epoch
 
 
@@ -370,8 +372,23 @@ def control_marker(
     kind: Marker, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
     """The 78 bytes of the batch that ends a transaction in one partition; its offset is stamped in by the log."""
-    record = Record(0, timestamp, _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, coordinator_epoch))
-    return build([record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
+    checked = _MARKER_CHECKED.pack(
+        TRANSACTIONAL_BIT | CONTROL_BIT,
+        0,  # last offset delta
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        -1,  # no sequence
+        1,
+        _MARKER_BEGINS,
+        0,
+        kind,
+        12,  # zigzag length of the value
+        0,
+        coordinator_epoch,
+    )
+    return _MARKER_HEAD.pack(0, MARKER_BYTES - LENGTH_ENDS_AT, -1, MAGIC, crc32c(checked)) + checked
 
 
 def read_marker(batch: Batch) -> tuple[Marker, int] | None:
