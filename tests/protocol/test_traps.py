@@ -23,9 +23,16 @@ from fencepost.protocol.messages.cluster import (
     MetadataResponse,
 )
 from fencepost.protocol.messages.fetch import FetchRequest, FetchResponse
-from fencepost.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse, JoinGroupResponse
+from fencepost.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from fencepost.protocol.messages.produce import ProduceRequest, ProduceResponse
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnResponse, TxnTopic
 from fencepost.protocol.schema import schema_of
 from wire_oracles import Kio
 
@@ -242,6 +249,24 @@ def test_t16_from_version_13_on_topics_have_ids_and_no_names(message: object) ->
     assert TOPIC_ID not in body(message, 12)
 
 
+COMMITS_BY_ID = [
+    OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(topic_id=TOPIC_ID, partitions=[])]),
+    OffsetCommitResponse(topics=[OffsetCommitResponse.Topic(topic_id=TOPIC_ID, partitions=[])]),
+    OffsetFetchRequest(groups=[OffsetFetchRequest.Group(topics=[OffsetFetchRequest.Group.Topic(topic_id=TOPIC_ID)])]),
+    OffsetFetchResponse(
+        groups=[OffsetFetchResponse.Group(topics=[OffsetFetchResponse.Group.Topic(topic_id=TOPIC_ID)])]
+    ),
+]
+
+
+@pytest.mark.parametrize("message", COMMITS_BY_ID, ids=lambda message: type(message).__name__)
+def test_t16_commits_name_topics_up_to_version_9_and_identify_them_from_10_on(message: object) -> None:
+    data = body(message, 10)
+    assert decoder(type(message), 10)(data, 0) == (message, len(data))
+    assert TOPIC_ID in data
+    assert TOPIC_ID not in body(message, 9)
+
+
 @pytest.mark.parametrize("version", [10, 13])
 def test_t16_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: int) -> None:
     request = MetadataRequest(topics=[MetadataRequest.Topic(topic_id=TOPIC_ID, name=None)])
@@ -310,6 +335,50 @@ def test_t18_find_coordinator_has_one_key_before_that() -> None:
     assert body(request, 3) == b"\x02g\0\0"
     response = FindCoordinatorResponse(node_id=1, host="h", port=9)
     assert body(response, 0) == Kio(FindCoordinatorResponse, 0).encode(response)
+
+
+# T19 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_t19_a_group_has_no_protocol_as_null_from_version_7_on_and_as_an_empty_text_before() -> None:
+    response = JoinGroupResponse(error_code=79, protocol_name=None, leader="", member_id="m", members=[])
+    read, _ = decoder(JoinGroupResponse, 7)(body(response, 7), 0)
+    assert (read.protocol_name, read.protocol_type, read.member_id) == (None, None, "m")
+    response.protocol_name = ""
+    assert body(response, 6)[:12] == bytes(4) + b"\0O" + b"\xff" * 4 + b"\x01\x01"
+
+
+# T20, T21 ------------------------------------------------------------------------------------------------------------
+
+
+def test_t21_the_epoch_of_the_next_transaction_comes_with_the_end_of_this_one_from_version_5_on() -> None:
+    response = EndTxnResponse(producer_id=9, producer_epoch=4)
+    assert body(response, 4) == bytes(4) + bytes(2) + b"\0"
+    assert body(response, 5) == bytes(4) + bytes(2) + struct.pack(">qh", 9, 4) + b"\0"
+
+
+def test_t21_a_client_adds_partitions_in_the_fields_of_version_3_and_a_broker_in_those_of_4() -> None:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=7,
+        v3_and_below_producer_epoch=1,
+        v3_and_below_topics=[TxnTopic(name="t", partitions=[0])],
+    )
+    assert body(request, 0) == (
+        b"\0\x01x" + struct.pack(">qh", 7, 1) + b"\0\0\0\x01" + b"\0\x01t" + struct.pack(">ii", 1, 0)
+    )
+    assert body(request, 4) == b"\x01\0"
+
+
+# T23 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_t23_offsets_are_fetched_for_one_group_up_to_version_7_and_for_several_from_8_on() -> None:
+    topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[3])]
+    request = OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
+    assert body(request, 7) == b"\x02g" + b"\x02\x02t\x02\0\0\0\x03\0" + b"\x01" + b"\0"
+    several = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)], require_stable=True)
+    assert body(several, 8) == b"\x02" + b"\x02g" + b"\0" + b"\0" + b"\x01" + b"\0"
 
 
 # T8, as far as it is a matter of encoding ----------------------------------------------------------------------------
