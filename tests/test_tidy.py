@@ -40,6 +40,13 @@ PURE = [
     "broker/waiting.py",
     "broker/fetch_sessions.py",
     "broker/catalogue.py",
+    "broker/transactions/fence.py",
+    "broker/transactions/init_producer_id.py",
+    "broker/transactions/machine.py",
+    "broker/transactions/outcome.py",
+    "broker/transactions/records.py",
+    "broker/transactions/table.py",
+    "broker/transactions/transaction.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 

@@ -1,0 +1,66 @@
+"""The connection fence: of one producer's requests, those on an older connection come too late.
+
+The rule: per (transactional id, producer id, epoch) and kind of request, the newest connection whose request passed the
+epoch check is remembered; the same kind of request from an older one is dropped and that connection closed. One
+connection is first in, first out, so only a request that was held up on a connection the client has given up can be
+out of order: with TV1 such an EndTxn would end a later transaction of the same epoch (reliability 2.4). Only requests
+of TV1 are fenced: a TV2 client's epoch moves with every transaction. A stale epoch is refused before and moves nothing.
+"""
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """Requests that a client sends over one connection at a time."""
+
+    COORDINATOR = 0  # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn
+    GROUP = 1  # TxnOffsetCommit
+    DATA = 2  # transactional Produce
+
+
+# The highest version of each request that TV1 clients send, by API key. AddPartitionsToTxn from 4 on is of brokers, and
+# TV2 clients send neither that nor AddOffsetsToTxn; InitProducerId 5, EndTxn 5, TxnOffsetCommit 5 and Produce 12 are
+# TV2's own (Kafka's TransactionManager caps the last three where transaction.version is below 2).
+HIGHEST_TV1_VERSION = {0: 11, 22: 4, 24: 3, 25: 4, 26: 4, 28: 4}
+
+
+class Fence:
+    """Of one transactional id at one producer id and epoch."""
+
+    __slots__ = ("_newest",)
+
+    def __init__(self) -> None:
+        self._newest = [-1, -1, -1]
+
+    def passes(self, kind: Kind, connection_number: int) -> bool:
+        """Whether the request is to be served; asked only for one that passed the epoch check.
+
+        connection_number: grows with the order in which connections were accepted.
+        """
+        if connection_number < self._newest[kind]:
+            return False
+        self._newest[kind] = connection_number
+        return True
+
+
+class Fences:
+    """All fences: one for each transactional id, of the pair that spoke last."""
+
+    def __init__(self) -> None:
+        self._fences: dict[str, tuple[int, int, Fence]] = {}
+
+    def __len__(self) -> int:
+        return len(self._fences)
+
+    def of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Fence:
+        """The fence of the pair, which passed the epoch check: so every other pair's is done with."""
+        found = self._fences.get(transactional_id)
+        if found is not None and found[0] == producer_id and found[1] == producer_epoch:
+            return found[2]
+        fence = Fence()
+        self._fences[transactional_id] = producer_id, producer_epoch, fence
+        return fence
+
+    def forget(self, transactional_id: str) -> None:
+        """The id is gone."""
+        self._fences.pop(transactional_id, None)

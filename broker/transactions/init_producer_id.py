@@ -1,0 +1,107 @@
+"""InitProducerId with a transactional id: whoever asks becomes its one producer, and all before are fenced.
+
+The rule: what an earlier producer left open is aborted in the same unit, and the answer comes at once with the new
+epoch. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they take a success as readily. So
+the epoch moves once, not twice (KAFKA-19367). A producer that says which pair it had (KIP-360) is told the next one, or
+the current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
+aborts it before it refuses.
+Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
+"""
+
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from .outcome import ended
+from .table import Do, Event, answer
+from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Given, Status, Transaction
+
+
+class Initialisation(NamedTuple):
+    """The request. producer_id, producer_epoch: the pair it had, -1 if none (KIP-360)."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_ID
+    producer_epoch: int = NO_EPOCH
+    enable_2pc: bool = False
+    keep_prepared_txn: bool = False
+
+
+class Limits(NamedTuple):
+    """Settings: transaction.max.timeout.ms and transaction.two.phase.commit.enable."""
+
+    max_timeout_ms: int = 900_000
+    two_phase_commit: bool = False
+
+
+def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Given) -> Decision:
+    """The pair to produce with. txn: what is known of the id; None if nothing is."""
+    if error := _refused(request, limits):
+        return Decision(error)
+    cell = answer(_event(txn, request), txn)
+    if isinstance(cell, ErrorCode):
+        return Decision(cell)
+    return _done(txn, cell, request, given)
+
+
+def _refused(request: Initialisation, limits: Limits) -> ErrorCode:
+    """What no state of the id can make good, in the order of Kafka's checks."""
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if request.enable_2pc and not limits.two_phase_commit:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION  # as Kafka: KIP-939 is not finished there either
+    if not request.enable_2pc and not 0 < request.timeout_ms <= limits.max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def _event(txn: Transaction | None, request: Initialisation) -> Event:
+    if txn is None or request.producer_id == NO_ID or txn.producer_epoch == NO_EPOCH:
+        return Event.INIT
+    if (request.producer_id, request.producer_epoch) == (txn.producer_id, txn.producer_epoch):
+        return Event.INIT
+    if txn.is_last(request.producer_id, request.producer_epoch):
+        return Event.INIT_RETRY
+    return Event.INIT_STALE
+
+
+def _done(txn: Transaction | None, do: Do, request: Initialisation, given: Given) -> Decision:
+    """The decision, its last state the EMPTY one that is answered."""
+    decision = Decision()
+    timeout_ms = TWO_PHASE_TIMEOUT_MS if request.enable_2pc else request.timeout_ms
+    if do is Do.CREATE or txn is None:
+        started = Transaction(request.transactional_id, given.new_producer_id(), 0, timeout_ms)
+    elif do is Do.ABORT_AND_BEGIN:
+        decision = _aborted(txn, given)
+        started = decision.states[-1]
+    elif do is Do.SAME:
+        started = txn
+    elif txn.exhausted:
+        started = txn._replace(
+            producer_id=given.new_producer_id(), producer_epoch=0, previous_producer_id=txn.producer_id
+        )
+    else:
+        started = txn._replace(producer_epoch=txn.producer_epoch + 1)
+    last_epoch = started.last_producer_epoch
+    if do is not Do.SAME:
+        last_epoch = NO_EPOCH if txn is None or request.producer_id == NO_ID else txn.producer_epoch
+    started = started._replace(
+        timeout_ms=timeout_ms,
+        status=Status.EMPTY,
+        partitions={},
+        start_ms=-1,
+        started_age_ms=-1,
+        last_producer_epoch=last_epoch,
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+    )
+    states = (*decision.states, started)
+    return decision._replace(states=states, producer_id=started.producer_id, producer_epoch=started.producer_epoch)
+
+
+def _aborted(txn: Transaction, given: Given) -> Decision:
+    """The old transaction's end. An ephemeral id goes on, with another producer id."""
+    worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
+    return ended(worn, Do.ABORT_AND_BUMP, given._replace(ephemeral=False))

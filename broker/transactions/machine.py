@@ -1,0 +1,260 @@
+"""The transaction coordinator's decisions: a state and an event give an answer, the states to log, and the markers.
+
+The rule: nothing here changes anything. First the producer id is checked, then the epoch, then the table (table.py)
+says what is done. All states of a decision and its markers are one unit, so on this broker a transaction is never seen
+half ended; PREPARE_x is honoured where it is found in a log (`owed`). A producer id whose epochs are used up ends with
+markers of epoch 32767, and another one follows it, on every path.
+Sources: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts
+by an admin.
+"""
+
+from ...protocol.errors import ErrorCode
+from .outcome import ended, finished
+from .table import Do, Event, answer
+from .transaction import (
+    NEVER_MS,
+    Decision,
+    Given,
+    MarkerOrder,
+    PartitionKey,
+    Partitions,
+    Prepared,
+    Status,
+    Transaction,
+)
+
+_UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+_FENCED = ErrorCode.PRODUCER_FENCED
+_STATE = ErrorCode.INVALID_TXN_STATE
+_MAY_EXPIRE = frozenset({Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.DEAD})
+_DONE = Decision()
+
+
+def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
+    """What is wrong with this pair. An epoch that was never issued is as wrong as an old one."""
+    if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
+        return _UNKNOWN
+    return ErrorCode.NONE if txn.producer_epoch == producer_epoch else _FENCED
+
+
+# Filling -------------------------------------------------------------------------------------------------------------
+
+
+def add_partitions(
+    txn: Transaction | None, producer_id: int, producer_epoch: int, added: Partitions, version: int, given: Given
+) -> Decision:
+    """AddPartitionsToTxn, AddOffsetsToTxn (the group's partition of __consumer_offsets), and what TV2 adds unasked.
+
+    The caller has refused partitions that do not exist, and all others with them. version: 2 for what TV2 adds, else
+    0. Adding nothing opens nothing.
+    """
+    if error := _stranger(txn, producer_id, producer_epoch):
+        return Decision(error)
+    assert txn is not None
+    cell = answer(Event.ADD, txn)
+    if isinstance(cell, ErrorCode):
+        return Decision(cell)
+    grows = cell is Do.GROW
+    known = txn.partitions if grows else {}
+    if all(known.get(key) == log_id for key, log_id in added.items()):
+        return _DONE
+    opened = txn._replace(
+        status=Status.ONGOING,
+        partitions={**known, **added},
+        start_ms=txn.start_ms if grows else given.now_ms,
+        started_age_ms=txn.started_age_ms if grows else given.age_ms,
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+        client_version=version,
+    )
+    return Decision(states=(opened,))
+
+
+def verify(
+    txn: Transaction | None, producer_id: int, producer_epoch: int, partition: PartitionKey, log_id: int
+) -> ErrorCode:
+    """May a batch (or offsets) of TV1 be written there now? INVALID_TXN_STATE where the partition was not added.
+
+    A topic made again under the same name is another one, to which nothing was added.
+    """
+    if error := _stranger(txn, producer_id, producer_epoch):
+        return error
+    assert txn is not None
+    cell = answer(Event.VERIFY, txn)
+    if isinstance(cell, ErrorCode):
+        return cell
+    return ErrorCode.NONE if txn.partitions.get(partition) == log_id else _STATE
+
+
+# Ending --------------------------------------------------------------------------------------------------------------
+
+
+def end(
+    txn: Transaction | None, commit: bool, producer_id: int, producer_epoch: int, version: int, given: Given
+) -> Decision:
+    """EndTxn. version: 2 from request version 5 on, else 0; it decides whether the epoch moves.
+
+    With TV2 a retry comes with the pair that the first attempt replaced, and is told the outcome again; with TV1 it
+    comes with the same pair, which is why a late one may end a later transaction (the connection fence is for that).
+    """
+    event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
+    if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
+        event = Event.COMMIT_V2_RETRY if commit else Event.ABORT_V2_RETRY
+    elif error := _stranger(txn, producer_id, producer_epoch):
+        return Decision(error)
+    cell = answer(event, txn)
+    if isinstance(cell, ErrorCode):
+        if cell or version < 2 or txn is None:
+            return Decision(cell)
+        return Decision(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
+    assert txn is not None
+    decision = ended(txn, cell, given)
+    if version >= 2 and not decision.gone:
+        last = decision.states[-1]
+        return decision._replace(producer_id=last.producer_id, producer_epoch=last.producer_epoch)
+    return decision
+
+
+_V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
+
+
+def expire(txn: Transaction, given: Given) -> Decision:
+    """Its time is over: aborted and fenced, so that whoever wrote it is told. Nothing happens before its deadline.
+
+    Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
+    """
+    deadline = deadline_age_ms(txn)
+    cell = answer(Event.TIMEOUT, txn)
+    if deadline is None or given.age_ms <= deadline or isinstance(cell, ErrorCode):
+        return _DONE
+    return ended(txn, cell, given)
+
+
+def deadline_age_ms(txn: Transaction) -> int | None:
+    """At which age of the store the transaction is too old; None where nothing is open, or only a decision ends it."""
+    if txn.status is not Status.ONGOING:
+        return None
+    if txn.prepared is not None:
+        prepared = txn.prepared
+        return None if prepared.timeout_ms == NEVER_MS else prepared.since_age_ms + prepared.timeout_ms
+    return None if txn.enable_2pc else txn.started_age_ms + txn.timeout_ms
+
+
+def force_abort(txn: Transaction | None, given: Given) -> Decision:
+    """Abort what is open, whoever wrote it, with a fence; success where nothing is open."""
+    cell = answer(Event.FORCE_ABORT, txn)
+    if isinstance(cell, ErrorCode) or txn is None:
+        return _DONE if txn is None else Decision(cell) if isinstance(cell, ErrorCode) else _DONE
+    return ended(txn, cell, given)
+
+
+def part_aborted(
+    txn: Transaction | None, producer_id: int, producer_epoch: int, partition: PartitionKey, given: Given
+) -> Decision:
+    """An admin's abort marker ends the transaction's part in one partition (KIP-664): then all of it is aborted.
+
+    Kafka's coordinator never hears of such a marker, and the client's commit succeeds with a part missing. Here the
+    rest is aborted in the same unit, with a bumped epoch: exactly what a timeout does, so clients know what to do, no
+    state is needed that a restart could lose, and the last stable offsets move on everywhere. A later EndTxn(commit)
+    is answered PRODUCER_FENCED with TV1, because its epoch is an old one, and INVALID_TXN_STATE with TV2, because its
+    pair is that of a transaction that was aborted.
+    A marker for a partition that is not in the transaction, or of another id or epoch, is none of its business: no
+    states; the caller writes it as it came (that is how hanging transactions are ended).
+    """
+    if _stranger(txn, producer_id, producer_epoch) or txn is None or partition not in txn.partitions:
+        return _DONE
+    return force_abort(txn, given)
+
+
+# PrepareTxn and what the ledger decides ------------------------------------------------------------------------------
+
+
+def prepare(
+    txn: Transaction | None,
+    producer_id: int,
+    producer_epoch: int,
+    prepared: Prepared,
+    decided: int | None,
+    given: Given,
+) -> Decision:
+    """PrepareTxn. decided: the number at which the ledger's entry stands, None if there is none.
+
+    Too late, the ledger being at or above the number: the transaction is aborted, with the error that says so
+    (LEDGER_CONFLICT is the caller's word for it; here INVALID_TXN_STATE with states). The same PrepareTxn again is a
+    success, from the first one's time on.
+    """
+    if error := _stranger(txn, producer_id, producer_epoch):
+        return Decision(error)
+    assert txn is not None
+    cell = answer(Event.PREPARE, txn)
+    if isinstance(cell, ErrorCode):
+        return Decision(cell)
+    if txn.prepared is not None:
+        same = txn.prepared[:3] == prepared[:3]
+        return _DONE if same else Decision(_STATE)
+    if decided is not None and decided >= prepared.number:
+        return ended(txn, Do.ABORT_AND_BUMP, given)._replace(error=_STATE)
+    waiting = txn._replace(
+        prepared=prepared._replace(since_age_ms=given.age_ms),
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+    )
+    return Decision(states=(waiting,))
+
+
+def settle_prepared(txn: Transaction | None, commit: bool, given: Given) -> Decision:
+    """End a Prepared transaction as its ledger decided; the caller has checked that it is the one that was meant."""
+    cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
+    if isinstance(cell, ErrorCode) or txn is None:
+        return Decision(cell if isinstance(cell, ErrorCode) else _UNKNOWN)
+    return ended(txn, cell, given)
+
+
+# What is found in the log --------------------------------------------------------------------------------------------
+
+
+def owed(txn: Transaction) -> MarkerOrder | None:
+    """The markers that a decision found in the log still asks for; None if there is none."""
+    if txn.status is Status.PREPARE_COMMIT:
+        return MarkerOrder(True, txn.producer_id, txn.producer_epoch, txn.partitions)
+    if txn.status in (Status.PREPARE_ABORT, Status.PREPARE_EPOCH_FENCE):
+        return MarkerOrder(False, txn.producer_id, txn.producer_epoch, txn.partitions)
+    return None
+
+
+def finish(txn: Transaction, given: Given) -> Decision:
+    """Finish what `owed` names, with the outcome that was decided: its markers and the COMPLETE state, as one unit."""
+    order = owed(txn)
+    if order is None:
+        return _DONE
+    return Decision(states=(finished(txn, given),), marker=order if order.partitions else None)
+
+
+def may_expire(txn: Transaction, expiration_ms: int, age_ms: int) -> bool:
+    """Whether the id has had no transaction for so long that it is forgotten (a null value is logged)."""
+    return txn.status in _MAY_EXPIRE and age_ms - txn.updated_age_ms >= expiration_ms
+
+
+__all__ = [
+    "Decision",
+    "Do",
+    "Event",
+    "Given",
+    "MarkerOrder",
+    "Partitions",
+    "Prepared",
+    "Status",
+    "Transaction",
+    "add_partitions",
+    "deadline_age_ms",
+    "end",
+    "expire",
+    "finish",
+    "force_abort",
+    "may_expire",
+    "owed",
+    "part_aborted",
+    "prepare",
+    "settle_prepared",
+    "verify",
+]

@@ -1,0 +1,73 @@
+"""How a transaction ends: PREPARE_x, the markers, COMPLETE_x, and the pair that its producer goes on with.
+
+The rule: a bumped end is marked with the next epoch, which at once fences whoever wrote (KIP-890). Where there is no
+next epoch to give, or the id goes with its transaction, the markers carry 32767, the producer id ends for ever, and a
+new one with epoch 0 follows. An outcome that was logged is never changed.
+Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
+"""
+
+from .table import Do
+from .transaction import NO_EPOCH, NO_ID, RETIRED_EPOCH, Decision, Given, MarkerOrder, Status, Transaction
+
+_COMMITS = frozenset({Do.COMMIT, Do.COMMIT_AND_BUMP})
+_BUMPS = frozenset({Do.COMMIT_AND_BUMP, Do.ABORT_AND_BUMP, Do.ABORT_NOTHING})
+
+
+def ended(txn: Transaction, do: Do, given: Given) -> Decision:
+    """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
+    commit = do in _COMMITS
+    bumps = do in _BUMPS or given.ephemeral
+    prepared = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)
+    order = None
+    if txn.partitions:
+        order = MarkerOrder(commit, prepared.producer_id, prepared.producer_epoch, txn.partitions)
+    if given.ephemeral:
+        return Decision(states=(prepared,), marker=order, gone=True)
+    return Decision(states=(prepared, finished(prepared, given)), marker=order)
+
+
+def _kept(txn: Transaction, commit: bool, given: Given) -> Transaction:
+    """PREPARE_x of TV1: whoever wrote may go on with the pair it has."""
+    return txn._replace(
+        status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+        client_version=0,
+        prepared=None,
+    )
+
+
+def _bumped(txn: Transaction, commit: bool, given: Given) -> Transaction:
+    """PREPARE_x with the epoch that goes onto the markers, and with the pair to follow where that needs another id."""
+    ends = txn.exhausted or given.ephemeral
+    rotates = txn.exhausted and not given.ephemeral
+    began = txn.status is Status.ONGOING
+    return txn._replace(
+        producer_epoch=RETIRED_EPOCH if ends else txn.producer_epoch + 1,
+        last_producer_epoch=txn.producer_epoch,
+        next_producer_id=given.new_producer_id() if rotates else NO_ID,
+        next_producer_epoch=0 if rotates else NO_EPOCH,
+        status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
+        start_ms=txn.start_ms if began else given.now_ms,
+        started_age_ms=txn.started_age_ms if began else given.age_ms,
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+        client_version=2,
+        prepared=None,
+    )
+
+
+def finished(txn: Transaction, given: Given) -> Transaction:
+    """COMPLETE_x after PREPARE_x: nothing open, and the pair that was set aside for it."""
+    rotated = txn.next_producer_id != NO_ID
+    return txn._replace(
+        status=Status.COMPLETE_COMMIT if txn.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
+        partitions={},
+        producer_id=txn.next_producer_id if rotated else txn.producer_id,
+        producer_epoch=max(txn.next_producer_epoch, 0) if rotated else txn.producer_epoch,
+        previous_producer_id=txn.producer_id if rotated else txn.previous_producer_id,
+        next_producer_id=NO_ID,
+        next_producer_epoch=NO_EPOCH,
+        last_update_ms=given.now_ms,
+        updated_age_ms=given.age_ms,
+    )

@@ -1,0 +1,127 @@
+"""The one table of transactions: in which state does what event get which answer.
+
+The rule: an event is looked up here once it is known to come from the right producer id and epoch (or that it is a
+retry with the ones before them); nothing else decides. A cell is an error code, which changes nothing (NONE: success,
+because it is so already), or what is done. Sources: Kafka's TransactionCoordinator; KIP-98, KIP-360, KIP-890 with its
+table of EndTxn retries; KIP-588.
+"""
+
+from enum import Enum, IntEnum
+from typing import TypeAlias
+
+from ...protocol.errors import ErrorCode
+from .transaction import Status, Transaction
+
+
+class State(IntEnum):
+    """The columns. A Dead id is as unknown; PREPARE_EPOCH_FENCE, which nobody logs, is about to be aborted."""
+
+    UNKNOWN = 0
+    EMPTY = 1
+    ONGOING = 2
+    PREPARED = 3
+    PREPARE_COMMIT = 4
+    PREPARE_ABORT = 5
+    COMPLETE_COMMIT = 6
+    COMPLETE_ABORT = 7
+
+
+class Event(IntEnum):
+    """The rows. `_RETRY`: with the producer id and epoch that the last bump replaced."""
+
+    INIT = 0  # InitProducerId of somebody new, or (KIP-360) with the current id and epoch
+    INIT_RETRY = 1
+    INIT_STALE = 2  # with an id or epoch that is neither
+    ADD = 3  # AddPartitionsToTxn, AddOffsetsToTxn, and what TV2 adds by itself
+    VERIFY = 4  # may it write to a partition that is not known to be its own?
+    COMMIT_V1 = 5  # EndTxn up to version 4
+    ABORT_V1 = 6
+    COMMIT_V2 = 7  # EndTxn from version 5 on
+    ABORT_V2 = 8
+    COMMIT_V2_RETRY = 9
+    ABORT_V2_RETRY = 10
+    PREPARE = 11  # PrepareTxn
+    DECIDE_COMMIT = 12  # EndTxns
+    DECIDE_ABORT = 13
+    TIMEOUT = 14
+    FORCE_ABORT = 15  # an admin, or the ledger, ends it
+
+
+class Do(Enum):
+    """What is done. bump: with a new epoch (or producer id, where epochs are used up) for what follows."""
+
+    CREATE = "create"  # a new id: a new producer id, epoch 0
+    BUMP = "bump"  # the next epoch, nothing open
+    SAME = "same"  # nothing open, at the epoch it has
+    ABORT_AND_BEGIN = "abort+begin"  # what is open is aborted and fenced in the same unit; then as `same`
+    OPEN = "open"  # a transaction begins with these partitions
+    GROW = "grow"  # these partitions as well; nothing to log if they are there
+    CHECK = "check"  # success if the partition is there, else INVALID_TXN_STATE
+    COMMIT = "commit"
+    ABORT = "abort"
+    COMMIT_AND_BUMP = "commit+bump"
+    ABORT_AND_BUMP = "abort+bump"
+    ABORT_NOTHING = "abort-none"  # there is nothing to mark, but the epoch moves as with any abort
+    PREPARE = "prepare"  # it waits for the decision
+    PREPARE_AGAIN = "again"  # success if it is the same, else INVALID_TXN_STATE
+
+
+Cell: TypeAlias = ErrorCode | Do
+
+_GRID = """
+EVENT           UNKNOWN EMPTY      ONGOING     PREPARED    PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT
+INIT            create  bump       abort+begin abort+begin 51             51            bump            bump
+INIT_RETRY      create  same       90          90          51             51            same            same
+INIT_STALE      create  90         90          90          51             51            90              90
+ADD             49      open       grow        48          51             51            open            open
+VERIFY          49      48         check       48          51             51            48              48
+COMMIT_V1       49      48         commit      commit+bump 51             48            0               48
+ABORT_V1        49      48         abort       abort+bump  48             51            48              0
+COMMIT_V2       49      48         commit+bump commit+bump 90             90            48              48
+ABORT_V2        49      abort-none abort+bump  abort+bump  90             90            abort-none      abort-none
+COMMIT_V2_RETRY 49      90         90          90          51             48            0               48
+ABORT_V2_RETRY  49      90         90          90          48             51            48              0
+PREPARE         49      48         prepare     again       51             51            48              48
+DECIDE_COMMIT   49      48         48          commit+bump 51             51            48              48
+DECIDE_ABORT    49      48         48          abort+bump  51             51            48              48
+TIMEOUT         0       0          abort+bump  abort+bump  0              0             0               0
+FORCE_ABORT     0       0          abort+bump  abort+bump  51             51            0               0
+"""
+
+
+def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
+    """The grid as it is looked up: a row for each event, a cell for each state."""
+    head, *lines = [line.split() for line in grid.strip().splitlines()]
+    assert [State[name] for name in head[1:]] == list(State)
+    return {Event[name]: tuple(_cell(word) for word in words) for name, *words in lines}
+
+
+def _cell(word: str) -> Cell:
+    return _CODES[int(word)] if word.isdigit() else Do(word)
+
+
+_CODES = {int(code): code for code in ErrorCode}
+TABLE = _read(_GRID)
+
+_STATES = {
+    Status.EMPTY: State.EMPTY,
+    Status.ONGOING: State.ONGOING,
+    Status.PREPARE_COMMIT: State.PREPARE_COMMIT,
+    Status.PREPARE_ABORT: State.PREPARE_ABORT,
+    Status.COMPLETE_COMMIT: State.COMPLETE_COMMIT,
+    Status.COMPLETE_ABORT: State.COMPLETE_ABORT,
+    Status.DEAD: State.UNKNOWN,
+    Status.PREPARE_EPOCH_FENCE: State.PREPARE_ABORT,
+}
+
+
+def state_of(txn: Transaction | None) -> State:
+    """The column in which the transactional id stands."""
+    if txn is None:
+        return State.UNKNOWN
+    return State.PREPARED if txn.prepared is not None else _STATES[txn.status]
+
+
+def answer(event: Event, txn: Transaction | None) -> Cell:
+    """What becomes of the event."""
+    return TABLE[event][state_of(txn)]

@@ -1,0 +1,152 @@
+"""What is known of one transactional id, and what a decision about it holds.
+
+The rule: a value. It changes only into another one, which is logged before it counts; so what a replay decodes and
+what a decision made are the same thing. Durations are measured in the store's age, which no wall clock moves and no
+restart sets back; wall times stand only in the fields that Kafka's tools read.
+Source: Kafka's TransactionMetadata and TransactionState.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+
+NO_ID = -1
+NO_EPOCH = -1
+LAST_EPOCH = 32766  # the highest that a producer is given: one more must be left for a marker that fences it
+RETIRED_EPOCH = 32767  # only on markers: with it a producer id ends for ever
+NEVER_MS = -1
+TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: this timeout means that only a decision ends the transaction
+
+PartitionKey = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+Partitions = Mapping[PartitionKey, int]
+"""Partitions of a transaction, each with the id of its log: a topic made again is another one."""
+
+
+class Status(IntEnum):
+    """Kafka's numbers. PREPARED (of PrepareTxn) is ONGOING with `Transaction.prepared` set."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def text(self) -> str:
+        """As ListTransactions and DescribeTransactions name it."""
+        return _TEXTS[self]
+
+
+_TEXTS = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+class Prepared(NamedTuple):
+    """What PrepareTxn said: the transaction waits for the decision `number` of a ledger entry.
+
+    timeout_ms: from since_age_ms on; -1 never.
+    """
+
+    ledger_key: str
+    number: int
+    timeout_ms: int
+    since_age_ms: int
+
+
+class Transaction(NamedTuple):
+    """A transactional id's state.
+
+    last_producer_epoch: the epoch before the last bump, where its producer may not have heard of the bump yet and may
+        come again with it (KIP-360, KIP-890); it belongs to previous_producer_id if producer_epoch is 0.
+    next_producer_id, next_producer_epoch: what the producer goes on with once PREPARE_x is done; -1 as it is.
+    start_ms, last_update_ms: wall time, as Kafka stores them; start_ms -1 before the first partition.
+    client_version: 0, 1 or 2 (KIP-890), of the request that changed the state last.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: Status = Status.EMPTY
+    partitions: Partitions = {}  # noqa: RUF012 - a Mapping: nobody writes into it
+    start_ms: int = -1
+    last_update_ms: int = -1
+    started_age_ms: int = -1
+    updated_age_ms: int = 0
+    last_producer_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_ID
+    next_producer_id: int = NO_ID
+    next_producer_epoch: int = NO_EPOCH
+    client_version: int = 0
+    prepared: Prepared | None = None
+
+    @property
+    def enable_2pc(self) -> bool:
+        """Only a decision ends its transactions, no timeout (KIP-939)."""
+        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
+
+    @property
+    def exhausted(self) -> bool:
+        """There is no epoch left to give to a producer."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    def is_last(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this is the pair that the last bump replaced, and may be a retry of what caused the bump."""
+        if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
+            return False
+        return producer_id == (self.producer_id if self.producer_epoch else self.previous_producer_id)
+
+
+class MarkerOrder(NamedTuple):
+    """The markers that end a transaction: one for each partition. producer_epoch: as it is to stand on them."""
+
+    commit: bool
+    producer_id: int
+    producer_epoch: int
+    partitions: Partitions
+
+
+class Decision(NamedTuple):
+    """What becomes of a request. Whatever is in `states`, `marker` and `gone` is one unit, also where `error` is set.
+
+    states: to be logged in this order; the last one holds from now on. Empty: nothing to log.
+    marker: for the partitions' logs, in the same unit. None if there is no partition to mark.
+    gone: an ephemeral id: after the states a null value is logged, and the id is forgotten.
+    producer_id, producer_epoch: of the answer; -1 where it carries none.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    states: tuple[Transaction, ...] = ()
+    marker: MarkerOrder | None = None
+    producer_id: int = NO_ID
+    producer_epoch: int = NO_EPOCH
+    gone: bool = False
+
+
+class Given(NamedTuple):
+    """What a decision needs from outside.
+
+    now_ms: wall time, for Kafka's fields. age_ms: of the store, for durations.
+    new_producer_id: an id that nobody had; called only where one is needed. May raise KafkaError: nothing is changed.
+    ephemeral: the id begins with transactional.id.ephemeral.prefix: it goes with the end of its transaction.
+    """
+
+    now_ms: int
+    age_ms: int
+    new_producer_id: Callable[[], int]
+    ephemeral: bool = False
