@@ -74,7 +74,7 @@ class Compaction:
         self._log = log
         self._files = log.open_files
         self._settings = log.settings
-        self._start_offset = log.start_offset
+        self._start_offset = log.released_start
         self._dirty_offset = max(log.cleaned_offset, states[0].base_offset)
         self._snapshots = list(log.snapshots.kept)
         self._find_aborted = aborted

@@ -31,7 +31,8 @@ class PartitionLog:
     """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
 
     Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
-    below high_watermark. checkpointed_offset: what the newest durable checkpoint counts; retention stays below it.
+    below high_watermark and from released_start on. checkpointed_offset: what the newest durable checkpoint counts;
+    retention stays below it.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PartitionLog:
         self.producers = ProducerStates()
         self.offline: str | None = None
         self.start_offset = 0
+        self.released_start = 0  # start_offset, once the unit that moved it is durable
         self.end_offset = 0
         self.high_watermark = 0
         self.flushed_offset = 0
@@ -135,7 +137,7 @@ class PartitionLog:
             self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms)
 
     def apply_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers. Their files go once checkpoints no longer name them."""
+        """Records below `offset` are to go: for readers with start_released, their files behind the checkpoints."""
         if offset > self.start_offset:
             self.start_offset = min(offset, self.end_offset)
             self._manifest = None
@@ -146,6 +148,11 @@ class PartitionLog:
         ending = self._ending
         while ending and ending[0][0] < end_offset:
             ending.popleft()
+
+    def start_released(self, offset: int) -> None:
+        """A start that was applied is durable: readers see it."""
+        self.released_start = offset
+        self._manifest = None
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ class PartitionLog:
             lowest = first_open
         for _, first_offset in self._ending:
             lowest = min(lowest, first_offset)
-        return max(lowest, self.start_offset)  # a transaction may have begun in records that were deleted
+        return max(lowest, self.released_start)  # a transaction may have begun in records that were deleted
 
     @property
     def size_bytes(self) -> int:
@@ -173,9 +180,9 @@ class PartitionLog:
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()
-        if not self.start_offset <= offset <= self.end_offset:
+        if not self.released_start <= offset <= self.end_offset:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {self.start_offset} and {self.end_offset}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {self.released_start} and {self.end_offset}"
             )
         if offset >= below:
             return Slice([], 0, offset)
@@ -211,7 +218,7 @@ class PartitionLog:
         None: there certainly is none. Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()
-        start = self.start_offset
+        start = self.released_start
         tail = [batch for batch in self._tail if batch[3] >= timestamp and start <= batch[0] < below]
         if not tail and not any(
             state.max_timestamp >= timestamp for state in self.segments if state.end_offset > start
@@ -222,10 +229,11 @@ class PartitionLog:
     def offset_of_latest_time(self, below: int) -> LatestLookup | None:
         """As offset_for_time, for the first record with the largest timestamp."""
         self._must_be_online()
-        tail = [batch for batch in self._tail if self.start_offset <= batch[0] < below]
-        if not tail and self.start_offset >= min(self.flushed_offset, below):
+        start = self.released_start
+        tail = [batch for batch in self._tail if start <= batch[0] < below]
+        if not tail and start >= min(self.flushed_offset, below):
             return None
-        cut = [batch for batch in tail[:1] if batch[1] < self.start_offset]  # some of its records are gone
+        cut = [batch for batch in tail[:1] if batch[1] < start]  # some of its records are gone
         latest = max(tail[len(cut) :], key=_max_timestamp, default=None)
         return LatestLookup(self, self.segments, cut if latest is None else [*cut, latest], below)
 
@@ -346,11 +354,11 @@ class PartitionLog:
         return manifest
 
     def _capture(self) -> Manifest:
-        """Drop what lies wholly below the start and is not needed for producer state, and describe the rest."""
+        """Drop what lies wholly below the released start and producer state does not need, and describe the rest."""
         snapshots, gone = self.snapshots.choose()
         self.retired.extend(Retired(path) for path in gone)
         found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
-        below = min(self.start_offset, found.snapshot_floor)
+        below = min(self.released_start, found.snapshot_floor)
         droppable = [state for state in self.segments if state.end_offset <= below]
         if self._flush is not None:  # it may go on with the last one
             droppable = [state for state in droppable if state is not self.segments[-1]]

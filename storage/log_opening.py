@@ -50,7 +50,7 @@ def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
 
 def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
     """Ages that lie ahead (the store's age may go back a little in a crash) count from now."""
-    log.start_offset = manifest.start_offset
+    log.start_offset = log.released_start = manifest.start_offset
     log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
     log.cleaned_offset = manifest.cleaned_offset
     log.snapshots.kept = list(manifest.snapshots)

@@ -33,7 +33,7 @@ class _Lookup:
         self._states = tuple(states)
         self._tail = tail
         self._below = below
-        self._start_offset = log.start_offset
+        self._start_offset = log.released_start
 
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
         """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""

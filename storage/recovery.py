@@ -249,6 +249,7 @@ class _Recovery:
             return
         elif part.kind == LOG_START:
             log.apply_log_start(part.offset)
+            log.start_released(log.start_offset)
         elif part.kind == DROP:
             del self.logs[part.log_id]
             del self.topic_ids[part.log_id]

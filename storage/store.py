@@ -83,6 +83,8 @@ class Store:
         self.turn = 0  # of the loop: counts look()s
         self._turn_age_ms = 0  # the age at this turn's first append; 0: none so far
         self._open_logs: dict[PartitionLog, None] = {}  # touched in the open round
+        self._open_starts: dict[PartitionLog, None] = {}  # of which it moves the start
+        self._taken_starts: dict[PartitionLog, int] = {}
         self._taken_ends: dict[PartitionLog, int] = {}  # end offsets, as of the round in flight
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
@@ -192,7 +194,9 @@ class Store:
 
     def _apply_change(self, part: Part) -> None:
         if part.kind == LOG_START:
-            self.logs[part.log_id].apply_log_start(part.offset)
+            log = self.logs[part.log_id]
+            log.apply_log_start(part.offset)
+            self._open_starts[log] = None
         elif part.kind == CREATE:
             log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
             self.logs[log.log_id] = log
@@ -218,6 +222,8 @@ class Store:
         self.unflushed.pop(log, None)
         self._open_logs.pop(log, None)
         self._taken_ends.pop(log, None)
+        self._open_starts.pop(log, None)
+        self._taken_starts.pop(log, None)
         self.tail_bytes -= log.tail_bytes
         log.offline = "deleted"
         self.dropped.append(log)
@@ -307,6 +313,9 @@ class Store:
         if write is not None:
             self._taken_ends = {log: log.end_offset for log in self._open_logs}
             self._open_logs = {}
+            if self._open_starts:
+                self._taken_starts = {log: log.start_offset for log in self._open_starts}
+                self._open_starts = {}
             self._turn_age_ms = 0
             self._sync_wanted = False
             if write.sync:
@@ -328,6 +337,9 @@ class Store:
             log.released(end_offset)
             if log not in unflushed:
                 unflushed[log] = None
+        for log, start_offset in self._taken_starts.items():
+            log.start_released(start_offset)
+        self._taken_starts.clear()
         return moved.keys()
 
     def check_running(self) -> None:

@@ -112,7 +112,7 @@ def _has_no_news(wanted: Wanted, partition: Partition) -> bool:
     log, epoch = partition.log, partition.leader_epoch
     return (
         wanted.fetch_offset == wanted.high_watermark == log.high_watermark
-        and wanted.log_start_offset == log.start_offset
+        and wanted.log_start_offset == log.released_start
         and log.offline is None
         and (wanted.leader_epoch < 0 or wanted.leader_epoch == epoch)
         and (wanted.last_fetched_epoch < 0 or wanted.last_fetched_epoch == epoch)
@@ -258,7 +258,7 @@ class _Fetch:
         offset = wanted.fetch_offset
         if wanted.last_fetched_epoch >= 0 and self._diverges(read, partition):
             pass
-        elif not log.start_offset <= offset <= log.end_offset:
+        elif not log.released_start <= offset <= log.end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         else:
             below = stable if self.committed else high_watermark
@@ -272,7 +272,7 @@ class _Fetch:
                     self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable
-        answer.log_start_offset = log.start_offset
+        answer.log_start_offset = log.released_start
         if self.committed and answer.aborted_transactions is None:
             answer.aborted_transactions = []
 
@@ -280,7 +280,7 @@ class _Fetch:
     def _diverges(read: _Read, partition: Partition) -> bool:
         """A reader that knows an epoch is told if its log is longer than ours ever was in it (KIP-595)."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
-        if end_offset < 0 or read.wanted.fetch_offset < partition.log.start_offset:
+        if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch >= read.wanted.last_fetched_epoch and end_offset >= read.wanted.fetch_offset:
             return False

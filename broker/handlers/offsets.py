@@ -102,7 +102,7 @@ class _Listing:
         if timestamp == Place.LATEST:
             answer.offset, answer.leader_epoch = below, partition.leader_epoch
         elif timestamp in (Place.EARLIEST, Place.EARLIEST_LOCAL):
-            answer.offset, answer.leader_epoch = log.start_offset, partition.leader_epoch
+            answer.offset, answer.leader_epoch = log.released_start, partition.leader_epoch
         elif timestamp == Place.MAX_TIMESTAMP:
             job = log.offset_of_latest_time(below)
         elif timestamp >= 0:

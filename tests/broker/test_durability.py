@@ -266,3 +266,49 @@ def test_durability_os_answers_at_the_write_and_says_so_by_losing_it(broker):
     disk = unplug(broker)
     with SimulatedBroker(broker.settings, disk=disk) as later:
         assert read_all(later, "weak") == []
+
+
+def start_seen(broker):
+    """Where another client sees partition 1 begin: by ListOffsets, and by Fetch in what it says and what it gives."""
+    part = fetched(broker.ask(fetch("t", 0, partition=1), 11))
+    by_time = broker.ask(list_offsets("t", EARLY_MS, partition=1)).topics[0].partitions[0].offset
+    return offset_at(broker, "t", EARLIEST, partition=1), by_time, part.error_code, part.log_start_offset
+
+
+def deletion_on_its_way(broker):
+    """A client whose DeleteRecords is in the journal's open round, and will be synced within a second."""
+    client = SimulatedClient(broker)
+    client.send(CHANGES[3])
+    broker.wait(0.1)
+    return client
+
+
+def test_a_log_start_is_seen_when_it_is_durable_and_not_before(broker):
+    client = deletion_on_its_way(broker)
+    assert start_seen(broker) == (0, 0, OK, 0)
+    assert len(read_all(broker, "t", partition=1)) == 1
+    assert comes_when_durable(client).topics[0].partitions[0].low_watermark == 1
+    assert start_seen(broker) == (1, -1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_a_log_start_that_a_power_cut_takes_back_was_seen_by_nobody(broker):
+    deletion_on_its_way(broker)
+    before = start_seen(broker)
+    with broker.after_power_cut() as again:
+        assert start_seen(again) == before == (0, 0, OK, 0)
+
+
+def test_a_checkpoint_meanwhile_takes_nothing_away_that_is_still_to_be_seen(broker):
+    broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+    broker.wait(25)  # flushed, and in a checkpoint
+    part = DeleteRecordsRequest.Topic.Partition(partition_index=1, offset=-1)
+    everything = DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name="t", partitions=[part])], timeout_ms=1000)
+    client = SimulatedClient(broker)
+    client.send(everything)
+    broker.wait(0.1)
+    log = broker.broker.topics.by_name["t"].partitions[1].log
+    log.manifest()
+    assert len(read_all(broker, "t", partition=1)) == 2
+    assert comes_when_durable(client).topics[0].partitions[0].low_watermark == 2
+    log.manifest()
+    assert log.segments == []

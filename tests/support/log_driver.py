@@ -78,6 +78,7 @@ class LogDriver:
         self.unit += 1
         self.journal.append((self.unit, offset, None))
         self.log.apply_log_start(offset)
+        self.log.start_released(self.log.start_offset)
 
     def release(self) -> None:
         self.log.released(self.log.end_offset)
@@ -159,6 +160,7 @@ class LogDriver:
         for unit, offset, produced in self.journal:
             if produced is None:
                 self.log.apply_log_start(offset)
+                self.log.start_released(self.log.start_offset)
             elif offset >= self.log.end_offset:
                 self.log.apply(batches.read(memoryview(produced)), (produced,), unit, self.age_ms)
         self.release()
