@@ -1,0 +1,239 @@
+"""The history checker: anomalies that no client of fencepost may ever see. Pure.
+
+Classes are those of Jepsen's Kafka tests (jepsen.tests.kafka; the rules, not the code) and those that speak of
+transactions, offsets, durability and groups. The rule that keeps it honest: what is unknown is never taken for failed.
+Writes may interleave (G0) and subscribed readers may jump: both are legal, so nothing here looks for them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
+
+from simulation.facts import Anomaly, Facts
+from simulation.history import FAIL, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send
+from simulation.log_rules import LOG_RULES
+from simulation.producer_rules import PRODUCER_RULES
+from simulation.reading_rules import READING_RULES
+
+Rule = Callable[[Facts], Iterator[Anomaly]]
+
+
+def check(history: History, *, at_most: int = 20) -> list[Anomaly]:
+    """What is wrong with a history; empty if nothing is."""
+    facts = Facts(history)
+    found: list[Anomaly] = []
+    for rule in RULES:
+        for anomaly in rule(facts):
+            found.append(anomaly)
+            if len(found) >= at_most:
+                return found
+    return found
+
+
+def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """One place, one offset, one value, for ever; whoever says so."""
+    stands: dict[tuple[Place, int], tuple[str, Op]] = {}
+    at: dict[tuple[Place, str], tuple[int, Op]] = {}
+    for op, place, offset, value in _sightings(facts):
+        known, first = stands.setdefault((place, offset), (value, op))
+        if known != value:
+            yield Anomaly("inconsistent offset", f"{place} {offset} is {known!r} and {value!r}", (first, op))
+        other, first = at.setdefault((place, value), (offset, op))
+        if other != offset:
+            sender = facts.writer.get(value)
+            twice = first.what.__class__ is Send and op.what.__class__ is Send
+            twice = twice and sender is not None and first.what.sequence == op.what.sequence
+            name = "wrong duplicate answer" if twice else "duplicate"
+            yield Anomaly(name, f"{value!r} stands in {place} at {other} and {offset}", (first, op))
+
+
+def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, int, str]]:
+    for op, send, offset, value in facts.answered():
+        yield op, send.place, offset, value
+    for place, reads in facts.reads.items():
+        for op, _ in reads:
+            for offset, value in op.result.records:
+                yield op, place, offset, value
+    for place, op in facts.dumps.items():
+        for entry in op.result:
+            for index, value in enumerate(entry.values):
+                yield op, place, entry.offset + index, value
+
+
+def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
+    """G1a and what is like it: a value that was refused, or not (yet) committed, or never sent, or sent elsewhere."""
+    for place, reads in facts.reads.items():
+        for op, read in reads:
+            for _, value in op.result.records:
+                yield from _unfit(facts, op, place, value, read.committed)
+    for place, op in facts.dumps.items():
+        for entry in op.result:
+            for value in entry.values:
+                yield from _unfit(facts, op, place, value, committed=False)
+
+
+def _unfit(facts: Facts, op: Op, place: Place, value: str, committed: bool) -> Iterator[Anomaly]:
+    found = facts.writer.get(value)
+    if found is None or found[0].invoked > op.done:
+        yield Anomaly("read of nothing", f"{value!r} was not sent", (op,))
+        return
+    sent, send = found
+    if send.place != place:
+        yield Anomaly("wrong place", f"{value!r} was sent to {send.place}", (sent, op))
+    elif sent.outcome == FAIL:
+        yield Anomaly("aborted read", f"{value!r} was refused", (sent, op))
+    elif committed and send.txn is not None:
+        fate = facts.fate(send.txn)
+        ends = tuple(end for end, _ in fate.ends)
+        if fate.aborted:
+            yield Anomaly("aborted read", f"{value!r} of {send.txn}, which is not committed", (sent, *ends, op))
+        elif fate.may_show_from > op.done:
+            yield Anomaly("aborted read", f"{value!r} of {send.txn}, which is not committed yet", (sent, *ends, op))
+
+
+def decided_twice(facts: Facts) -> Iterator[Anomaly]:
+    """A commit and an abort of one transaction cannot both have been done."""
+    for fate in facts.fates.values():
+        kinds = {end.commit for op, end in fate.ends if op.outcome == OK}
+        if len(kinds) == 2:
+            yield Anomaly("decided twice", f"{fate.txn} was committed and aborted", tuple(op for op, _ in fate.ends))
+
+
+def circular_flow(facts: Facts) -> Iterator[Anomaly]:
+    """G1c, by reads alone: transactions that each read what the other wrote."""
+    stands = {(send.place, offset): send.txn for _, send, offset, _ in facts.answered() if send.txn is not None}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for op, send in facts.sends:
+        if send.txn is not None and op.outcome == OK:
+            graph[send.txn] |= {stands[source] for source in send.sources if stands.get(source, send.txn) != send.txn}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield Anomaly("G1c", f"each of these read what the one before it wrote: {error.args[1]}")
+
+
+# ---- groups --------------------------------------------------------------------------------------------------
+
+
+def split_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """Below a committed offset every input has its outputs, visible once; above it none has."""
+    shown: dict[tuple[Place, int], tuple[str, Op]] = {}
+    for _, reads in facts.reads.items():
+        for op, read in reads:
+            if not read.committed:
+                continue
+            for _, value in op.result.records:
+                found = facts.writer.get(value)
+                if found is None or not found[1].sources:
+                    continue
+                source = found[1].sources[found[1].values.index(value)]
+                other, first = shown.setdefault(source, (value, op))
+                if other != value:
+                    yield Anomaly("duplicate", f"{source} was worked on twice: {other!r}, {value!r}", (first, op))
+    inputs = _inputs(facts)
+    for op, stand in facts.history.of(OffsetOf):
+        if op.client != "final":
+            continue
+        for offset in inputs.get(stand.place, ()):
+            has = (stand.place, offset) in shown
+            if has != (offset < op.result):
+                text = (
+                    f"input {stand.place} {offset}, where {op.result} is committed, has {'an' if has else 'no'} output"
+                )
+                yield Anomaly("offsets/outputs split", text, (op,))
+
+
+def _inputs(facts: Facts) -> dict[Place, set[int]]:
+    """What transforming clients should have worked on, as the last readers saw it."""
+    places = {place for _, send in facts.sends for place, _ in send.sources}
+    found: dict[Place, set[int]] = defaultdict(set)
+    for place in places:
+        for op, read in facts.reads[place]:
+            if op.client == "final" and read.committed:
+                found[place] |= {offset for offset, _ in op.result.records}
+    return found
+
+
+def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """They never go back, are what somebody committed, and do not lag behind an answered commit."""
+    asked: dict[tuple[str, Place], list[tuple[int, int, int, Op]]] = defaultdict(list)  # from, surely from, position
+    for op, commit in facts.history.of(Commit, only_ok=False):
+        for place, position in commit.positions:
+            if op.outcome != FAIL:
+                sure = op.done if op.outcome == OK else 1 << 60
+                asked[commit.group, place].append((op.invoked, sure, position, op))
+    for fate in facts.fates.values():
+        for op, offsets in fate.offsets:
+            for place, position in offsets.positions:
+                if op.outcome != FAIL and not fate.aborted:
+                    sure = fate.committed.done if fate.committed and op.outcome == OK else 1 << 60
+                    asked[offsets.group, place].append((fate.may_show_from, sure, position, op))
+    highest: dict[tuple[str, Place], list[Op]] = defaultdict(list)
+    for op, stand in facts.history.of(OffsetOf):
+        key = stand.group, stand.place
+        if op.result >= 0 and not any(since < op.done and p == op.result for since, _, p, _ in asked[key]):
+            yield Anomaly("offset of nothing", "nobody committed it, or it is not decided", (op,))
+        for _, sure, position, commit_op in asked[key]:
+            if sure < op.invoked and position > op.result:
+                yield Anomaly("regression of committed offsets", f"{position} was committed", (commit_op, op))
+        for earlier in highest[key]:
+            if earlier.done < op.invoked and earlier.result > op.result:
+                yield Anomaly("regression of committed offsets", f"{earlier.result} was read before", (earlier, op))
+        highest[key] = [*(each for each in highest[key] if each.result > op.result or each.done > op.invoked), op][-8:]
+
+
+def generations(facts: Facts) -> Iterator[Anomaly]:
+    """Commits of members who are none any more are refused; a partition has one owner in a generation."""
+    joins = list(facts.history.of(Join))
+    owners: dict[tuple[str, int, Place], tuple[str, Op]] = {}
+    for op, join in joins:
+        generation, member, places = op.result
+        for place in places:
+            owner, first = owners.setdefault((join.group, generation, place), (member, op))
+            if owner != member:
+                yield Anomaly("two owners", f"{place} in generation {generation}", (first, op))
+    for kind in (Commit, Offsets):
+        for op, commit in facts.history.of(kind):
+            for later, join in joins:
+                if join.group == commit.group and later.result[0] > commit.generation >= 0 and later.done < op.invoked:
+                    yield Anomaly("stale generation", f"generation {later.result[0]} had begun", (later, op))
+                    break
+
+
+def nonmonotonic_reads(facts: Facts) -> Iterator[Anomaly]:
+    """One fetch gives offsets that grow, from where it was asked to begin, and never what is not decided."""
+    for reads in facts.reads.values():
+        for op, read in reads:
+            seen = op.result
+            offsets = [offset for offset, _ in seen.records]
+            if offsets != sorted(set(offsets)) or (offsets and offsets[0] < read.start):
+                yield Anomaly("nonmonotonic read", f"offsets {offsets[:20]}", (op,))
+            end = seen.last_stable if read.committed else seen.high_watermark
+            if seen.last_stable > seen.high_watermark or max(offsets, default=-1) >= end >= 0:
+                yield Anomaly("read above the end", "more than is decided", (op,))
+
+
+def one_dump_a_place(facts: Facts) -> Iterator[Anomaly]:
+    """A log has no holes, and as long as nothing was trimmed it begins at 0."""
+    for op, dump in facts.history.of(Dump):
+        at = op.result[0].offset if op.result else 0
+        for entry in op.result:
+            if entry.offset != at:
+                yield Anomaly("hole in the log", f"{dump.place}: {at} is missing before {entry.offset}", (op,))
+            at = entry.offset + (1 if entry.marker else len(entry.values))
+
+
+RULES: list[Rule] = [
+    inconsistent_offsets,
+    aborted_reads,
+    decided_twice,
+    nonmonotonic_reads,
+    *READING_RULES,
+    *PRODUCER_RULES,
+    *LOG_RULES,
+    committed_offsets,
+    split_offsets,
+    generations,
+    one_dump_a_place,
+    circular_flow,
+]

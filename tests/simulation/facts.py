@@ -1,0 +1,131 @@
+"""What follows from a history about its transactions, values and producers; shared by the checker's rules."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from simulation.history import FAIL, OK, Add, Begin, Dump, End, History, Init, Offsets, Op, Place, Producer, Read, Send
+
+NEVER = 1 << 60
+
+
+class Anomaly(NamedTuple):
+    """A class of what must not be, and the operations that show it."""
+
+    name: str
+    text: str
+    ops: tuple[Op, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n    ".join([f"{self.name}: {self.text}", *(repr(op)[:400] for op in self.ops)])
+
+
+@dataclass(slots=True, eq=False)
+class Fate:
+    """One transaction, as its client knows it."""
+
+    txn: str
+    begin: Op | None = None
+    ends: list[tuple[Op, End]] = field(default_factory=list)
+    sends: list[tuple[Op, Send]] = field(default_factory=list)
+    offsets: list[tuple[Op, Offsets]] = field(default_factory=list)
+    seen_by: Op | None = None  # the first committed read that showed something of it
+
+    @property
+    def committed(self) -> Op | None:
+        """The first answer that says so."""
+        return min((op for op, end in self.ends if end.commit and op.outcome == OK), key=_done, default=None)
+
+    @property
+    def aborted(self) -> bool:
+        """Surely, now or later: nobody asked for a commit, or it was refused, or an abort was answered first."""
+        commits = [op for op, end in self.ends if end.commit and op.outcome != FAIL]
+        return not commits or (not self.committed and any(op.outcome == OK for op, end in self.ends if not end.commit))
+
+    @property
+    def may_show_from(self) -> int:
+        """The moment before which no committed read may show it."""
+        return min((op.invoked for op, end in self.ends if end.commit and op.outcome != FAIL), default=NEVER)
+
+    @property
+    def decided(self) -> int:
+        """The moment from which on every committed read must show it; NEVER if nobody knows of one."""
+        moments = [op.done for op in (self.committed, self.seen_by) if op is not None]
+        return min(moments, default=NEVER)
+
+    @property
+    def over(self) -> int:
+        """The moment since which it is surely not open."""
+        return min((op.done for op, _ in self.ends if op.outcome == OK), default=NEVER)
+
+
+def _done(op: Op) -> int:
+    return op.done
+
+
+class Facts:
+    """An index over a history."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.fates: dict[str, Fate] = {}
+        self.sends = list(history.of(Send, only_ok=False))
+        self.writer: dict[str, tuple[Op, Send]] = {}
+        self.reads: dict[Place, list[tuple[Op, Read]]] = defaultdict(list)
+        self.dumps = {dump.place: op for op, dump in history.of(Dump)}
+        self.given: dict[str | None, list[tuple[Op, Producer]]] = defaultdict(list)  # by transactional id
+        self.touched: dict[Place, set[int]] = defaultdict(set)  # by which producer ids, or tried to
+        self._take_transactions()
+        for op, send in self.sends:
+            self.touched[send.place].add(send.producer[0])
+            for value in send.values:
+                self.writer.setdefault(value, (op, send))
+        for _, add in history.of(Add, only_ok=False):
+            self.touched[add.place].add(add.producer[0])
+        for op, read in history.of(Read):
+            self.reads[read.place].append((op, read))
+            if read.committed:
+                for _, value in op.result.records:
+                    self._seen(value, op)
+
+    def _take_transactions(self) -> None:
+        history = self.history
+        for op, begin in history.of(Begin):
+            self.fate(begin.txn).begin = op
+        for op, init in history.of(Init):
+            self.given[init.transactional_id].append((op, op.result))
+        for op, end in history.of(End, only_ok=False):
+            if end.again:
+                continue
+            self.fate(end.txn).ends.append((op, end))
+            if op.outcome == OK and op.result != end.producer:
+                self.given[end.transactional_id].append((op, op.result))
+        for op, offsets in history.of(Offsets, only_ok=False):
+            self.fate(offsets.txn).offsets.append((op, offsets))
+        for op, send in self.sends:
+            if send.txn is not None and not send.again:
+                self.fate(send.txn).sends.append((op, send))
+
+    def fate(self, txn: str) -> Fate:
+        if txn not in self.fates:
+            self.fates[txn] = Fate(txn)
+        return self.fates[txn]
+
+    def transactional_id(self, txn: str | None) -> str | None:
+        begin = None if txn is None else self.fate(txn).begin
+        return None if begin is None else begin.what.transactional_id
+
+    def _seen(self, value: str, op: Op) -> None:
+        found = self.writer.get(value)
+        if found is not None and found[1].txn is not None:
+            fate = self.fate(found[1].txn)
+            if fate.seen_by is None or op.done < fate.seen_by.done:
+                fate.seen_by = op
+
+    def answered(self) -> Iterable[tuple[Op, Send, int, str]]:
+        """Every value that was acknowledged, and its offset."""
+        for op, send in self.sends:
+            if op.outcome == OK:
+                for index, value in enumerate(send.values):
+                    yield op, send, op.result + index, value

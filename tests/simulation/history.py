@@ -1,0 +1,210 @@
+"""What clients did and were told: the history that the checker judges.
+
+An operation is invoked, and later ok, failed or unknown ("info"): failed means that it surely had no effect and never
+will have, unknown that nobody can say. Retries belong to the operation they retry. Moments are one counter over
+invocations and completions, so `a.done < b.invoked` says that a was over before b began; times are virtual, in ms.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+Place = tuple[str, int]
+"""Topic and partition."""
+Producer = tuple[int, int]
+"""Producer id and epoch."""
+W = TypeVar("W")
+
+OK, FAIL, INFO = "ok", "fail", "info"
+
+
+class Init(NamedTuple):
+    """Ask for a producer id. Result: the Producer."""
+
+    transactional_id: str | None = None
+
+
+class Begin(NamedTuple):
+    """A client begins a transaction, for itself. Always ok."""
+
+    txn: str
+    transactional_id: str
+    producer: Producer
+    timeout_ms: int = 60_000
+
+
+class Send(NamedTuple):
+    """One batch. Result: its base offset. `sources`: for each value the record it was made of. `again`: known to be a
+    repetition of a batch that was answered."""
+
+    place: Place
+    producer: Producer
+    sequence: int
+    values: tuple[str, ...]
+    txn: str | None = None
+    sources: tuple[tuple[Place, int], ...] = ()
+    again: bool = False
+
+
+class Add(NamedTuple):
+    """Announce a place to the coordinator."""
+
+    txn: str
+    place: Place
+    producer: Producer
+
+
+class Offsets(NamedTuple):
+    """Offsets of a group, in a transaction."""
+
+    txn: str
+    group: str
+    producer: Producer
+    generation: int
+    positions: tuple[tuple[Place, int], ...]
+
+
+class End(NamedTuple):
+    """Result: the Producer to go on with."""
+
+    txn: str
+    transactional_id: str
+    producer: Producer
+    commit: bool
+    again: bool = False
+
+
+class Kill(NamedTuple):
+    """An operator ends the open transaction of this id, or of all if it is None."""
+
+    transactional_id: str | None
+
+
+class Commit(NamedTuple):
+    """Offsets of a group, plainly."""
+
+    group: str
+    generation: int
+    positions: tuple[tuple[Place, int], ...]
+
+
+class OffsetOf(NamedTuple):
+    """Where a group stands; only what is decided. Result: the offset, or -1."""
+
+    group: str
+    place: Place
+
+
+class Join(NamedTuple):
+    """Become a member. Result: (generation, member, places)."""
+
+    group: str
+
+
+class Read(NamedTuple):
+    """One fetch. Result: Seen."""
+
+    place: Place
+    committed: bool
+    start: int
+
+
+class Seen(NamedTuple):
+    """What a fetch showed, after the reader left out what is aborted. next_offset: where the reader goes on."""
+
+    records: tuple[tuple[int, str], ...]
+    next_offset: int
+    high_watermark: int
+    last_stable: int
+    log_start: int = 0
+
+
+class Dump(NamedTuple):
+    """The whole of a partition's log, when all is over. Result: a tuple of Entry."""
+
+    place: Place
+
+
+class Entry(NamedTuple):
+    """A batch as it stands in the log. marker: "commit" or "abort" for a control batch."""
+
+    offset: int
+    producer: Producer
+    sequence: int
+    transactional: bool
+    values: tuple[str, ...] = ()
+    marker: str = ""
+
+
+class Restart(NamedTuple):
+    """A broker began to serve."""
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    client: str
+    what: Any
+    invoked: int
+    invoked_ms: int
+    _history: "History"
+    done: int = 1 << 60
+    done_ms: int = 1 << 60
+    outcome: str = INFO
+    result: Any = None
+    error: int = 0
+
+    def ok(self, result: Any = None) -> Any:
+        self._end(OK)
+        self.result = result
+        return result
+
+    def fail(self, error: int = -1) -> None:
+        self._end(FAIL)
+        self.error = error
+
+    def info(self) -> None:
+        """Nobody will ever know. An operation that is never ended says the same."""
+        self._end(INFO)
+
+    def _end(self, outcome: str) -> None:
+        self.outcome = outcome
+        self.done = self._history.moment()
+        self.done_ms = self._history.now_ms()
+
+    def __repr__(self) -> str:
+        result = f" -> {self.result}" if self.outcome == OK else f" ({self.error})" if self.error else ""
+        done = "" if self.done == 1 << 60 else self.done
+        return f"[{self.invoked}-{done} {self.invoked_ms} ms] {self.client}: {self.what} {self.outcome}{result}"
+
+
+@dataclass(slots=True)
+class History:
+    """All operations, in the order in which they were invoked."""
+
+    now_ms: Callable[[], int] = lambda: 0
+    stall_ms: int = 1 << 60  # no transaction may hold a last stable offset for longer, while a broker serves
+    ops: list[Op] = field(default_factory=list)
+    _moments: int = 0
+
+    def invoke(self, client: str, what: Any) -> Op:
+        op = Op(client, what, self.moment(), self.now_ms(), self)
+        self.ops.append(op)
+        return op
+
+    def moment(self) -> int:
+        self._moments += 1
+        return self._moments
+
+    def of(self, kind: type[W], *, only_ok: bool = True) -> Iterator[tuple[Op, W]]:
+        """The operations of a kind."""
+        for op in self.ops:
+            if op.what.__class__ is kind and (op.outcome == OK or not only_ok):
+                yield op, op.what
+
+    def digest(self) -> str:
+        """Equal for equal histories."""
+        digest = hashlib.sha256()
+        for op in self.ops:
+            digest.update(repr(op).encode())
+        return digest.hexdigest()[:16]

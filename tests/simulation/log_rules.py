@@ -1,0 +1,99 @@
+"""Rules about the log itself, as it stands when all is over: batches, markers, sequences. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from simulation.facts import Anomaly, Facts
+from simulation.history import Entry, Op, Place
+
+
+def markers(facts: Facts) -> Iterator[Anomaly]:
+    """Each transaction's records in a place are followed by one marker, its own, of the kind its client was told."""
+    for place, op in facts.dumps.items():
+        open_since: dict[int, tuple[Entry, str | None]] = {}
+        ended: dict[str, Entry] = {}
+        for entry in op.result:
+            producer_id = entry.producer[0]
+            if entry.marker:
+                yield from _stray(facts, op, place, entry)
+                first, txn = open_since.pop(producer_id, (None, None))
+                if first is not None and txn is not None:
+                    ended[txn] = entry
+                    yield from _decision(facts, op, place, txn, entry)
+            elif entry.transactional:
+                txn = _txn_of(facts, entry)
+                if txn is not None and txn in ended:
+                    text = f"{place} {entry.offset} comes after the marker of its transaction at {ended[txn].offset}"
+                    yield Anomaly("cross-transaction bleed", text, (op,))
+                first, known = open_since.setdefault(producer_id, (entry, txn))
+                if known != txn:
+                    text = f"{place}: no marker between {known} at {first and first.offset} and {txn} at {entry.offset}"
+                    yield Anomaly("cross-transaction bleed", text, (op,))
+        for first, txn in open_since.values():
+            yield Anomaly("hanging transaction", f"{txn} in {place} is open from {first.offset} on", (op,))
+
+
+def _txn_of(facts: Facts, entry: Entry) -> str | None:
+    found = facts.writer.get(entry.values[0]) if entry.values else None
+    return None if found is None else found[1].txn
+
+
+def _decision(facts: Facts, op: Op, place: Place, txn: str, entry: Entry) -> Iterator[Anomaly]:
+    fate = facts.fate(txn)
+    ends = tuple(end for end, _ in fate.ends)
+    if entry.marker == "commit" and fate.aborted:
+        yield Anomaly("aborted read", f"{txn} is committed in {place} at {entry.offset}", (*ends, op))
+    if entry.marker == "abort" and fate.committed is not None:
+        yield Anomaly("lost write", f"{txn} is aborted in {place} at {entry.offset}", (*ends, op))
+
+
+def _stray(facts: Facts, op: Op, place: Place, entry: Entry) -> Iterator[Anomaly]:
+    """A marker where its producer never was: in a topic made again, say."""
+    if entry.producer[0] not in facts.touched[place]:
+        yield Anomaly("cross-transaction bleed", f"a marker of {entry.producer} in {place}, where it never was", (op,))
+
+
+def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
+    """Of one producer and epoch each batch goes on where the last one ended; epochs do not go back."""
+    for place, op in facts.dumps.items():
+        state: dict[int, tuple[int, int]] = {}
+        for entry in op.result:
+            producer_id, epoch = entry.producer
+            if producer_id < 0:
+                continue
+            last_epoch, expected = state.get(producer_id, (epoch, 0))
+            if epoch < last_epoch:
+                yield Anomaly("zombie accepted", f"{place} {entry.offset}: {entry.producer} after {last_epoch}", (op,))
+            if entry.marker:
+                state[producer_id] = (epoch, expected if epoch == last_epoch else 0)
+                continue
+            if epoch > last_epoch:
+                expected = 0
+            if entry.sequence > expected:
+                text = f"{place} {entry.offset}: sequence {entry.sequence}, where {expected} comes next"
+                yield Anomaly("sequence gap", text, (op,))
+            elif entry.sequence < expected:
+                text = f"{place} {entry.offset}: sequence {entry.sequence} again, where {expected} comes next"
+                yield Anomaly("duplicate", text, (op,))
+            state[producer_id] = (epoch, entry.sequence + len(entry.values))
+
+
+def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:
+    """All markers of a transaction are of one kind."""
+    kinds: dict[str, dict[str, Place]] = defaultdict(dict)
+    for place, op in facts.dumps.items():
+        open_here: dict[int, str] = {}
+        for entry in op.result:
+            if entry.marker:
+                txn = open_here.pop(entry.producer[0], None)
+                if txn is not None:
+                    kinds[txn][entry.marker] = place
+            elif entry.transactional and (name := _txn_of(facts, entry)) is not None:
+                open_here[entry.producer[0]] = name
+        for txn, found in kinds.items():
+            if len(found) == 2:
+                yield Anomaly("torn transaction", f"{txn} is committed and aborted: {found}", (op,))
+                found.popitem()
+
+
+LOG_RULES = [markers, sequences_in_the_log, torn_in_the_log]

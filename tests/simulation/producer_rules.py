@@ -1,0 +1,109 @@
+"""Rules about producers: who may be answered, with which ids, epochs and sequences. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from simulation.facts import Anomaly, Facts
+from simulation.history import FAIL, OK, Begin, End, Init, Kill, Offsets, Op, Place, Producer, Send
+
+FENCED = {47, 90, 49}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING
+
+
+def reused_producers(facts: Facts) -> Iterator[Anomaly]:
+    """An id belongs to one transactional id, or to one producer without; each epoch is given once, and they grow."""
+    owners: dict[int, tuple[str | None, Op]] = {}
+    by_id: dict[int, list[tuple[Op, int]]] = defaultdict(list)
+    for transactional_id, given in facts.given.items():
+        for op, (producer_id, epoch) in given:
+            owner, first = owners.setdefault(producer_id, (transactional_id, op))
+            if first is not op and (owner != transactional_id or transactional_id is None):
+                yield Anomaly("producer id reuse", f"{producer_id} has two owners", (first, op))
+            by_id[producer_id].append((op, epoch))
+    for producer_id, ops in by_id.items():
+        highest: tuple[int, Op] | None = None
+        for op, epoch in sorted(ops, key=lambda one: one[0].done):
+            for earlier, other in ops:
+                same = other == epoch and earlier.done < op.done
+                if same or (other > epoch and earlier.done < op.invoked):
+                    yield Anomaly("epoch reuse", f"{producer_id} gets {epoch} after {other}", (earlier, op))
+                    break
+            highest = (epoch, op) if highest is None or epoch > highest[0] else highest
+
+
+def zombies(facts: Facts) -> Iterator[Anomaly]:
+    """Nothing with an older epoch succeeds that began after a newer one was answered."""
+    for op in facts.history.ops:
+        what = op.what
+        if op.outcome != OK or not isinstance(what, Send | Offsets | End) or getattr(what, "again", False):
+            continue
+        transactional_id = facts.transactional_id(what.txn)
+        if transactional_id is None:
+            continue
+        newer = _newer_before(facts.given[transactional_id], what.producer, op.invoked)
+        if newer is not None:
+            yield Anomaly("zombie accepted", f"{what.producer} after {newer.result}", (newer, op))
+
+
+def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: int) -> Op | None:
+    """The answer before this moment that made the producer an old one."""
+    mine = next((op for op, each in given if each == producer), None)
+    for op, (producer_id, epoch) in given:
+        if op.done < moment:
+            if producer_id == producer[0]:
+                if epoch > producer[1]:
+                    return op
+            elif mine is not None and mine.done < op.invoked:
+                return op
+    return None
+
+
+def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
+    """A producer is fenced by a successor, an operator or its own timeout: never by a clock, a crash or the broker."""
+    kills = list(facts.history.of(Kill, only_ok=False))
+    begins = {begin.txn: (op, begin) for op, begin in facts.history.of(Begin)}
+    inits: dict[str | None, list[Op]] = defaultdict(list)
+    for op, init in facts.history.of(Init, only_ok=False):
+        inits[init.transactional_id].append(op)
+    for op in facts.history.ops:
+        what = op.what
+        if (
+            op.outcome != FAIL
+            or op.error not in FENCED
+            or not isinstance(what, Send | Offsets | End)
+            or what.txn is None
+        ):
+            continue
+        if what.txn not in begins:
+            continue
+        begun, begin = begins[what.txn]
+        name = begin.transactional_id
+        given = next((giver for giver, each in facts.given[name] if each == what.producer), None)
+        others = [
+            each for each in inits[name] if each is not given and each.invoked < op.done and each.done > begun.invoked
+        ]
+        killed = [each for each, kill in kills if kill.transactional_id in (None, name) and each.invoked < op.done]
+        newer = _newer_before(facts.given[name], what.producer, op.done)
+        if not others and not killed and newer is None and op.done_ms - begun.invoked_ms < begin.timeout_ms:
+            yield Anomaly("early expiry", f"{name} was fenced by nobody", (begun, op))
+
+
+def sequences(facts: Facts) -> Iterator[Anomaly]:
+    """A batch is taken only behind all that its producer numbered before it, and stands behind them."""
+    by_producer: dict[tuple[Place, Producer], list[tuple[Op, Send]]] = defaultdict(list)
+    for op, send in facts.sends:
+        by_producer[send.place, send.producer].append((op, send))
+    for sends in by_producer.values():
+        reach, last = 0, None
+        for op, send in sorted(sends, key=lambda one: (one[1].sequence, one[0].outcome != OK)):
+            end = send.sequence + len(send.values)
+            if op.outcome == OK and not send.again:
+                if send.sequence > reach:
+                    yield Anomaly("sequence gap", f"{reach} to {send.sequence} were never taken", (op,))
+                if last is not None and last.result > op.result and last.what.sequence < send.sequence:
+                    yield Anomaly("nonmonotonic send", "later by sequence, earlier by offset", (last, op))
+                last = op
+            if op.outcome != FAIL:
+                reach = max(reach, end)
+
+
+PRODUCER_RULES = [reused_producers, zombies, unexplained_fencing, sequences]

@@ -1,0 +1,190 @@
+"""Rules about what fetches must show, given what was answered and shown before them. Pure."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simulation.facts import NEVER, Anomaly, Facts
+from simulation.history import FAIL, INFO, OK, Init, Op, Place, Restart
+
+
+class _Known(NamedTuple):
+    """From this moment on every reader (or every committed one) must find this."""
+
+    since: int
+    offset: int
+    value: str
+    op: Op  # that says so
+    why: str
+
+
+class _Expected:
+    """What a reader of one kind must find in one place, growing with the moments."""
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._known: dict[int, _Known] = {}
+
+    def learn(self, known: _Known) -> None:
+        if known.offset not in self._known:
+            insort(self._offsets, known.offset)
+            self._known[known.offset] = known
+
+    def missing(self, op: Op, start: int, end: int, got: dict[int, str]) -> Iterator[Anomaly]:
+        first = bisect_left(self._offsets, start)
+        for offset in self._offsets[first : bisect_left(self._offsets, end)]:
+            known = self._known[offset]
+            if got.get(offset) != known.value:
+                text = f"{known.value!r} at {offset} is not there, but {got.get(offset)!r}"
+                yield Anomaly(known.why, text, (known.op, op))
+
+
+def covering_reads(facts: Facts) -> Iterator[Anomaly]:
+    """Lost writes, torn transactions, phantoms: what was answered or shown is in every later read that passes it."""
+    learned = _learned(facts)
+    for place in {*facts.reads, *facts.dumps}:
+        every, committed = _Expected(), _Expected()
+        events: list[tuple[int, int, bool, object]] = []
+        for for_all, known in learned[place]:
+            events.append((known.since, 0, for_all, known))
+        for op, read in facts.reads[place]:
+            events.append((op.invoked, 1, not read.committed, op))
+            for offset, value in op.result.records:
+                known = _Known(op.done, offset, value, op, "phantom read")
+                events.append((op.done, 0, True, known))
+                if read.committed:
+                    events.append((op.done, 0, False, known))
+        if place in facts.dumps:
+            events.append((facts.dumps[place].invoked, 2, True, facts.dumps[place]))
+        events.sort(key=lambda event: event[:2])
+        for _, kind, for_all, subject in events:
+            expected = every if for_all else committed
+            if isinstance(subject, _Known):
+                expected.learn(subject)
+                continue
+            assert isinstance(subject, Op)
+            if kind == 1:
+                seen = subject.result
+                start = max(subject.what.start, seen.log_start)
+                yield from expected.missing(subject, start, seen.next_offset, dict(seen.records))
+            else:
+                entries = subject.result
+                got = {entry.offset + i: value for entry in entries for i, value in enumerate(entry.values)}
+                yield from expected.missing(subject, entries[0].offset if entries else 0, NEVER, got)
+
+
+def _learned(facts: Facts) -> dict[Place, list[tuple[bool, _Known]]]:
+    learned: dict[Place, list[tuple[bool, _Known]]] = defaultdict(list)
+    for op, send, offset, value in facts.answered():
+        known = _Known(op.done, offset, value, op, "lost write")
+        learned[send.place].append((True, known))
+        if send.txn is None:
+            learned[send.place].append((False, known))
+            continue
+        fate = facts.fate(send.txn)
+        if fate.decided < NEVER:
+            why = "torn transaction" if fate.seen_by is not None else "lost write"
+            said = fate.committed or fate.seen_by
+            assert said is not None
+            learned[send.place].append((False, _Known(max(op.done, fate.decided), offset, value, said, why)))
+    return learned
+
+
+def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
+    """High watermark, last stable offset and log start, over all readers."""
+    for reads in facts.reads.values():
+        events = sorted([(op.invoked, op) for op, _ in reads] + [(op.done, op) for op, _ in reads], key=lambda e: e[0])
+        most: dict[str, tuple[int, Op]] = {}
+        for moment, op in events:
+            for name in ("high_watermark", "last_stable", "log_start"):
+                value = getattr(op.result, name)
+                highest, first = most.get(name, (-1, op))
+                if moment == op.done:
+                    if value > highest:
+                        most[name] = value, op
+                elif value < highest:
+                    yield Anomaly(f"regression of {name}", f"{value} after {highest}", (first, op))
+
+
+def stalls(facts: Facts) -> Iterator[Anomaly]:
+    """A last stable offset below the high watermark moves on in time, and in the end there is nothing between them."""
+    restarts = [op.invoked for op, _ in facts.history.of(Restart)]
+    for place, reads in facts.reads.items():
+        stands: tuple[int, int, int] | None = None
+        began: Op | None = None
+        for op, _ in sorted(reads, key=lambda one: one[0].done):
+            seen = op.result
+            here = (seen.last_stable, bisect_left(restarts, op.invoked), 0)
+            if seen.last_stable >= seen.high_watermark:
+                stands = None
+            elif stands != here or began is None:
+                stands, began = here, op
+            elif op.invoked_ms - began.done_ms > facts.history.stall_ms:
+                yield Anomaly("LSO stall", f"{place} stands at {seen.last_stable} for too long", (began, op))
+                break
+        final = [op for op, _ in reads if op.client == "final"]
+        if final and final[-1].result.last_stable < final[-1].result.high_watermark:
+            yield Anomaly("LSO stall", f"{place} never comes to its end", (final[-1],))
+
+
+def unseen(facts: Facts) -> Iterator[Anomaly]:
+    """When all is over, the last readers come to everything that was answered."""
+    for place, reads in facts.reads.items():
+        for committed in (False, True):
+            ends = [op.result.next_offset for op, read in reads if op.client == "final" and read.committed is committed]
+            if not ends:
+                continue
+            for op, send, offset, value in facts.answered():
+                if send.place == place and offset >= max(ends) and not (committed and _not_surely(facts, send.txn)):
+                    yield Anomaly("unseen", f"{value!r} at {offset}, where reading ends at {max(ends)}", (op,))
+
+
+def _not_surely(facts: Facts, txn: str | None) -> bool:
+    return txn is not None and facts.fate(txn).decided == NEVER
+
+
+def late_commits(facts: Facts) -> Iterator[Anomaly]:
+    """A commit that was answered is visible at once (Apache Kafka's is not), unless others are open before it."""
+    needs: dict[Place, list[tuple[int, int, str, Op]]] = defaultdict(list)
+    for fate in facts.fates.values():
+        if (said := fate.committed) is not None:
+            for op, send in fate.sends:
+                if op.outcome == OK:
+                    needs[send.place].append((said.done, op.result + len(send.values) - 1, fate.txn, said))
+    for place, reads in facts.reads.items():
+        for op, read in reads:
+            if not read.committed:
+                continue
+            for since, offset, txn, said in needs[place]:
+                if (
+                    since < op.invoked
+                    and op.result.last_stable <= offset
+                    and not _excused(facts, place, op, txn, offset)
+                ):
+                    yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (said, op))
+
+
+def _excused(facts: Facts, place: Place, read: Op, txn: str, offset: int) -> bool:
+    """May another transaction be open in this place, from before the offset?"""
+    for other in facts.fates.values():
+        if other.txn == txn or other.over < read.invoked or _succeeded(facts, other, read):
+            continue
+        for op, send in other.sends:
+            if send.place != place or op.outcome == FAIL or op.invoked > read.done:
+                continue
+            if op.outcome == INFO or op.result <= offset:
+                return True
+    return False
+
+
+def _succeeded(facts: Facts, fate: object, read: Op) -> bool:
+    """Has the next producer with its transactional id been told so, which ends it?"""
+    begin = getattr(fate, "begin", None)
+    if begin is None:
+        return False
+    given = facts.given[begin.what.transactional_id]
+    return any(op.what.__class__ is Init and begin.invoked < op.invoked and op.done < read.invoked for op, _ in given)
+
+
+READING_RULES = [covering_reads, ends_only_grow, stalls, unseen, late_commits]

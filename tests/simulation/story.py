@@ -1,0 +1,153 @@
+"""Histories in few words, for tests of the checker: each call is one operation, over at once unless it says `late`."""
+
+from typing import Any
+
+from simulation.checker import check
+from simulation.history import (
+    Add,
+    Begin,
+    Commit,
+    Dump,
+    End,
+    Entry,
+    History,
+    Init,
+    Join,
+    OffsetOf,
+    Offsets,
+    Op,
+    Place,
+    Producer,
+    Read,
+    Restart,
+    Seen,
+    Send,
+)
+
+P, Q = ("p", 0), ("q", 0)
+ONE: Producer = (1, 0)
+NOBODY: Producer = (-1, -1)
+
+
+class Story:
+    """A history under construction. ok=None leaves an operation unknown, False fails it; error is its code."""
+
+    def __init__(self, stall_ms: int = 1000) -> None:
+        self.now = 0
+        self.history = History(lambda: self.now, stall_ms)
+
+    def _op(self, client: str, what: Any, ok: bool | None, result: Any = None, error: int = 35) -> Op:
+        op = self.history.invoke(client, what)
+        if ok is True:
+            op.ok(result)
+        elif ok is False:
+            op.fail(error)
+        return op
+
+    def init(self, producer: Producer | None = ONE, tid: str | None = "a", ok: bool | None = True) -> Op:
+        return self._op("w", Init(tid), ok, producer)
+
+    def begin(self, txn: str, producer: Producer = ONE, tid: str = "a", timeout_ms: int = 60_000) -> Op:
+        return self._op("w", Begin(txn, tid, producer, timeout_ms), True)
+
+    def send(
+        self,
+        *values: str,
+        at: int = 0,
+        txn: str | None = None,
+        sequence: int = 0,
+        producer: Producer = ONE,
+        place: Place = P,
+        ok: bool | None = True,
+        again: bool = False,
+        sources: tuple[tuple[Place, int], ...] = (),
+        error: int = 35,
+    ) -> Op:
+        return self._op("w", Send(place, producer, sequence, values, txn, sources, again), ok, at, error)
+
+    def add(self, txn: str, place: Place = P, producer: Producer = ONE) -> Op:
+        return self._op("w", Add(txn, place, producer), True)
+
+    def end(
+        self,
+        txn: str,
+        commit: bool = True,
+        ok: bool | None = True,
+        producer: Producer = ONE,
+        next_producer: Producer | None = None,
+        tid: str = "a",
+        error: int = 35,
+    ) -> Op:
+        return self._op("w", End(txn, tid, producer, commit), ok, next_producer or producer, error)
+
+    def commit(self, txn: str, **more: Any) -> Op:
+        return self.end(txn, True, **more)
+
+    def abort(self, txn: str, **more: Any) -> Op:
+        return self.end(txn, False, **more)
+
+    def offsets(
+        self,
+        txn: str,
+        position: int,
+        ok: bool | None = True,
+        producer: Producer = ONE,
+        generation: int = 1,
+        place: Place = P,
+    ) -> Op:
+        return self._op("w", Offsets(txn, "g", producer, generation, ((place, position),)), ok)
+
+    def plain(self, position: int, generation: int = 1, ok: bool | None = True, place: Place = P) -> Op:
+        return self._op("c", Commit("g", generation, ((place, position),)), ok)
+
+    def stands(self, offset: int, client: str = "c", place: Place = P) -> Op:
+        return self._op(client, OffsetOf("g", place), True, offset)
+
+    def join(self, generation: int, member: str, *places: Place) -> Op:
+        return self._op(member, Join("g"), True, (generation, member, places))
+
+    def read(
+        self,
+        *records: tuple[int, str],
+        start: int = 0,
+        upto: int | None = None,
+        hw: int | None = None,
+        lso: int | None = None,
+        committed: bool = True,
+        place: Place = P,
+        client: str = "r",
+        log_start: int = 0,
+    ) -> Op:
+        """upto: where the reader goes on; by default behind the last record. hw and lso follow it."""
+        upto = upto if upto is not None else records[-1][0] + 1 if records else start
+        lso = lso if lso is not None else max(upto, hw or 0)
+        seen = Seen(records, upto, lso if hw is None else hw, lso, log_start)
+        return self._op(client, Read(place, committed, start), True, seen)
+
+    def final(self, *records: tuple[int, str], **more: Any) -> Op:
+        return self.read(*records, client="final", **more)
+
+    def raw(self, *records: tuple[int, str], **more: Any) -> Op:
+        return self.read(*records, committed=False, **more)
+
+    def dump(self, *entries: Entry, place: Place = P) -> Op:
+        return self._op("final", Dump(place), True, entries)
+
+    def restart(self) -> Op:
+        return self._op("broker", Restart(), True)
+
+    def passes(self, ms: int) -> None:
+        self.now += ms
+
+    @property
+    def anomalies(self) -> set[str]:
+        return {anomaly.name for anomaly in check(self.history)}
+
+
+def data(offset: int, *values: str, producer: Producer = ONE, sequence: int = 0, plain: bool = False) -> Entry:
+    """A batch in a dump."""
+    return Entry(offset, producer, sequence, not plain, values)
+
+
+def marker(offset: int, kind: str = "commit", producer: Producer = ONE) -> Entry:
+    return Entry(offset, producer, -1, True, (), kind)
