@@ -1,0 +1,235 @@
+"""Records of __transaction_state: the state of one transactional id each, as Kafka writes it.
+
+The rule: key version 0, value versions 0 and 1 are read, 1 is written. What Kafka does not store stands in tagged
+fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that
+is not as expected is refused by name: a coordinator that guesses may give out an epoch twice.
+Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
+"""
+
+import struct
+from struct import Struct
+
+from ...protocol.errors import MalformedFrame
+from ...protocol.primitives import Buffer, read_uvarint, skip_tags, uvarint
+from .transaction import NO_EPOCH, NO_ID, Partitions, Prepared, Status, Transaction
+
+KEY_VERSION = 0
+VALUE_VERSION = 1
+LARGEST_COUNT = 1 << 24
+
+_TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they stand
+_TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update
+_TAG_PREPARED = 10002  # number, timeout, age when it was prepared; then the key of the ledger, to the end
+
+_HEAD = Struct(">hqhib")  # version, producer id, its epoch, timeout, status
+_ENDS = Struct(">qq")  # last update, start
+_OURS = Struct(">hqq")
+_PREPARED = Struct(">qqq")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_STATUSES = {status.value: status for status in Status}
+
+_NULL_PARTITIONS = b"\x00"
+_PREVIOUS_ID = b"\x00\x08"  # tag, then size
+_NEXT_ID = b"\x01\x08"
+_CLIENT_VERSION = {version: b"\x02\x02" + _INT16.pack(version) for version in range(3)}
+_NEXT_EPOCH = b"\x03\x02"
+_OURS_HEAD = uvarint(_TAG_OURS) + uvarint(_OURS.size)
+
+
+class DamagedTransactionRecord(Exception):
+    """Bytes that are no record of a transactional id."""
+
+
+class NewerTransactionRecord(Exception):
+    """Written by a later version, of Kafka or of fencepost; nothing here can be sure to understand it."""
+
+
+def key(transactional_id: str) -> bytes:
+    """The record's key."""
+    name = transactional_id.encode()
+    return b"\x00\x00" + _INT16.pack(len(name)) + name
+
+
+def value(txn: Transaction) -> bytes:
+    """The record's value, version 1."""
+    tags = []
+    if txn.previous_producer_id != NO_ID:
+        tags.append(_PREVIOUS_ID + _INT64.pack(txn.previous_producer_id))
+    if txn.next_producer_id != NO_ID:
+        tags.append(_NEXT_ID + _INT64.pack(txn.next_producer_id))
+    if txn.client_version:
+        tags.append(_CLIENT_VERSION[txn.client_version])
+    if txn.next_producer_epoch != NO_EPOCH:
+        tags.append(_NEXT_EPOCH + _INT16.pack(txn.next_producer_epoch))
+    partitions = _NULL_PARTITIONS
+    if txn.status != Status.EMPTY:
+        partitions, log_ids = _written_partitions(txn.partitions)
+        if log_ids:
+            tags.append(_tag(_TAG_LOG_IDS, log_ids))
+    ours = _OURS.pack(txn.last_producer_epoch, txn.started_age_ms, txn.updated_age_ms)
+    tags.append(_OURS_HEAD + ours)
+    if txn.prepared is not None:
+        key_of_ledger, number, timeout_ms, since_age_ms = txn.prepared
+        content = _PREPARED.pack(number, timeout_ms, since_age_ms) + key_of_ledger.encode()
+        tags.append(_tag(_TAG_PREPARED, content))
+    head = _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.status)
+    ends = _ENDS.pack(txn.last_update_ms, txn.start_ms)
+    return b"".join((head, partitions, ends, uvarint(len(tags)), *tags))
+
+
+def _tag(number: int, content: bytes) -> bytes:
+    return uvarint(number) + uvarint(len(content)) + content
+
+
+def _written_partitions(partitions: Partitions) -> tuple[bytes, bytes]:
+    """The array of partitions, by topic, and their logs in the same order."""
+    topics: dict[str, list[int]] = {}
+    logs: dict[str, list[int]] = {}
+    for (topic, index), log_id in partitions.items():
+        if topic in topics:
+            topics[topic].append(index)
+            logs[topic].append(log_id)
+        else:
+            topics[topic] = [index]
+            logs[topic] = [log_id]
+    written = [uvarint(len(topics) + 1)]
+    for topic, indexes in topics.items():
+        name = topic.encode()
+        count = len(indexes)
+        written += (uvarint(len(name) + 1), name, uvarint(count + 1), struct.pack(f">{count}ix", *indexes))
+    log_ids = [log_id for topic in logs.values() for log_id in topic]
+    return b"".join(written), struct.pack(f">{len(log_ids)}q", *log_ids)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Transaction | None]:
+    """The transactional id, and its state; None where it was forgotten.
+
+    age_ms: stands in for the ages that a record by Kafka does not carry; its partitions get log id -1.
+    Raises: DamagedTransactionRecord, NewerTransactionRecord.
+    """
+    try:
+        transactional_id = _read_key(bytes(key))
+        return transactional_id, None if value is None else _read_value(transactional_id, bytes(value), age_ms)
+    except (struct.error, IndexError, MalformedFrame, ValueError) as error:
+        raise DamagedTransactionRecord(f"{bytes(key)[:80]!r}: {error}") from error
+
+
+def _read_key(data: bytes) -> str:
+    version, size = struct.unpack_from(">hh", data)
+    if version != KEY_VERSION:
+        raise NewerTransactionRecord(f"a key of version {version}, where {KEY_VERSION} is known")
+    if size < 0 or len(data) != 4 + size:
+        raise ValueError(f"a name of {size} bytes in a key of {len(data)}")
+    return data[4:].decode()
+
+
+def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
+    (version,) = _INT16.unpack_from(data)
+    if not 0 <= version <= VALUE_VERSION:
+        raise NewerTransactionRecord(f"{transactional_id!r}: a value of version {version}, {VALUE_VERSION} is known")
+    _, producer_id, producer_epoch, timeout_ms, number = _HEAD.unpack_from(data)
+    status = _STATUSES.get(number)
+    if status is None:
+        raise ValueError(f"a status of {number}")
+    partitions, position = (_partitions if version else _old_partitions)(data, _HEAD.size)
+    last_update_ms, start_ms = _ENDS.unpack_from(data, position)
+    position += _ENDS.size
+    tags: dict[int, bytes] = {}
+    if version:
+        tags, position = _tags(data, position)
+    if position != len(data):
+        raise ValueError(f"{len(data) - position} bytes too many")
+    last_epoch, started_age_ms, updated_age_ms = NO_EPOCH, -1 if start_ms < 0 else age_ms, age_ms
+    if _TAG_OURS in tags:
+        last_epoch, started_age_ms, updated_age_ms = _OURS.unpack(tags[_TAG_OURS])
+    return Transaction(
+        transactional_id,
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        status,
+        _with_logs(partitions, tags.get(_TAG_LOG_IDS)),
+        start_ms,
+        last_update_ms,
+        started_age_ms,
+        updated_age_ms,
+        last_epoch,
+        _int64(tags, 0),
+        _int64(tags, 1),
+        _int16(tags, 3, NO_EPOCH),
+        _int16(tags, 2, 0),
+        _prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
+    )
+
+
+def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
+    count, position = read_uvarint(data, position)
+    tags = {}
+    for _ in range(count):
+        number, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        tags[number] = data[position : position + size]
+        position += size
+        if position > len(data):
+            raise ValueError(f"a tagged field of {size} bytes")
+    return tags, position
+
+
+def _int64(tags: dict[int, bytes], tag: int) -> int:
+    return int(_INT64.unpack(tags[tag])[0]) if tag in tags else NO_ID
+
+
+def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:
+    return int(_INT16.unpack(tags[tag])[0]) if tag in tags else default
+
+
+def _prepared(content: bytes) -> Prepared:
+    number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
+    return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms)
+
+
+def _with_logs(partitions: list[tuple[str, int]], log_ids: bytes | None) -> dict[tuple[str, int], int]:
+    if log_ids is None:
+        return dict.fromkeys(partitions, -1)
+    return dict(zip(partitions, struct.unpack(f">{len(partitions)}q", log_ids), strict=True))
+
+
+def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
+    """Version 1: lengths are unsigned varints, 0 is null, and tags follow each topic."""
+    found: list[tuple[str, int]] = []
+    topics, position = read_uvarint(data, position)
+    for _ in range(topics - 1):
+        size, position = read_uvarint(data, position)
+        topic = data[position : position + size - 1].decode()
+        count, position = read_uvarint(data, position + size - 1)
+        found += [(topic, index) for index in _indexes(data, position, count - 1)]
+        position += 4 * (count - 1)
+        tags, position = read_uvarint(data, position)
+        position = skip_tags(data, position, tags)
+    return found, position
+
+
+def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
+    """Version 0: an int32 before arrays, -1 is null; an int16 before the name."""
+    found: list[tuple[str, int]] = []
+    (topics,) = _INT32.unpack_from(data, position)
+    position += 4
+    for _ in range(topics):
+        (size,) = _INT16.unpack_from(data, position)
+        topic = data[position + 2 : position + 2 + size].decode()
+        (count,) = _INT32.unpack_from(data, position + 2 + size)
+        position += 6 + size
+        found += [(topic, index) for index in _indexes(data, position, count)]
+        position += 4 * count
+    return found, position
+
+
+def _indexes(data: bytes, position: int, count: int) -> tuple[int, ...]:
+    if not 0 <= count <= (len(data) - position) // 4:
+        raise ValueError(f"{count} partitions")
+    return struct.unpack_from(f">{count}i", data, position)
