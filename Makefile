@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+JAVA_CLIENTS := $(VENV)/java-clients.classpath
+MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 
-.PHONY: help install demo test types lint format requirements bench clean
+.PHONY: help install java-clients demo test types lint format requirements bench clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -18,7 +20,16 @@ $(STAMP): pyproject.toml
 
 install: $(STAMP)   ## the virtual environment, with everything the tests need
 
-test: $(STAMP)      ## all tests that fit a few minutes
+# Kafka's own client, for the protocol that no Python library speaks: Maven puts the jars into its local repository.
+$(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
+	@if command -v mvn > /dev/null && command -v javac > /dev/null; then \
+		mvn -q -B -f $< $(MAVEN_DEPENDENCIES):build-classpath -Dmdep.outputFile=$(CURDIR)/$@ > $(VENV)/maven.log 2>&1 \
+		|| { rm -f $@; echo "Maven could not resolve Kafka's Java client ($(VENV)/maven.log): its tests will be skipped"; }; \
+	else echo "no JDK or no Maven: the tests with Kafka's Java client will be skipped"; fi
+
+java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
+
+test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 lint: $(STAMP)      ## ruff: rules and format
@@ -38,6 +49,9 @@ crash-points: $(STAMP) ## every crash point of every scripted workload, none sam
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
 	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py
 	LIVES=$${LIVES:-240} HISTORIES=$${HISTORIES:-200} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py tests/crash/test_law_4.py
+
+races: $(STAMP)     ## late requests of old clients against the connection fence, RACES (default 1000) a client and kind
+	RACES=$${RACES:-1000} $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_fence_races.py
 
 power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED
 	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py

@@ -1,0 +1,294 @@
+"""Kafka's own Java producer, which speaks the newest transaction protocol (KIP-890, TV2): no Python library does."""
+
+import time
+
+import pytest
+from chaos_proxy import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    REPLY,
+    REQUEST,
+    TXN_OFFSET_COMMIT,
+    ChaosProxy,
+)
+from fencepost.protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
+from java_clients import JavaError
+from old_client import connected
+
+ROUNDS = 100
+FENCED = {"ProducerFencedException", "InvalidProducerEpochException"}
+
+
+@pytest.fixture
+def proxy(broker):
+    with ChaosProxy(broker.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(java, broker, name):
+    made = java.producer(broker.bootstrap, f"id-{name}")
+    made.do("init")
+    yield made
+    made.do("close")
+
+
+@pytest.fixture
+def distant(java, proxy, name):
+    """A producer behind the proxy."""
+    made = java.producer(proxy.bootstrap, f"id-{name}")
+    made.do("init")
+    yield made
+    proxy.clear()
+    made.do("close")
+
+
+def transaction(producer, topic, *values, end="commit"):
+    producer.do("begin")
+    producer.send(topic, *values)
+    producer.do(end)
+
+
+def versions(proxy, api):
+    return {version for link in proxy.links for key, version in link.requests if key == api}
+
+
+def epoch_of(broker, topic):
+    """The epoch of the one producer that a partition remembers."""
+    client = connected(broker.bootstrap)
+    topics = [DescribeProducersRequest.Topic(name=topic, partition_indexes=[0])]
+    (producer,) = client.call(DescribeProducersRequest(topics=topics), 0).topics[0].partitions[0].active_producers
+    client.close()
+    return producer.producer_id, producer.producer_epoch
+
+
+def settled(look, topic, partition=0):
+    """Wait until no transaction is open in a partition, and return what a reader sees."""
+    until = time.monotonic() + 10
+    while len(set(look.ends(topic, partition))) > 1:
+        assert time.monotonic() < until, "a transaction is still open"
+        time.sleep(0.01)
+    return look.committed(topic, partition)
+
+
+def test_it_speaks_the_new_protocol_and_adds_no_partitions_itself(java, look, distant, proxy, name):
+    look.topic(name)
+    transaction(distant, name, "one")
+    assert versions(proxy, ADD_PARTITIONS) == set()
+    assert versions(proxy, ADD_OFFSETS) == set()
+    assert versions(proxy, END_TXN) == {5}
+    assert min(versions(proxy, PRODUCE)) >= 12
+
+
+def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(look, producer, name):
+    look.topic(name)
+    transaction(producer, name, "one", "two")
+    transaction(producer, name, "three", end="abort")
+    transaction(producer, name, "four")
+    assert settled(look, name) == [b"one", b"two", b"four"]
+    assert b"three" in look.all(name)
+
+
+def test_every_transaction_has_an_epoch_of_its_own(broker, look, producer, name):
+    look.topic(name)
+    transaction(producer, name, "one")
+    settled(look, name)
+    producer_id, epoch = epoch_of(broker, name)
+    for end in ("commit", "abort", "commit"):
+        transaction(producer, name, "more", end=end)
+        settled(look, name)
+    assert epoch_of(broker, name) == (producer_id, epoch + 3)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_empty_transaction_may_be_ended(look, producer, name, end):
+    look.topic(name)
+    for _ in range(3):
+        producer.do("begin")
+        producer.do(end)
+    transaction(producer, name, "one")
+    producer.do("begin")
+    producer.do(end)
+    transaction(producer, name, "two")
+    assert settled(look, name) == [b"one", b"two"]
+
+
+def test_a_commit_that_returned_is_seen_at_once_on_every_partition(look, producer, name):
+    """Apache Kafka answers before its markers are written: there this fails."""
+    look.topic(name, 3)
+    for number in range(ROUNDS):
+        producer.do("round", topic=name, partitions="0,1,2", value=f"v{number}")
+        seen = [look.committed(name, partition, at=2 * number) for partition in range(3)]
+        assert seen == [[b"v%d" % number]] * 3
+
+
+@pytest.mark.parametrize("side", [REQUEST, REPLY], ids=["lost-request", "lost-reply"])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_ending_a_transaction_survives_a_lost_connection(look, distant, proxy, name, end, side):
+    look.topic(name)
+    distant.do("begin")
+    distant.send(name, "one")
+    cut = proxy.cut(END_TXN, side=side)
+    distant.do(end)
+    assert cut.met == 1
+    transaction(distant, name, "two")
+    assert settled(look, name) == ([b"one", b"two"] if end == "commit" else [b"two"])
+
+
+@pytest.mark.parametrize("side", [REQUEST, REPLY], ids=["lost-request", "lost-reply"])
+def test_records_and_offsets_survive_lost_connections(look, distant, proxy, name, side):
+    look.topic(name)
+    for number in range(5):
+        distant.do("begin")
+        cuts = [proxy.cut(PRODUCE, side=side), proxy.cut(TXN_OFFSET_COMMIT, side=side)]
+        assert distant.send(name, f"a{number}", f"b{number}")
+        distant.do("sendOffsets", group=f"group-{name}", topic=name, partition=0, offset=number + 1)
+        distant.do("commit")
+        assert [cut.met for cut in cuts] == [1, 1]
+    assert settled(look, name) == [b"%s%d" % (letter, number) for number in range(5) for letter in (b"a", b"b")]
+    assert look.offset(f"group-{name}", name) == 5
+
+
+def test_a_lost_reply_to_the_first_request_of_all_is_asked_for_again(java, look, proxy, name):
+    look.topic(name)
+    cut = proxy.cut(INIT_PRODUCER_ID, side=REPLY)
+    producer = java.producer(proxy.bootstrap, f"id-{name}")
+    producer.do("init")
+    assert cut.met == 1
+    transaction(producer, name, "one")
+    assert settled(look, name) == [b"one"]
+    producer.do("close")
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_late_end_of_an_old_transaction_does_nothing_to_the_next(look, distant, proxy, name, end):
+    """KAFKA-17754: this is what an epoch for each transaction is for."""
+    look.topic(name)
+    for number in range(5):
+        distant.do("begin")
+        distant.send(name, f"old-{number}")
+        held = proxy.hold(END_TXN, cut=True)
+        distant.do(end)
+        distant.do("begin")
+        distant.send(name, f"new-{number}")
+        held.arrive()
+        distant.do("abort" if end == "commit" else "commit")
+    kept = b"old" if end == "commit" else b"new"
+    assert settled(look, name) == [b"%s-%d" % (kept, number) for number in range(5)]
+
+
+def test_late_offsets_of_an_old_transaction_do_nothing_to_the_next(look, distant, proxy, name):
+    look.topic(name)
+    group = f"group-{name}"
+    for number in range(1, 4):
+        distant.do("begin")
+        held = proxy.hold(TXN_OFFSET_COMMIT, cut=True)
+        distant.do("sendOffsets", group=group, topic=name, partition=0, offset=10 * number)
+        distant.do("commit")
+        distant.do("begin")
+        distant.do("sendOffsets", group=group, topic=name, partition=0, offset=10 * number + 5)
+        held.arrive()
+        distant.do("commit")
+        assert look.offset(group, name) == 10 * number + 5
+
+
+def test_a_second_instance_fences_the_first_and_aborts_what_it_had_open(java, broker, look, producer, name):
+    look.topic(name)
+    producer.do("begin")
+    producer.send(name, "of a zombie")
+    successor = java.producer(broker.bootstrap, f"id-{name}")
+    successor.do("init")
+    assert set(look.ends(name)) == {2}
+    with pytest.raises(JavaError) as refused:
+        producer.send(name, "more of it")
+    assert refused.value.kinds & FENCED
+    with pytest.raises(JavaError) as refused:
+        producer.do("commit")
+    assert refused.value.kinds & FENCED
+    transaction(successor, name, "one")
+    assert settled(look, name) == [b"one"]
+    successor.do("close")
+
+
+def test_a_fenced_instance_that_sends_nothing_cannot_commit_either(java, broker, look, producer, name):
+    look.topic(name)
+    producer.do("begin")
+    producer.send(name, "of a zombie")
+    successor = java.producer(broker.bootstrap, f"id-{name}")
+    successor.do("init")
+    with pytest.raises(JavaError) as refused:
+        producer.do("commit")
+    assert refused.value.kinds & FENCED
+    assert settled(look, name) == []
+    successor.do("close")
+
+
+def test_what_is_consumed_and_what_is_made_of_it_are_one(java, broker, look, producer, name):
+    source, target = look.topic(f"{name}-in"), look.topic(f"{name}-out")
+    expected = [f"v{number}" for number in range(60)]
+    for start in range(0, 60, 20):
+        transaction(producer, source, *expected[start : start + 20])
+    consumer = java.consumer(broker.bootstrap, f"group-{name}", max_poll_records=7)
+    consumer.do("subscribe", topic=source)
+    copier = java.producer(broker.bootstrap, f"copier-{name}")
+    copier.do("init")
+    copied, turn, until = 0, 0, time.monotonic() + 20
+    while copied < len(expected):
+        assert time.monotonic() < until
+        turn += 1
+        end = "abort" if turn % 3 == 0 else "commit"
+        answer = copier.do("copy", **{"from": consumer.name}, topic=target, ms=500, end=end)
+        copied += int(answer["copied"]) if end == "commit" else 0
+    assert settled(look, target) == [value.encode() + b"!" for value in expected]
+    assert look.offset(f"group-{name}", source) == 62  # two markers stand between the sixty
+    for client in (consumer, copier):
+        client.do("close")
+
+
+def test_epochs_run_out_and_the_producer_goes_on_with_a_new_id(java, broker, look, name):
+    """Each InitProducerId is an epoch: nearly all are used up by a client that asks for nothing else."""
+    look.topic(name)
+    greedy = connected(broker.bootstrap)
+    request = InitProducerIdRequest(transactional_id=f"id-{name}", transaction_timeout_ms=60_000)
+    epoch, first_id = -1, -1
+    while epoch < 32_755:
+        ahead = min(500, 32_755 - epoch)
+        for _ in range(ahead):
+            greedy.send(request, 4)
+        for _ in range(ahead):
+            answer = greedy.receive()
+            if not answer.error_code:
+                epoch, first_id = answer.producer_epoch, answer.producer_id
+    producer = java.producer(broker.bootstrap, f"id-{name}")
+    producer.do("init")
+    for number in range(20):
+        transaction(producer, name, f"v{number}", end="commit" if number % 4 else "abort")
+    assert settled(look, name) == [b"v%d" % number for number in range(20) if number % 4]
+    client = connected(broker.bootstrap)
+    topics = [DescribeProducersRequest.Topic(name=name, partition_indexes=[0])]
+    known = client.call(DescribeProducersRequest(topics=topics), 0).topics[0].partitions[0].active_producers
+    newest = max(known, key=lambda producer: producer.producer_id)
+    assert newest.producer_id > first_id
+    assert newest.producer_epoch < 30
+    greedy.close()
+    client.close()
+    producer.do("close")
+
+
+def test_a_transaction_that_is_open_elsewhere_delays_nobody(java, broker, look, producer, name):
+    look.topic(name, 2)
+    producer.do("begin")
+    producer.send(name, "open", partition=0)
+    other = java.producer(broker.bootstrap, f"other-{name}")
+    other.do("init")
+    other.do("begin")
+    other.send(name, "one", partition=1)
+    other.do("commit")
+    assert settled(look, name, 1) == [b"one"]
+    assert look.committed(name, 0) == []
+    producer.do("commit")
+    assert settled(look, name, 0) == [b"open"]
+    other.do("close")

@@ -1,0 +1,165 @@
+"""The three Python client libraries behind one small face: transactional producers, unchanged, each call until it is done.
+
+An application sees an exception of its library or none; these methods let it through.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+import aiokafka
+import confluent_kafka
+import kafka
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+TIMEOUT_S = 20
+
+
+class LibraryProducer(Protocol):
+    def init(self) -> None: ...
+    def begin(self) -> None: ...
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None: ...
+    def send_offset(self, group: str, topic: str, offset: int) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Confluent:
+    """librdkafka."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
+        quick = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10, "log_level": 0}
+        self._producer = confluent_kafka.Producer({**settings, **quick})
+        self._errors: list[object] = []
+
+    def init(self) -> None:
+        self._producer.init_transactions(TIMEOUT_S)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
+        left = self._producer.flush(TIMEOUT_S)
+        assert not left, "not delivered in time"
+        assert not self._errors, self._errors
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is not None:
+            self._errors.append(error)
+
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        member = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": group, "log_level": 0})
+        with contextlib.closing(member):
+            place = confluent_kafka.TopicPartition(topic, 0, offset)
+            self._producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), TIMEOUT_S)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(TIMEOUT_S)
+
+    def close(self) -> None:
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            self._producer.purge()
+
+
+class Aio:
+    """aiokafka, in a loop of its own."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def make() -> Any:
+            return aiokafka.AIOKafkaProducer(
+                bootstrap_servers=bootstrap, transactional_id=transactional_id, retry_backoff_ms=10
+            )
+
+        self._producer = self._run(make())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, TIMEOUT_S), self._loop).result()
+
+    def init(self) -> None:
+        self._run(self._producer.start())  # this is its init_transactions
+
+    def begin(self) -> None:
+        self._run(self._producer.begin_transaction())
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._run(self._producer.send_and_wait(topic, value, partition=partition))
+
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        place = aiokafka.TopicPartition(topic, 0)
+        self._run(self._producer.send_offsets_to_transaction({place: offset}, group))
+
+    def commit(self) -> None:
+        self._run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._run(self._producer.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class KafkaPython:
+    """kafka-python 3. Its calls know no time limit, so they are made in a thread that may be left behind."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "linger_ms": 0, "max_block_ms": TIMEOUT_S * 1000}
+        self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **quick)
+
+    def _within(self, call: Callable[..., T], *arguments: Any) -> T:
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(call(*arguments))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return outcome.result(TIMEOUT_S)
+
+    def init(self) -> None:
+        self._within(self._producer.init_transactions)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._producer.send(topic, value, partition=partition).get(TIMEOUT_S)
+
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+        self._within(self._producer.send_offsets_to_transaction, offsets, ConsumerGroupMetadata(group))
+
+    def commit(self) -> None:
+        self._within(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._within(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        self._producer.close(timeout=1)
+
+
+LIBRARIES: dict[str, type[LibraryProducer]] = {
+    "confluent-kafka": Confluent,
+    "aiokafka": Aio,
+    "kafka-python": KafkaPython,
+}
