@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import asking, handmade, preparing, shorthand
+from . import asking, handmade, preparing, shorthand, transactions
 from .notation import BadNotation, Command
 from .runner import Run
 
@@ -12,6 +12,18 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "produce": shorthand.produce,
     "fetch": shorthand.fetch,
     "list-offsets": shorthand.list_offsets,
+    "init": transactions.init,
+    "add": transactions.add,
+    "add-offsets": transactions.add_offsets,
+    "commit": transactions.commit,
+    "abort": transactions.abort,
+    "txn-offsets": transactions.txn_offsets,
+    "commit-offsets": transactions.offset_commit,
+    "offsets": transactions.offset_fetch,
+    "markers": transactions.markers,
+    "describe": transactions.describe,
+    "group": transactions.group_exists,
+    "settled": transactions.settled,
     "answer": asking.answer,
     "frame": handmade.frame,
     "bytes": handmade.raw_bytes,

@@ -36,7 +36,7 @@ USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "brokers: node_id=$node host=$host port=$port",
     "brokers: broker_id=$node host=$host port=$port",
 }
-TIMES = {"timestamp", "log_append_time_ms", "last_timestamp"}
+TIMES = {"timestamp", "log_append_time_ms", "last_timestamp", "transaction_start_time_ms"}
 FILLED = {"error_message", "documentation", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch"}
 NODES = {"node_id", "broker_id", "leader_id", "controller_id", "leader"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
@@ -52,8 +52,13 @@ IDENTITY = (
     "key",
     "node_id",
     "broker_id",
+    "transactional_id",
+    "group_id",
     "producer_id",
 )
+MEMBERS = ("member_id", "leader")
+CODES = ("error_code", "partition_error_code")
+MEMBER = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 IN_ORDER = {"FetchResponse"}
 
 
@@ -81,6 +86,8 @@ class Renderer:
             value = getattr(message, field.name)
             if (_is_list_of_structs(field) and value) or _is_batches(field):
                 nested.append((field, value))
+            elif (said_of_it := _special(message, field.name, value)) is not None:
+                plain.append(f"{field.name}={said_of_it}")
             else:
                 plain.extend(self._plain(field, value, version))
         if plain:
@@ -129,7 +136,7 @@ class Renderer:
             return
         if field.name in USUAL and value == USUAL[field.name] and not self._whole:
             return
-        if field.name == "error_code":
+        if field.name in CODES:
             yield ErrorCode(value).name
         elif isinstance(value, list):
             yield f"{field.name}=[{' '.join(self._scalar(field, item) for item in value)}]"
@@ -151,6 +158,8 @@ class Renderer:
             return "…"
         if name in ("host", "port", "cluster_id") and value not in ("", -1):
             return self._names.show(name, value, name)
+        if name in MEMBERS and isinstance(value, str):
+            return self._names.show("text", value, "m") if MEMBER.fullmatch(value) else self._text(value)
         if name in NODES | NODE_LISTS:
             return str(value) if value == -1 else self._names.show("node", value, "node")
         nobody = (-1,) if name == "producer_id" else (0, bytes(16))  # 0 is the first producer id of all
@@ -209,6 +218,17 @@ class Renderer:
         yield f"ts={self._names.show_time(record.timestamp)}"
         if record.headers:
             yield f"headers={{{' '.join(f'{name}={_bytes(value)}' for name, value in record.headers)}}}"
+
+
+def _special(message: Any, name: str, value: Any) -> str | None:
+    """What stands for a field for the sake of those beside it."""
+    if name == "producer_id" and value in (0, -1) and getattr(message, "error_code", 0):
+        return str(value)  # nobody, not the first producer of all
+    if name == "partitions" and getattr(message, "topic", "") == "__consumer_offsets":
+        return "[…]"  # of which one, the name of the group decides
+    if name == "partitions" and hasattr(message, "topic"):
+        return f"[{' '.join(map(str, sorted(value)))}]"
+    return None
 
 
 def _is_list_of_structs(field: Field) -> bool:

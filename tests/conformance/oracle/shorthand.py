@@ -27,12 +27,12 @@ SPECIAL_TIMES = {
 def produce(run: Run, command: Command) -> list[str] | None:
     """`produce v=9 acks=1 $t/0 records=3 | records=1 ; $t/1 …`: `|` between batches, `;` between partitions."""
     head, chosen = targets(command.tokens)
-    given, _ = options(head, {"v", "acks", "timeout", "transactional_id"}, strict=True)
+    given, _ = options(head, {"v", "acks", "timeout", "transactional_id", "id"}, strict=True)
     version = int(str(given.get("v", "11")))
     acks = str(given.get("acks", "all"))
     api = request_named("Produce")
     request = api.request(
-        transactional_id=text(run, given.get("transactional_id")),
+        transactional_id=text(run, given.get("transactional_id", given.get("id"))),
         acks=ACKS[acks] if acks in ACKS else int(acks),
         timeout_ms=int(str(given.get("timeout", "30000"))),
         topic_data=[
