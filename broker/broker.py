@@ -1,8 +1,9 @@
 """A broker: what handlers may reach, and the order in which its parts begin and end.
 
-Begin: recover the data directory, read the catalogue, and then, only then, listen. End: listen no more, let the open
-round become durable and its replies leave, close the connections, say on disk that all is synced, let go of the
-directory. A failed write or sync halts it instead: nobody is answered any more (design D4).
+Begin: recover the data directory, read the catalogue and the coordinators' logs, end what was decided, and then, only
+then, listen. End: listen no more, let the open round become durable and its replies leave, close the connections, say
+on disk that all is synced, let go of the directory. A failed write or sync halts it instead: nobody is answered any
+more (design D4).
 """
 
 import asyncio
@@ -26,6 +27,9 @@ from .server import UNBOUNDED, Server
 from .settings import BrokerSettings, address
 from .straight_produce import StraightProduce
 from .topics import Topics
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.settling import settle
+from .transactions.sweeps import Sweeps
 from .waiting import Waiter, Waiting
 
 log = logging.getLogger("fencepost.broker")
@@ -39,13 +43,14 @@ class Broker:
     """One broker on one data directory, in the loop that runs start().
 
     What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    fetch_sessions, metrics.
+    transactions, fetch_sessions, metrics.
     """
 
     store: Store
     rounds: Rounds
     housekeeping: Housekeeping
     topics: Topics
+    transactions: TransactionCoordinator
     server: Server
     recovery: RecoveryReport
     producer_limit: ProducerLimit
@@ -112,7 +117,8 @@ class Broker:
         self._started = True
         try:
             self._assemble()
-            await self._idle()  # what recovery and the catalogue began is durable before anyone can ask
+            await settle(self)
+            await self._idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
             await self.server.listen([address(text) for text in self.settings.listeners])
         except BaseException:
@@ -132,6 +138,8 @@ class Broker:
         )
         self.topics = Topics(self)
         self.topics.load()
+        self.transactions = TransactionCoordinator(self)
+        self.transactions.load()
         serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
@@ -140,6 +148,9 @@ class Broker:
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.on_failure.append(self.metrics.failed)
         self.housekeeping.start()
+        sweeps = Sweeps(self, self.housekeeping)
+        self.housekeeping.keep(sweeps.abort_late())
+        self.housekeeping.keep(sweeps.expire_ids())
 
     async def stop(self) -> None:
         """End in order; what was answered is durable, and the directory is free for the next."""

@@ -81,11 +81,8 @@ share.coordinator.state.topic.replication.factor share.coordinator.state.topic.s
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
 socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
-transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-transaction.state.log.load.buffer.size transaction.state.log.min.isr
-transaction.state.log.replication.factor transaction.two.phase.commit.enable
-transactional.id.expiration.ms
+transaction.partition.verification.enable transaction.state.log.load.buffer.size transaction.state.log.min.isr
+transaction.state.log.replication.factor
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

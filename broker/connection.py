@@ -32,6 +32,13 @@ AT_WORK = 32
 PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
 
+class OlderConnection(Exception):
+    """What comes over this connection was delayed: its client goes on over a newer one (design D8).
+
+    Not answered, and not carried out; the connection is closed.
+    """
+
+
 class Transport(Protocol):
     """What of asyncio's transports a connection uses."""
 

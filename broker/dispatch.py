@@ -18,7 +18,7 @@ from ..protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.primitives import Buffer, Readable
 from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
-from .connection import Connection, Slot
+from .connection import Connection, OlderConnection, Slot
 from .refusals import refusal
 from .request_limits import check_extent, check_items
 from .waiting import Parked
@@ -124,6 +124,9 @@ class Dispatcher:
             outcome = handler.answer(self._broker, call, request)
         except BrokerHalted:
             call.connection.abort()
+            return
+        except OlderConnection:
+            call.connection.close_after_replies()
             return
         except Exception as error:
             outcome = self._failed(handler, error)

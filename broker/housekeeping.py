@@ -1,5 +1,7 @@
 """What goes on beside requests: flushing, checkpoints, zero-filling, snapshots, and the cleaning of all logs.
 
+While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
+
 Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
 disk is met by trying again later. Any other failure of a write or sync, or a bug in here, halts the broker: whatever
 is durable stays so, and nobody is told anything that may not be.
@@ -67,27 +69,31 @@ class Housekeeping:
         self._stopping = asyncio.Event()
         self._flush_wanted = asyncio.Event()
         self._fill_wanted = asyncio.Event()
+        self._watch_wanted = asyncio.Event()
+        self._checkpoint_wanted = asyncio.Event()
         self._congested = False
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
+        store.journal.on_wanted = self.stir
 
     def start(self) -> None:
         """Begin all tasks."""
         settings, cleaning = self._settings, self._cleaning
         self._store.look_at_free_space()
-        self._keep(self._watch())
-        self._keep(self._flush())
-        self._keep(self._fill())
-        self._keep(self._checkpoint())
-        self._keep(cleaning.every(settings.retention_check_interval_ms, cleaning.retention))
-        self._keep(cleaning.every(settings.producer_expiration_check_interval_ms, self._expire_producers))
-        self._keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction))
+        self.keep(self._watch())
+        self.keep(self._flush())
+        self.keep(self._fill())
+        self.keep(self._checkpoint())
+        self.keep(cleaning.every(settings.retention_check_interval_ms, cleaning.retention))
+        self.keep(cleaning.every(settings.producer_expiration_check_interval_ms, self._expire_producers))
+        self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
 
     async def stop(self) -> None:
         """End all tasks after what they are doing; then flush and checkpoint, so that the next start is quick."""
         self._stopping.set()
         self._flush_wanted.set()
         self._fill_wanted.set()
+        self.stir()
         await asyncio.gather(*self._tasks)
         if self._store.halted is None:
             await self._guarded(self._leave_tidy())
@@ -114,6 +120,11 @@ class Housekeeping:
                 pass
         return self.ending
 
+    def stir(self) -> None:
+        """Something changed that flushes, checkpoints or the journal's files may have to follow."""
+        self._watch_wanted.set()
+        self._checkpoint_wanted.set()
+
     @property
     def ending(self) -> bool:
         """Whether the broker stops or is halted."""
@@ -132,7 +143,8 @@ class Housekeeping:
         self._lane.submit(run, done)
         return await future
 
-    def _keep(self, work: Awaitable[None]) -> None:
+    def keep(self, work: Awaitable[None]) -> None:
+        """Run one more task, until the end; what it raises halts the broker."""
         self._tasks.append(self._loop.create_task(self._guarded(work)))
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -147,16 +159,28 @@ class Housekeeping:
         if self._store.tail_bytes >= FLUSH_AT_BYTES:
             self._flush_wanted.set()
         self._fill_wanted.set()
+        self.stir()
         self._look_at_congestion()
 
     async def _watch(self) -> None:
         while not await self.pause(TICK_S):
+            if self._quiet:
+                self._watch_wanted.clear()
+                await self._watch_wanted.wait()
+                self._last_flush_ms = self._clock.monotonic_ms()  # what came since gathers first
             self._store.look_at_free_space()
             waited_ms = self._clock.monotonic_ms() - self._last_flush_ms
             if self._store.journal.half_used or waited_ms >= FLUSH_AFTER_MS:
                 self._flush_wanted.set()
             self._fill_wanted.set()
             self._look_at_congestion()
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether there is nothing that free space, or time, could change."""
+        store = self._store
+        unflushed = store.tail_bytes or store.unflushed
+        return not (unflushed or store.space_low or store.space_exhausted or self._congested or store.congested)
 
     def _look_at_congestion(self) -> None:
         self._store.look()
@@ -202,6 +226,7 @@ class Housekeeping:
             raise
         self._upkeep.flushed(run)
         self.flushes += 1
+        self.stir()
         self._look_at_congestion()
         return True
 
@@ -233,12 +258,22 @@ class Housekeeping:
                     continue
                 asked_ms = now_ms
                 if not self._upkeep.wanted:
+                    await self._sleep_until_stirred()
+                    last_ms = asked_ms = self._clock.monotonic_ms()
                     continue
             last_ms = asked_ms = now_ms
             try:
                 await self._checkpoint_once()
             except DiskFull:
                 await self.pause(AFTER_DISK_FULL_S)
+
+    async def _sleep_until_stirred(self) -> None:
+        """No checkpoint says anything new before something changes, but how old the store is."""
+        self._checkpoint_wanted.clear()
+        try:
+            await asyncio.wait_for(self._checkpoint_wanted.wait(), self._upkeep.ms_until_behind / 1000)
+        except TimeoutError:
+            pass
 
     async def _checkpoint_once(self) -> None:
         """Snapshots, if due; then capture, have the journal synced that far, write, and remove what may go."""

@@ -24,6 +24,7 @@ class Metrics:
         "duplicates_refused",
         "errors",
         "failures",
+        "fenced_connections",
         "fetch_waits",
         "out_of_order",
         "refused_connections",
@@ -48,6 +49,7 @@ class Metrics:
         self.duplicates_refused = 0
         self.out_of_order = 0
         self.stale_epochs = 0
+        self.fenced_connections = 0  # closed because a request came over them that a newer connection had overtaken
         self.space_refusals = 0
         self.fetch_waits = 0
         self.cold_reads = 0

@@ -156,9 +156,9 @@ def option(default: Any, doc: str, **row: Any) -> Any:
 
 
 def options_of(settings: type) -> dict[str, Option]:
-    """The table of a settings class, by Kafka name, in the order of its fields."""
+    """The table of a settings class, by Kafka name: its own fields in their order, then those of the classes below."""
     table: dict[str, Option] = {}
-    for each in fields(settings):
+    for each in sorted(fields(settings), key=lambda each: each.name not in settings.__annotations__):
         if "option" in each.metadata:
             default: Any = each.default
             name = each.name.replace("_", ".")

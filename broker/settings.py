@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
+from .transaction_settings import TransactionSettings
 
 INT = ConfigType.INT
 FOR_EVER = 2**63 - 1
@@ -73,7 +74,7 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(TransactionSettings):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})

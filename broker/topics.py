@@ -6,14 +6,15 @@ is gone for everybody at once. Ids are given once and for ever: a topic made aga
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..protocol.compression import Codec
 from ..protocol.errors import ErrorCode, KafkaError
+from ..storage.journal import Part
 from ..storage.log_settings import LogSettings
-from .catalogue import TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
+from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
 from .options import InvalidOption
 from .partition import AppendRules, Partition
@@ -78,6 +79,10 @@ class Topics:
     def next_producer_id(self) -> int:
         """A producer id that nobody ever had."""
         return self._producer_ids.next()
+
+    def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
+        """Changes that are no topic's, and parts of other logs, as one unit. Raises KAFKA_STORAGE_ERROR, no room."""
+        self._log.commit(changes, parts)
 
     # ---- topics ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,53 @@
+"""The settings of transactions: a part of the broker's table (settings.py), with its rules.
+
+Kafka's names and defaults where Kafka has them. None of these may be lowered so far that a transaction that was begun
+could not end.
+"""
+
+from dataclasses import dataclass
+
+from .options import ConfigType, option
+
+INT = ConfigType.INT
+V1_POLICIES = ("fence-connections", "allow", "refuse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransactionSettings:
+    """What the transaction coordinator obeys."""
+
+    transaction_max_timeout_ms: int = option(
+        900_000, "The longest transaction.timeout.ms that a producer may ask for.", type=INT, at_least=1, dynamic=True
+    )
+    transactional_id_expiration_ms: int = option(
+        604_800_000, "A transactional id without a transaction for so long is forgotten.", type=INT, at_least=1
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
+        10_000, "How often transactions that are open for too long are looked for.", type=INT, at_least=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
+        3_600_000, "How often transactional ids to be forgotten are looked for.", type=INT, at_least=1
+    )
+    max_transactional_ids: int = option(
+        1_000_000,
+        "Transactional ids that are known at one time; above it InitProducerId of a new one is refused.",
+        type=INT,
+        at_least=1,
+        dynamic=True,
+    )
+    transaction_v1_policy: str = option(
+        "fence-connections",
+        "Clients whose epoch stays the same from transaction to transaction: a request that comes over an older "
+        "connection than one before it is dropped and that connection closed (fence-connections), or served as Kafka "
+        "does (allow), or none of their requests are (refuse).",
+        one_of=V1_POLICIES,
+        dynamic=True,
+    )
+    transactional_id_ephemeral_prefix: str = option(
+        "",
+        "Transactional ids that begin so are for one transaction: with its end the id and its producer are forgotten. "
+        "Empty: none are.",
+    )
+    transaction_two_phase_commit_enable: bool = option(
+        False, "Whether a producer may ask for transactions that no timeout ends (KIP-939)."
+    )

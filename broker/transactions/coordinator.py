@@ -1,0 +1,390 @@
+"""The transaction coordinator: every transactional id's state, and the only one that reads and writes its log.
+
+The rule (design D5): decide on memory (machine.py), commit one unit, apply the states that were logged; all in one
+step of the loop, so pipelined requests see each other, and a reply waits for the last unit at its decision. A decision
+that cannot be committed changed nothing. A replay applies the same states in the same order.
+Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890; design D6, D8.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Record
+from ...storage.journal import Part
+from ..connection import Connection, OlderConnection
+from ..internal_topic import InternalTopic
+from ..partition import Partition
+from . import machine, records
+from .fence import HIGHEST_TV1_VERSION, Fences, Kind
+from .init_producer_id import Initialisation, Limits, init_producer_id
+from .transaction import Decision, Given, PartitionKey, Status, Transaction
+from .unit import OFFSETS_TOPIC, TransactionUnit
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+STATE_TOPIC = "__transaction_state"
+PRODUCE, TXN_OFFSET_COMMIT = 0, 28
+TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
+ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
+HOMES_KEPT = 10_000
+FENCING, REFUSE = "fence-connections", "refuse"
+
+
+class Joining(NamedTuple):
+    """A partition that becomes part of a transaction with the first thing written there (TV2).
+
+    `part` goes into one unit with that; then, and only then, the coordinator is to be told: joined().
+    """
+
+    part: Part
+    transaction: Transaction
+
+
+class TransactionCoordinator:
+    """All transactional ids of one broker. The state: transactions, by_producer_id and open."""
+
+    def __init__(self, broker: "Broker") -> None:
+        settings = broker.settings
+        self.transactions: dict[str, Transaction] = {}
+        self.by_producer_id: dict[int, str] = {}
+        self.open: dict[str, None] = {}  # ids with an open transaction
+        self.topic = InternalTopic(
+            broker,
+            STATE_TOPIC,
+            settings.transaction_state_log_num_partitions,
+            {"segment.bytes": str(settings.transaction_state_log_segment_bytes)},
+        )
+        self._broker = broker
+        self._store = broker.store
+        self._clock = broker.clock
+        self._metrics = broker.metrics
+        self._fences = Fences()
+        self._homes: dict[str, tuple[int, bytes]] = {}  # of ids in use: partition of the topic, and key
+
+    # ---- the state -------------------------------------------------------------------------------------------
+
+    def apply(self, transactional_id: str, state: Transaction | None) -> None:
+        """The only way in, live and in replay: what stands in the log from now on. None: the id is gone."""
+        before = self.transactions.get(transactional_id)
+        if before is not None and (state is None or before.producer_id != state.producer_id):
+            self.by_producer_id.pop(before.producer_id, None)
+        if state is None:
+            self.transactions.pop(transactional_id, None)
+            self.open.pop(transactional_id, None)
+            self._fences.forget(transactional_id)
+            return
+        self.transactions[transactional_id] = state
+        self.by_producer_id[state.producer_id] = transactional_id
+        if state.status is Status.ONGOING:
+            self.open[transactional_id] = None
+        else:
+            self.open.pop(transactional_id, None)
+
+    def replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Apply what stands in a batch of the log. Raises what records.read raises for what it cannot be."""
+        for record in contents:
+            self.apply(*records.read(record.key or b"", record.value))
+
+    def given(self, transactional_id: str) -> Given:
+        """What a decision about this id needs from outside."""
+        prefix = self._broker.settings.transactional_id_ephemeral_prefix
+        return Given(
+            self._clock.now_ms(),
+            self._store.age_ms(),
+            self._broker.topics.next_producer_id,
+            bool(prefix) and transactional_id.startswith(prefix),
+        )
+
+    def log(self, transactional_id: str, decision: Decision, given: Given) -> None:
+        """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
+        if decision.states:
+            self.log_all([(transactional_id, decision)], given)
+
+    def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Given, also: Sequence[Part] = ()) -> None:
+        """Make several decisions so, and `also` with them, in one unit. Raises KafkaError, and nothing was changed."""
+        unit = TransactionUnit(self._broker)
+        for transactional_id, decision in decisions:
+            unit.add(self.state_part(transactional_id, decision, given))
+            if decision.marker is not None:
+                unit.mark(decision.marker, given.now_ms)
+        for part in also:
+            unit.add(part)
+        unit.commit()
+        for transactional_id, decision in decisions:
+            self.apply(transactional_id, None if decision.gone else decision.states[-1])
+
+    def state_part(self, transactional_id: str, decision: Decision, given: Given) -> Part:
+        """The states of a decision, as one batch of the log."""
+        partition, key = self._home(transactional_id)
+        contents: list[tuple[bytes, bytes | None]] = [(key, records.value(state)) for state in decision.states]
+        if decision.gone:
+            contents.append((key, None))
+        return self.topic.part(partition, contents, now_ms=given.now_ms)
+
+    def _home(self, transactional_id: str) -> tuple[int, bytes]:
+        home = self._homes.get(transactional_id)
+        if home is None:
+            self.topic.ensure()
+            if len(self._homes) >= HOMES_KEPT:
+                self._homes.clear()
+            home = self.topic.partition_for(transactional_id), records.key(transactional_id)
+            self._homes[transactional_id] = home
+        return home
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """The state of an id; None if there is no such id. Raises COORDINATOR_NOT_AVAILABLE if it cannot be known."""
+        found = self.transactions.get(transactional_id)
+        if found is None and self.topic.exists:
+            self.topic.log(self._home(transactional_id)[0])
+        return found
+
+    # ---- requests of the coordinator -------------------------------------------------------------------------
+
+    def init_producer_id(self, request: Initialisation, version: int, connection: Connection) -> Decision:
+        """The pair to produce with; raises KafkaError."""
+        transactional_id = request.transactional_id
+        settings = self._broker.settings
+        self.topic.ensure()
+        txn = self.find(transactional_id)
+        self._check_policy(Kind.COORDINATOR, 22, version)
+        if txn is None and len(self.transactions) >= settings.max_transactional_ids:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(self.transactions)} transactional ids are known already (max.transactional.ids)",
+            )
+        limits = Limits(settings.transaction_max_timeout_ms, settings.transaction_two_phase_commit_enable)
+        given = self.given(transactional_id)
+        decision = init_producer_id(txn, request, limits, given)
+        if decision.error:
+            return decision
+        if txn is not None:
+            self._fence(txn, Kind.COORDINATOR, 22, version, connection)
+        self.log(transactional_id, decision, given)
+        self._fence(self.transactions[transactional_id], Kind.COORDINATOR, 22, version, connection)
+        return decision
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        added: Mapping[PartitionKey, int],
+        *,
+        api: int,
+        version: int,
+        connection: Connection,
+    ) -> ErrorCode:
+        """These partitions belong to the transaction from now on, all or none."""
+        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, api, version, connection)
+        given = self.given(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
+        self.log(transactional_id, decision, given)
+        return decision.error
+
+    def add_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        *,
+        version: int,
+        connection: Connection,
+    ) -> ErrorCode:
+        """The offsets that the group commits next belong to the transaction."""
+        key, log_id = self._offsets_of(group_id)
+        return self.add_partitions(
+            transactional_id, producer_id, producer_epoch, {key: log_id}, api=25, version=version, connection=connection
+        )
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        *,
+        version: int,
+        connection: Connection,
+    ) -> Decision:
+        """EndTxn: decided, marked in every partition, and complete, in one unit."""
+        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, 26, version, connection)
+        given = self.given(transactional_id)
+        decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
+        self.log(transactional_id, decision, given)
+        return decision
+
+    # ---- what nobody asks for --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Replay the log, but for partitions that are offline: their ids cannot be served. Raises what replay raises."""
+        topic = self._broker.topics.by_name.get(STATE_TOPIC)
+        skipped = {each.index: each.log.end_offset for each in (topic.partitions if topic else ()) if each.log.offline}
+        self.topic.load(self.replay, skipped)
+
+    def finish(self, transactional_id: str) -> None:
+        """End what was decided and not ended, as it was decided. Raises KafkaError."""
+        given = self.given(transactional_id)
+        self.log(transactional_id, machine.finish(self.transactions[transactional_id], given), given)
+
+    def abort_late(self, transactional_id: str) -> bool:
+        """Abort a transaction that is open for too long. Returns whether it was. Raises KafkaError."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None:
+            return False
+        given = self.given(transactional_id)
+        decision = machine.expire(txn, given)
+        self.log(transactional_id, decision, given)
+        return bool(decision.states)
+
+    def forget(self, transactional_ids: Sequence[str]) -> None:
+        """These ids are no more: null values, one batch for each partition of the log. Raises KafkaError."""
+        if not transactional_ids:
+            return
+        keys: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for transactional_id in transactional_ids:
+            partition = self.topic.partition_for(transactional_id)
+            keys.setdefault(partition, []).append((records.key(transactional_id), None))
+        unit = TransactionUnit(self._broker)
+        for partition, gone in keys.items():
+            unit.add(self.topic.part(partition, gone, now_ms=self._clock.now_ms()))
+        unit.commit()
+        for transactional_id in transactional_ids:
+            self.apply(transactional_id, None)
+
+    # ---- what is written in transactions ---------------------------------------------------------------------
+
+    def admit_batch(
+        self, transactional_id: str, batch: Batch, partition: Partition, version: int, connection: Connection
+    ) -> Joining | None:
+        """May this batch be written there, and what is to be logged with it? Raises KafkaError, OlderConnection."""
+        txn = self.transactions.get(transactional_id)
+        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        log_id = partition.log.log_id
+        key = partition.topic.name, partition.index
+        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            if version <= TV1_PRODUCE:
+                self._fence(txn, Kind.DATA, PRODUCE, version, connection)
+            if txn.status is Status.ONGOING and txn.prepared is None and txn.partitions.get(key) == log_id:
+                return None
+        if txn is None:
+            self._must_be_known(transactional_id)
+        if version <= TV1_PRODUCE:
+            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
+            raise _refused(error, PRODUCE, version, txn)
+        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
+
+    def check_data(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
+    ) -> None:
+        """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
+        self._check_policy(Kind.DATA, PRODUCE, version)
+        txn = self.transactions.get(transactional_id)
+        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            self._fence(txn, Kind.DATA, PRODUCE, version, on)
+
+    def admit_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        version: int,
+        connection: Connection,
+    ) -> Joining | None:
+        """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
+        self._check_policy(Kind.GROUP, TXN_OFFSET_COMMIT, version)
+        txn = self.transactions.get(transactional_id)
+        key, log_id = self._offsets_of(group_id)
+        if txn is None:
+            self._must_be_known(transactional_id)
+        elif txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            self._fence(txn, Kind.GROUP, TXN_OFFSET_COMMIT, version, connection)
+        if version <= TV1_TXN_OFFSET_COMMIT:
+            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
+            if error:
+                raise _refused(error, TXN_OFFSET_COMMIT, version, txn)
+            return None
+        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
+
+    def _joining(
+        self,
+        txn: Transaction | None,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        key: PartitionKey,
+        log_id: int,
+    ) -> Joining | None:
+        given = self.given(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
+        if decision.error:
+            raise _refused(decision.error, None, 0, txn)
+        if not decision.states:
+            return None
+        return Joining(self.state_part(transactional_id, decision, given), decision.states[-1])
+
+    def joined(self, joining: Joining) -> None:
+        """The unit with joining.part is committed."""
+        state = joining.transaction
+        self.apply(state.transactional_id, state)
+
+    def _offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
+        """The partition that holds the group's offsets, and its log."""
+        topic = self._broker.group_offsets.topic
+        topic.ensure()
+        partition = topic.partition_for(group_id)
+        return (OFFSETS_TOPIC, partition), topic.log(partition).log_id
+
+    def _must_be_known(self, transactional_id: str) -> None:
+        """An id whose state cannot be read is not told that it is unknown, which would be for good."""
+        try:
+            self.find(transactional_id)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
+
+    # ---- the fence -------------------------------------------------------------------------------------------
+
+    def _spoken_for(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
+    ) -> Transaction | None:
+        """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""
+        self._check_policy(Kind.COORDINATOR, api, version)
+        txn = self.find(transactional_id)
+        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            self._fence(txn, Kind.COORDINATOR, api, version, on)
+        return txn
+
+    def _fence(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
+        """Raises OlderConnection for a request of TV1 that came late."""
+        if version > HIGHEST_TV1_VERSION[api] or self._broker.settings.transaction_v1_policy != FENCING:
+            return
+        fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
+        if not fence.passes(kind, connection.number):
+            self._metrics.fenced_connections += 1
+            raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
+
+    def _check_policy(self, kind: Kind, api: int, version: int) -> None:
+        if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
+            )
+
+
+def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
+    """What the writer is told: the coordinator's words are not all known to it (T20).
+
+    api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
+    """
+    if error is ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")
+    if api is None:
+        return KafkaError(error)
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS:
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "its last transaction is still being ended")
+    if error is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_SINCE[api] and (txn is None or not txn.prepared):
+        return KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the partition was not added to the transaction")
+    return KafkaError(error, "the partition is not part of an open transaction")

@@ -1,0 +1,83 @@
+"""What is left to be done at start: markers that were decided and could not be written, before anybody is served.
+
+Two kinds. A debt: a transaction ended while a partition was offline; its marker is the first thing the partition gets
+when it is back, in one unit with the end of the debt. And PREPARE_x without COMPLETE_x, which this broker never leaves,
+but a log may hold: it is finished with the outcome that was decided (S-67).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...protocol.batches import read
+from ...protocol.errors import KafkaError
+from ...protocol.records import Marker, control_marker
+from ..catalogue import Change, MarkerDebt, marker_paid
+from . import machine
+from .unit import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from ...storage.journal import Part
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+SLICE = 200
+ROOM_CHECK_S = 0.02
+WAIT_FOR_ROOM_S = 10.0
+
+Owed = tuple[tuple[int, int], MarkerDebt]
+
+
+async def settle(broker: "Broker") -> None:
+    """Pay and finish all there is. Raises KafkaError if there is no room for it on the disk."""
+    while debts := list(islice(_payable(broker), SLICE)):
+        await _with_room(broker, lambda: _pay(broker, debts))
+    coordinator = broker.transactions
+    for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed(txn)]:
+        log.info("transaction %r was decided and not ended: it is now", transactional_id)
+        await _with_room(broker, lambda: coordinator.finish(transactional_id))  # noqa: B023
+
+
+async def _with_room(broker: "Broker", work: Callable[[], None]) -> None:
+    """Do it, as soon as the journal has a file ready for it."""
+    deadline = broker.clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
+    while True:
+        try:
+            work()
+            return
+        except KafkaError:
+            if broker.clock.monotonic_ms() >= deadline:
+                raise
+        await asyncio.sleep(ROOM_CHECK_S)
+
+
+def _payable(broker: "Broker") -> list[Owed]:
+    """Debts of logs that are here, or gone for good."""
+    logs = broker.store.logs
+    debts = broker.topics.catalogue.marker_debts.items()
+    return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]
+
+
+def _pay(broker: "Broker", debts: list[Owed]) -> None:
+    store, wall_ms = broker.store, broker.clock.now_ms()
+    changes: list[Change] = []
+    parts: list[Part] = []
+    told: list[tuple[int, int, bool]] = []
+    for (log_id, producer_id), debt in debts:
+        changes.append(marker_paid(log_id, producer_id))
+        owner = store.logs.get(log_id)
+        if owner is None:
+            continue
+        kind = Marker.COMMIT if debt.commit else Marker.ABORT
+        marker = control_marker(kind, producer_id, debt.producer_epoch, debt.coordinator_epoch, wall_ms)
+        parts.append(store.append_part(log_id, read(memoryview(marker))))
+        if owner.topic == OFFSETS_TOPIC:
+            told.append((owner.partition, producer_id, debt.commit))
+        log.info("%s-%s is told that producer %s has ended", owner.topic, owner.partition, producer_id)
+    broker.topics.commit(changes, parts)
+    for partition, producer_id, commit in told:
+        log_end = broker.group_offsets.topic.log(partition).end_offset
+        broker.group_offsets.end_transaction(partition, producer_id, commit, log_end - 1)

@@ -1,0 +1,102 @@
+"""What is looked for from time to time: transactions open for too long, and ids that nobody uses any more.
+
+The rules: a transaction too old is aborted with a fence, so that whoever wrote it is told (S-111); ages are the
+store's, so no wall clock and no restart shortens or lengthens a timeout. An id without a transaction for
+transactional.id.expiration.ms leaves memory with a null value in the log (S-113). A pass goes in slices and gives way
+between them; what finds no room on the disk is tried again with the next pass, never sooner.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ...protocol.errors import KafkaError
+from . import machine
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+SHORTEST_PAUSE_S = 0.004
+SLICE_PAUSE_S = 0.002
+ABORTED_AT_ONCE = 50
+EXPIRED_AT_ONCE = 500
+LOOKED_AT_ONCE = 5_000
+
+
+class Tasks(Protocol):
+    """What a sweep needs of whoever runs it."""
+
+    @property
+    def ending(self) -> bool: ...
+    async def pause(self, seconds: float) -> bool: ...
+
+
+class Sweeps:
+    """The passes over all transactional ids of one broker."""
+
+    def __init__(self, broker: "Broker", tasks: Tasks) -> None:
+        self._broker = broker
+        self._coordinator = broker.transactions
+        self._tasks = tasks
+
+    async def abort_late(self) -> None:
+        """Every transaction.abort.timed.out.transaction.cleanup.interval.ms."""
+        interval_ms = self._broker.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
+            await self._pass(self._abort_pass)
+
+    async def expire_ids(self) -> None:
+        """Every transaction.remove.expired.transaction.cleanup.interval.ms."""
+        interval_ms = self._broker.settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
+            await self._pass(self._expiry_pass)
+
+    async def _pass(self, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        except KafkaError as error:
+            log.warning("transactions could not be cleaned up, which is tried again later: %s", error)
+
+    async def _abort_pass(self) -> None:
+        coordinator = self._coordinator
+        late = self._late()
+        for number, transactional_id in enumerate(late, 1):
+            if coordinator.abort_late(transactional_id):
+                log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
+            if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
+                return
+
+    def _late(self) -> list[str]:
+        age_ms = self._broker.store.age_ms()
+        transactions = self._coordinator.transactions
+        found = []
+        for transactional_id in self._coordinator.open:
+            deadline_ms = machine.deadline_age_ms(transactions[transactional_id])
+            if deadline_ms is not None and deadline_ms < age_ms:
+                found.append(transactional_id)
+        return found
+
+    async def _expiry_pass(self) -> None:
+        ids = list(self._coordinator.transactions)
+        for start in range(0, len(ids), LOOKED_AT_ONCE):
+            await self._expire(self._unused(ids[start : start + LOOKED_AT_ONCE]))
+            if await self._tasks.pause(SLICE_PAUSE_S):
+                return
+
+    async def _expire(self, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), EXPIRED_AT_ONCE):
+            self._coordinator.forget(self._unused(ids[start : start + EXPIRED_AT_ONCE]))
+            if await self._tasks.pause(SLICE_PAUSE_S):
+                return
+
+    def _unused(self, ids: Sequence[str]) -> list[str]:
+        transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
+        expiration_ms = self._broker.settings.transactional_id_expiration_ms
+        found = []
+        for transactional_id in ids:
+            txn = transactions.get(transactional_id)
+            if txn is not None and machine.may_expire(txn, expiration_ms, age_ms):
+                found.append(transactional_id)
+        return found

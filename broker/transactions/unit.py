@@ -1,0 +1,94 @@
+"""One unit in which transactions begin, go on or end: what is logged of them, and the markers in all their partitions.
+
+The rules: all of it is committed at once or nothing is (design D6). A partition is meant by the id of its log, so a
+topic made again under the same name gets nothing; a log that is gone is passed over. One that is offline keeps nobody
+waiting: its marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.batches import Batch, read
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Marker, control_marker
+from ...storage.journal import Part, UnitRefused
+from ..catalogue import Change, MarkerDebt, marker_owed
+from .transaction import MarkerOrder
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
+PART_BYTES = 32  # framing of a part in the journal, at most
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class TransactionUnit:
+    """Collects parts, and commits them as one unit."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.parts: list[Part] = []
+        self._broker = broker
+        self._store = broker.store
+        self._size = 0
+        self._debts: dict[tuple[int, int], MarkerDebt] = {}
+        self._offsets: list[tuple[int, int, bool, int]] = []  # for the group coordinator: see end_transaction
+        self._ends: dict[int, int] = {}  # of logs of __consumer_offsets in this unit
+
+    def add(self, part: Part) -> None:
+        """Any other part."""
+        self.parts.append(part)
+        self._size += PART_BYTES + sum(map(len, part.data))
+
+    def mark(self, order: MarkerOrder, wall_ms: int) -> None:
+        """A marker for every partition of a transaction."""
+        kind = Marker.COMMIT if order.commit else Marker.ABORT
+        made = control_marker(kind, order.producer_id, order.producer_epoch, COORDINATOR_EPOCH, wall_ms)
+        marker = read(memoryview(made))
+        store, logs = self._store, self._store.logs
+        for (topic, partition), log_id in order.partitions.items():
+            log = logs.get(log_id)
+            if log is None:
+                continue
+            if log.offline is not None:
+                self._owe(log_id, order)
+                continue
+            self.parts.append(store.append_part(log_id, marker))
+            self._size += PART_BYTES + marker.size
+            if topic == OFFSETS_TOPIC:
+                self._tell_of(log_id, partition, order, marker, log.end_offset)
+
+    def _owe(self, log_id: int, order: MarkerOrder) -> None:
+        """An earlier debt decides: nothing that came after it can stand in a log that was offline."""
+        key = log_id, order.producer_id
+        earlier = self._broker.topics.catalogue.marker_debts.get(key)
+        commit = order.commit if earlier is None else earlier.commit
+        epoch = order.producer_epoch if earlier is None else max(earlier.producer_epoch, order.producer_epoch)
+        self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
+
+    def _tell_of(self, log_id: int, partition: int, order: MarkerOrder, marker: Batch, end_offset: int) -> None:
+        offset = self._ends.get(log_id, end_offset)
+        self._ends[log_id] = offset + 1
+        self._offsets.append((partition, order.producer_id, order.commit, offset))
+
+    def commit(self) -> None:
+        """All of it, or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, and BrokerHalted."""
+        debts = [marker_owed(*key, debt) for key, debt in self._debts.items()]
+        if not self._store.admits(self._size, internal=True):
+            raise _no_room()
+        try:
+            self._commit(debts)
+        except UnitRefused as refused:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
+        for partition, producer_id, commit, offset in self._offsets:
+            self._broker.group_offsets.end_transaction(partition, producer_id, commit, offset)
+
+    def _commit(self, debts: Sequence[Change]) -> None:
+        if debts:
+            self._broker.topics.commit(debts, self.parts)
+        else:
+            self._store.commit(self.parts)
+
+
+def _no_room() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room on disk: nothing was written, try again")
