@@ -1,4 +1,7 @@
-"""One broker process for all client libraries, and one JVM. KAFKA=HOST:PORT: that broker instead, to see what it does."""
+"""One broker process for all client libraries, and one JVM.
+
+KAFKA=HOST:PORT asks that broker instead: to see whether a test tells the truth about Kafka.
+"""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The three Python client libraries behind one small face: transactional producers, unchanged, each call until it is done.
+"""The three Python client libraries, unchanged, behind one small face: transactional producers that wait for each call.
 
 An application sees an exception of its library or none; these methods let it through.
 """

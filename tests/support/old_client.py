@@ -1,12 +1,12 @@
 """A transactional producer of the old protocol (TV1) on bare sockets, and a reader: for races that must be exact.
 
-It does what the libraries do: a connection for each class of request (coordinator, group, data), ApiVersions first on each,
-and when a connection dies the same request again on a new one. It does not do what newer libraries do to be safe: after an
-abort it goes on with the same epoch and sequence (KIP-360 came later).
+It does what the libraries do: a connection for each class of request (coordinator, group, data), ApiVersions first on
+each, and when a connection dies the same request again on a new one. It does not do what newer libraries do to be safe:
+after an abort it goes on with the same epoch and sequence (KIP-360 came later).
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from fencepost.protocol.batches import Batch, walk
@@ -50,6 +50,7 @@ class OldClient:
         self.producer_id, self.epoch = -1, -1
         self.sequences: dict[tuple[str, int], int] = {}
         self._connections: dict[str, WireClient] = {}
+        self._added: set[tuple[str, int]] = set()
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -67,7 +68,13 @@ class OldClient:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.sequences.clear()
 
+    def begin(self) -> None:
+        """Nothing that a broker hears of."""
+        self._added.clear()
+
     def add(self, topic: str, *partitions: int) -> None:
+        """Partitions, into the transaction."""
+        self._added.update((topic, partition) for partition in partitions)
         self.call(
             "coordinator",
             AddPartitionsToTxnRequest(
@@ -80,7 +87,9 @@ class OldClient:
         )
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> int:
-        """One record into a partition that was added. Returns its offset."""
+        """One record. Returns its offset."""
+        if (topic, partition) not in self._added:
+            self.add(topic, partition)
         request = self.produce_request(topic, value, partition)
         answer = self.call("data", request, _PRODUCE)
         self.sequences[topic, partition] = self.sequences.get((topic, partition), 0) + 1
@@ -114,8 +123,8 @@ class OldClient:
             topic_data=[ProduceRequest.Topic(name=topic, partition_data=[part])],
         )
 
-    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Offsets of a group without members, into the transaction."""
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        """The offset of partition 0, for a group without members, into the transaction."""
         self.call(
             "coordinator",
             AddOffsetsToTxnRequest(
@@ -128,9 +137,7 @@ class OldClient:
         )
         self.call("group", FindCoordinatorRequest(key=group, key_type=0), 3)
         Topic = TxnOffsetCommitRequest.Topic
-        parts = [
-            Topic.Partition(partition_index=partition, committed_offset=offset) for partition, offset in offsets.items()
-        ]
+        part = Topic.Partition(partition_index=0, committed_offset=offset)
         self.call(
             "group",
             TxnOffsetCommitRequest(
@@ -138,7 +145,7 @@ class OldClient:
                 group_id=group,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
-                topics=[Topic(name=topic, partitions=parts)],
+                topics=[Topic(name=topic, partitions=[part])],
             ),
             _OFFSETS,
         )
@@ -162,7 +169,7 @@ class OldClient:
         )
 
     def call(self, kind: str, request: Any, version: int) -> Any:
-        """A request and its answer; again where the connection dies or the broker asks for patience. Raises KafkaError."""
+        """A request and its answer; again where its connection dies or the broker wants patience. Raises KafkaError."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:

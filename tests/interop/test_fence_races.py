@@ -1,0 +1,67 @@
+"""The connection fence: what a delayed request of an old client does to Kafka, it does not do here.
+
+With `transaction.v1.policy=allow` the broker is as Kafka is, and the same races corrupt what readers see; so they are
+races. RACES says how many are run for each client and kind; KAFKA=HOST:PORT runs the corrupting ones there.
+"""
+
+import os
+
+import pytest
+import races
+from library_producers import LIBRARIES
+from served_broker import ServedBroker
+
+ROUNDS = int(os.environ.get("RACES", "20"))
+TASKS = {"confluent-kafka": 10}  # librdkafka waits for a second before it asks for a group's coordinator again
+CLIENTS = ["raw", *LIBRARIES]
+KINDS = [(client, kind) for client in CLIENTS for kind in races.RACES]
+
+
+@pytest.fixture(scope="module")
+def fenced():
+    with ServedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def as_kafka():
+    """The address of a broker that serves late requests as Kafka does."""
+    if "KAFKA" in os.environ:
+        yield os.environ["KAFKA"]
+        return
+    with ServedBroker(transaction_v1_policy="allow") as broker:
+        yield f"127.0.0.1:{broker.port}"
+
+
+@pytest.mark.parametrize(("client", "kind"), KINDS)
+def test_a_late_request_does_nothing(fenced, client, kind, name):
+    late = races.run(f"127.0.0.1:{fenced.port}", client, races.RACES[kind], name, ROUNDS, TASKS.get(client, 4))
+    assert late == [None] * ROUNDS, "each was dropped, and its connection closed"
+
+
+def test_a_late_record_is_not_taken_for_a_newer_one(fenced, name):
+    late = races.run(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce, name, ROUNDS, 4)
+    assert late == [None] * ROUNDS
+
+
+@pytest.mark.parametrize("kind", ["end", "offsets"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_without_the_fence_a_late_request_corrupts_as_it_does_in_kafka(as_kafka, client, kind, name):
+    rounds = 20 if client == "raw" else 2
+    assert races.corruptions(as_kafka, client, races.RACES[kind], name, rounds) == rounds
+
+
+def test_without_the_fence_a_late_record_is_taken_for_a_newer_one(as_kafka, name):
+    assert races.corruptions(as_kafka, "raw", races.abandoned_produce, name, 20) == 20
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_without_the_fence_a_client_is_fenced_by_its_own_late_request(as_kafka, client, name):
+    rounds = 20 if client == "raw" else 2
+    assert races.corruptions(as_kafka, client, races.init, name, rounds) == rounds
+
+
+@pytest.mark.parametrize("client", LIBRARIES)
+def test_the_libraries_never_take_a_late_record_for_a_newer_one_by_themselves(as_kafka, client, name):
+    """They ask again until they are answered; sequence numbers do the rest. After a record given up comes an epoch."""
+    assert races.corruptions(as_kafka, client, races.produce, name, 2) == 0

@@ -1,0 +1,207 @@
+"""Races of an old client with itself: a request held up on a connection that it gave up arrives in a later transaction.
+
+Each race does two transactions and says what a reader must find after them. A broker that serves the late request as if
+it were of the second transaction corrupts that: `Corruption` says how. Kafka does (KAFKA-17754).
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from chaos_proxy import END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT, ChaosProxy, Held
+from fencepost.protocol.errors import KafkaError
+from library_producers import LIBRARIES, LibraryProducer
+from old_client import Looker, OldClient
+
+PATIENT_S = 15
+
+
+class Corruption(Exception):
+    """What the application was told, or told the broker, is not what readers see."""
+
+
+class Racer:
+    """One client behind a proxy of its own, and one who looks from outside."""
+
+    def __init__(self, bootstrap: str, client: str, name: str) -> None:
+        self.proxy = ChaosProxy(bootstrap)
+        self.look = Looker(bootstrap)
+        self.client = client
+        self.name = name
+        self.topic, self.group = f"{name}-t", f"{name}-g"
+        self.source = f"{name}-s"
+        self.expected: list[bytes] = []
+        self.late: list[bytes | None] = []  # what the broker made of each late request: a reply, or None: it closed
+
+    def __enter__(self) -> "Racer":
+        self.look.topic(self.topic, 2)
+        self.look.topic(self.source)
+        self.proxy.__enter__()
+        self.producer = self.made()
+        self.producer.init()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.proxy.clear()
+        self.producer.close()
+        self.proxy.__exit__(None, None, None)
+        self.look.__exit__()
+
+    def made(self) -> LibraryProducer:
+        make = OldClient if self.client == "raw" else LIBRARIES[self.client]
+        return make(self.proxy.bootstrap, f"{self.name}-id")
+
+    def again(self) -> None:
+        """A new client with the same id, for when the old one is of no use any more."""
+        self.producer.close()
+        self.producer = self.made()
+        self.producer.init()
+        self.expected = self.look.committed(self.topic)
+
+    def arrive(self, held: Held) -> None:
+        self.late.append(held.arrive(PATIENT_S))
+
+    def transaction(self, value: bytes) -> None:
+        """Begin one, and write a record."""
+        self.producer.begin()
+        self.producer.send(self.topic, value)
+
+    def check(self) -> None:
+        """Raises Corruption unless just what was committed can be read. (Kafka's markers take a while.)"""
+        until = time.monotonic() + PATIENT_S
+        while len(set(self.look.ends(self.topic))) > 1 and time.monotonic() < until:
+            time.sleep(0.005)
+        found = self.look.committed(self.topic)
+        if found != self.expected:
+            wanted = set(self.expected)
+            bled, lost = [v for v in found if v not in wanted], [v for v in self.expected if v not in found]
+            raise Corruption(f"read though aborted: {bled}, lost though committed: {lost}, or out of order")
+
+
+def end(racer: Racer, number: int) -> None:
+    """A late EndTxn: commit and abort in turn, and the second transaction ends the other way."""
+    first, second, held = b"first-%d" % number, b"second-%d" % number, None
+    racer.transaction(first)
+    held = racer.proxy.hold(END_TXN, cut=True)
+    ends = [racer.producer.commit, racer.producer.abort]
+    kept = first
+    if number % 2:
+        ends.reverse()
+        kept = second
+    ends[0]()
+    racer.transaction(second)
+    racer.arrive(held)
+    try:
+        ends[1]()
+    except Exception as error:  # each library has its own
+        raise Corruption(f"the second transaction could not be ended: {error!r}") from error
+    racer.expected.append(kept)
+    racer.check()
+
+
+def offsets(racer: Racer, number: int) -> None:
+    """A late TxnOffsetCommit: the offset that counts is that of the second transaction."""
+    producer, first, second = racer.producer, 10 * number + 1, 10 * number + 2
+    producer.begin()
+    held = racer.proxy.hold(TXN_OFFSET_COMMIT, cut=True)
+    producer.send_offset(racer.group, racer.source, first)
+    producer.commit()
+    producer.begin()
+    producer.send_offset(racer.group, racer.source, second)
+    racer.arrive(held)
+    producer.commit()
+    if (found := racer.look.offset(racer.group, racer.source)) != second:
+        raise Corruption(f"the offset committed last is {second}, the group continues at {found}")
+
+
+def produce(racer: Racer, number: int) -> None:
+    """A late Produce of a client that asked for its record again: it is there once."""
+    held = racer.proxy.hold(PRODUCE, cut=True)
+    racer.transaction(b"first-%d" % number)
+    racer.producer.commit()
+    racer.transaction(b"second-%d" % number)
+    racer.arrive(held)
+    racer.producer.commit()
+    racer.expected += [b"first-%d" % number, b"second-%d" % number]
+    racer.check()
+
+
+def abandoned_produce(racer: Racer, number: int) -> None:
+    """A late Produce of a client that gave its record up and reuses epoch and sequence: Kafka confuses the two."""
+    client, given_up, kept = racer.producer, b"given-up-%d" % number, b"kept-%d" % number
+    assert isinstance(client, OldClient)
+    client.begin()
+    client.add(racer.topic, 0)
+    held = racer.proxy.hold(PRODUCE, cut=True)
+    client.give_up(racer.topic, given_up)
+    client.abort()
+    client.begin()
+    client.add(racer.topic, 0, 1)
+    client.send(racer.topic, b"beside-%d" % number, 1)  # the newer connection that the fence goes by
+    racer.arrive(held)
+    client.send(racer.topic, kept)
+    client.commit()
+    racer.expected.append(kept)
+    racer.check()
+
+
+def init(racer: Racer, number: int) -> None:
+    """A late InitProducerId: it must not take the epoch away from the client that sent it."""
+    racer.producer.close()
+    racer.producer = racer.made()
+    held = racer.proxy.hold(INIT_PRODUCER_ID, cut=True)
+    racer.producer.init()
+    racer.transaction(b"one-%d" % number)
+    racer.arrive(held)
+    try:
+        racer.producer.commit()
+    except Exception as error:
+        raise Corruption(f"a client fenced itself: {error!r}") from error
+    racer.expected.append(b"one-%d" % number)
+    racer.check()
+
+
+Race = Callable[[Racer, int], None]
+RACES: dict[str, Race] = {"end": end, "offsets": offsets, "produce": produce, "init": init}
+
+
+def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: int) -> list[bytes | None]:
+    """So many rounds of a race, by so many clients at once. Raises what one of them raised.
+
+    Returns what became of the late requests.
+    """
+    numbers = itertools.count()
+    late: list[bytes | None] = []
+    failures: list[BaseException] = []
+
+    def work(task: int) -> None:
+        try:
+            with Racer(bootstrap, client, f"{name}-{task}") as racer:
+                while not failures and (number := next(numbers)) < rounds:
+                    race(racer, number)
+                late.extend(racer.late)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(task,)) for task in range(tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in failures:
+        raise failure
+    return late
+
+
+def corruptions(bootstrap: str, client: str, race: Race, name: str, rounds: int) -> int:
+    """How many of so many rounds end in a corruption, each followed by a new client."""
+    count = 0
+    with Racer(bootstrap, client, name) as racer:
+        for number in range(rounds):
+            try:
+                race(racer, number)
+            except (Corruption, KafkaError):
+                count += 1
+                racer.again()
+    return count
