@@ -1,0 +1,146 @@
+"""An operator's day with kafka-python's admin client (KIP-664): who has a transaction open, since when, where; end one."""
+
+import time
+from contextlib import closing
+
+import kafka.errors
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import AbortTransactionSpec
+from library_producers import LIBRARIES
+from old_client import OldClient
+
+A_MOMENT_MS = 300
+HANGING = A_MOMENT_MS - 5 * 60 * 1000  # the client adds five minutes to what it is told
+
+
+@pytest.fixture(scope="module")
+def admin(broker):
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def producer(broker, look, name):
+    look.topic(name, 3)
+    made = OldClient(broker.bootstrap, f"id-{name}", timeout_ms=54_321)
+    made.init()
+    yield made
+    made.close()
+
+
+def opened(producer, name, *partitions):
+    """A transaction with a record in some partitions."""
+    producer.begin()
+    for partition in partitions:
+        producer.send(name, b"of an open transaction", partition)
+
+
+def listed(admin, **filters):
+    (transactions,) = admin.list_transactions(**filters).values()
+    return {listing.transactional_id: listing for listing in transactions}
+
+
+def in_partition(admin, name, partition):
+    """The producers with an open transaction in a partition."""
+    place = TopicPartition(name, partition)
+    producers = admin.describe_producers([place])[place].active_producers
+    return [producer for producer in producers if producer.current_transaction_start_offset >= 0]
+
+
+def hanging(admin):
+    return {found["transactional_id"]: found for found in admin.find_hanging_transactions(None, HANGING)}
+
+
+def test_transactions_are_listed_by_state_producer_age_and_name(admin, producer, name):
+    own = f"id-{name}"
+    assert listed(admin)[own].state == "Empty"
+    opened(producer, name, 0)
+    (found,) = listed(admin, transactional_id_pattern=f"id-{name}.*").values()
+    assert found == (own, producer.producer_id, "Ongoing")
+    assert listed(admin, producer_id_filters=[producer.producer_id]) == {own: found}
+    assert own in listed(admin, state_filters=["Ongoing"])
+    assert own not in listed(admin, state_filters=["CompleteCommit"])
+    assert own not in listed(admin, duration_filter_ms=60_000)
+    time.sleep(0.05)
+    assert own in listed(admin, duration_filter_ms=40)
+    producer.commit()
+    until = time.monotonic() + 10
+    while listed(admin)[own].state != "CompleteCommit":
+        assert time.monotonic() < until
+
+
+def test_a_transaction_is_described_with_its_partitions(admin, producer, name):
+    before = int(time.time() * 1000)
+    opened(producer, name, 0, 2)
+    found = admin.describe_transactions([f"id-{name}"])[f"id-{name}"]
+    assert (found.state, found.producer_id, found.producer_epoch) == ("Ongoing", producer.producer_id, producer.epoch)
+    assert found.transaction_timeout_ms == 54_321
+    assert before <= found.transaction_start_time_ms <= int(time.time() * 1000)
+    assert found.topic_partitions == {TopicPartition(name, 0), TopicPartition(name, 2)}
+    with pytest.raises(kafka.errors.TransactionalIdNotFoundError):
+        admin.describe_transactions(["nobody"])
+
+
+def test_a_partition_names_the_producers_that_keep_its_readers_waiting(admin, producer, look, name):
+    opened(producer, name, 1)
+    producer.commit()
+    opened(producer, name, 1)
+    (open_one,) = in_partition(admin, name, 1)
+    assert (open_one.producer_id, open_one.producer_epoch) == (producer.producer_id, producer.epoch)
+    assert open_one.last_sequence == 1
+    assert open_one.current_transaction_start_offset == look.ends(name, 1)[0] == 2
+    assert in_partition(admin, name, 0) == []
+    producer.abort()
+
+
+def test_a_transaction_that_is_open_for_too_long_is_found(admin, producer, name):
+    opened(producer, name, 0, 1)
+    assert f"id-{name}" not in hanging(admin)
+    time.sleep(A_MOMENT_MS / 1000 + 0.1)
+    found = hanging(admin)[f"id-{name}"]
+    assert found["topic_partitions"] == [TopicPartition(name, 0), TopicPartition(name, 1)]
+    assert found["age_ms"] >= A_MOMENT_MS
+    producer.abort()
+    assert f"id-{name}" not in hanging(admin)
+
+
+@pytest.mark.parametrize("known_epoch", [False, True], ids=["any-coordinator-epoch", "the-epoch-described"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(
+    broker, admin, look, name, library, known_epoch
+):
+    """In Apache Kafka the marker passes the coordinator by: the client's commit succeeds, and its records are gone."""
+    look.topic(name, 2)
+    with closing(LIBRARIES[library](broker.bootstrap, f"id-{name}")) as client:
+        client.init()
+        client.begin()
+        for partition in (0, 1):
+            client.send(name, b"aborted", partition)
+        (found,) = in_partition(admin, name, 0)
+        epoch = found.coordinator_epoch if known_epoch else -1
+        place = TopicPartition(name, 0)
+        admin.abort_transaction(AbortTransactionSpec(place, found.producer_id, found.producer_epoch, epoch))
+        assert in_partition(admin, name, 0) == []
+        with pytest.raises(Exception, match=r"."):  # each library has its own; none may be silent
+            client.commit()
+    with closing(LIBRARIES[library](broker.bootstrap, f"id-{name}")) as successor:
+        successor.init()
+        successor.begin()
+        successor.send(name, b"committed", 0)
+        successor.commit()
+    assert look.committed(name, 0) == [b"committed"]
+    assert look.committed(name, 1) == []
+    assert in_partition(admin, name, 1) == []
+
+
+def test_a_producer_that_has_nothing_open_is_not_harmed_by_an_abort_meant_for_its_past(admin, producer, look, name):
+    opened(producer, name, 0)
+    (found,) = in_partition(admin, name, 0)
+    producer.commit()
+    with pytest.raises(kafka.errors.BrokerResponseError):
+        admin.abort_transaction(AbortTransactionSpec(TopicPartition(name, 0), found.producer_id + 1_000_000, -1))
+    opened(producer, name, 0)
+    producer.commit()
+    assert look.committed(name, 0) == [b"of an open transaction"] * 2
