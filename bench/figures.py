@@ -36,14 +36,15 @@ class Figures:
 
     def lines(self) -> list[tuple[str, str]]:
         """Label and value, for a person; figures that were not measured are left out."""
+        request = "transaction" if self.work == "txn" else "request"
         rows: list[tuple[str, float | None, str]] = [
             ("records/s", self.records_per_second, ",.0f"),
             ("MB/s", self.mb_per_second, ",.1f"),
-            ("requests/s", self.requests / self.seconds if self.requests else None, ",.0f"),
+            (f"{request}s/s", self.requests / self.seconds if self.requests else None, ",.0f"),
             ("p50 ms", self.p50_ms, ".3f"),
             ("p99 ms", self.p99_ms, ".3f"),
             ("p99.9 ms", self.p999_ms, ".3f"),
-            ("broker CPU us per request", self.broker_cpu_us_per_request, ".2f"),
+            (f"broker CPU us per {request}", self.broker_cpu_us_per_request, ".2f"),
             ("broker CPU ms per MB", self.broker_cpu_ms_per_mb, ".3f"),
             ("broker memory MB", self.broker_rss_mb, ".1f"),
         ]

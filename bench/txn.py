@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT_S = 30
+TICK_S = 0.1
 PRODUCER = {
     "enable.idempotence": True,
     "linger.ms": 0,
@@ -98,21 +99,34 @@ class _Phases:
         self.ending = threading.Event()
 
 
-def run(bootstrap: str, load: TransactionLoad, measured: Callable[[], None]) -> TransactionResult:
+def run(
+    bootstrap: str, load: TransactionLoad, measured: Callable[[], None], progress: Callable[[int], None] | None = None
+) -> TransactionResult:
     """Warm up, call `measured` (to read the broker's books), measure, and call it again.
 
+    progress: called ten times a second with the transactions measured so far; what it raises ends the run.
     Raises: what a producer raised; its transaction is then as the broker left it.
     """
     phases = _Phases()
     workers = [_Worker(bootstrap, load, number, phases) for number in range(load.producers)]
     for worker in workers:
         worker.start()
+
+    def hold(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0 and not phases.ending.wait(min(left, TICK_S)):
+            if progress is not None:
+                progress(sum(len(worker.latencies) for worker in workers))
+
     try:
-        _hold(phases, load)
+        for _ in workers:
+            while not phases.ready.acquire(blocking=False) and not phases.ending.is_set():
+                hold(TICK_S)
+        hold(load.warmup_seconds)
         measured()
         phases.measuring.set()
         began = time.perf_counter()
-        phases.ending.wait(load.seconds)
+        hold(load.seconds)
         phases.measuring.clear()
         seconds = time.perf_counter() - began
         measured()
@@ -127,12 +141,3 @@ def run(bootstrap: str, load: TransactionLoad, measured: Callable[[], None]) -> 
     for worker in workers:
         latencies.extend(worker.latencies)
     return TransactionResult(len(latencies), seconds, latencies)
-
-
-def _hold(phases: _Phases, load: TransactionLoad) -> None:
-    """Until every producer has its id, and warm."""
-    for _ in range(load.producers):
-        while not phases.ready.acquire(timeout=0.1):
-            if phases.ending.is_set():
-                return
-    phases.ending.wait(load.warmup_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from ..bench import accounting, librdkafka, small, topics
+from ..bench import accounting, librdkafka, small, topics, txn
 from ..bench.figures import Figures, percentile
 from .interruption import Interruption
 from .loads import LoadGroup
@@ -98,6 +98,38 @@ def produce(
             result = librdkafka.produce(bootstrap, load, progress)
             books.read()
     show(books.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+
+
+@bench.command("txn")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--producers", default=1, type=COUNT, show_default=True, help="Each in a thread, with an id of its own.")
+@click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a transaction.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
+@click.pass_obj
+def transactions(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    producers: int,
+    records: int,
+    size: int,
+    seconds: float,
+) -> None:
+    """Transactions through librdkafka, one after another by each producer."""
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = txn.TransactionLoad(name, producers, partitions, records, size, seconds, ids=f"bench-{name}")
+        with progress_bar("transactions", None, interruption) as progress:
+            result = txn.run(bootstrap, load, books.read, progress)
+    sent = result.transactions * records
+    show(books.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("consume")
