@@ -1,0 +1,49 @@
+"""The connection fence: a request that comes over an older connection than one of its kind before is too late."""
+
+from fencepost.broker.transactions.fence import HIGHEST_TV1_VERSION, Fence, Fences, Kind
+
+
+def test_a_request_over_an_older_connection_is_dropped():
+    fence = Fence()
+    assert fence.passes(Kind.COORDINATOR, 5)
+    assert fence.passes(Kind.COORDINATOR, 5)
+    assert fence.passes(Kind.COORDINATOR, 8)
+    assert not fence.passes(Kind.COORDINATOR, 5)
+    assert fence.passes(Kind.COORDINATOR, 8)
+
+
+def test_each_kind_of_request_has_a_connection_of_its_own():
+    fence = Fence()
+    assert fence.passes(Kind.COORDINATOR, 9)
+    assert fence.passes(Kind.DATA, 3)
+    assert fence.passes(Kind.GROUP, 1)
+    assert not fence.passes(Kind.DATA, 2)
+
+
+def test_a_new_epoch_begins_without_a_fence():
+    """The older connection may be the one that the new producer has had open all along."""
+    fences = Fences()
+    assert fences.of("id", 7, 0).passes(Kind.COORDINATOR, 9)
+    assert fences.of("id", 7, 1).passes(Kind.COORDINATOR, 4)
+    assert fences.of("id", 8, 0).passes(Kind.COORDINATOR, 2)
+    assert not fences.of("id", 8, 0).passes(Kind.COORDINATOR, 1)
+
+
+def test_what_is_remembered_is_one_fence_for_each_id():
+    fences = Fences()
+    for epoch in range(100):
+        fences.of("id", 7, epoch).passes(Kind.DATA, epoch)
+    fences.of("other", 8, 0)
+    assert len(fences) == 2
+    fences.forget("id")
+    fences.forget("id")
+    assert len(fences) == 1
+
+
+def test_requests_that_only_tv2_clients_send_are_not_fenced():
+    produce, init, add_partitions, add_offsets, end, offset_commit = 0, 22, 24, 25, 26, 28
+    assert HIGHEST_TV1_VERSION[produce] < 12
+    assert HIGHEST_TV1_VERSION[end] < 5
+    assert HIGHEST_TV1_VERSION[offset_commit] < 5
+    assert HIGHEST_TV1_VERSION[init] < 5
+    assert set(HIGHEST_TV1_VERSION) == {produce, init, add_partitions, add_offsets, end, offset_commit}

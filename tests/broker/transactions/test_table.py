@@ -1,0 +1,140 @@
+"""Every event in every state, through the functions that a coordinator calls.
+
+The expectations are written out from requirements 2.3, KIP-360 and KIP-890's table of EndTxn retries, not from the
+table in the code: error codes where nothing changes, else the status and the epoch that follow, and the markers.
+"""
+
+import pytest
+from fencepost.broker.transactions import machine
+from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.table import TABLE, Do, Event, State, answer, state_of
+from fencepost.broker.transactions.transaction import Prepared, Status
+from fencepost.protocol.errors import ErrorCode
+from transaction_states import EPOCH, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
+
+STATES = [state.name for state in State]
+NEW = {("payments", 0): 21}
+
+
+def begun(txn, producer_id=-1, producer_epoch=-1):
+    request = Initialisation("id", 60_000, producer_id, producer_epoch)
+    return init_producer_id(txn, request, Limits(), Outside().given())
+
+
+def ended(commit, version, epoch=EPOCH):
+    return lambda txn: machine.end(txn, commit, PRODUCER, epoch, version, Outside().given())
+
+
+def added(version):
+    return lambda txn: machine.add_partitions(txn, PRODUCER, EPOCH, NEW, version, Outside().given())
+
+
+def late(outside):
+    outside.passes(10_000_000)
+    return outside.given()
+
+
+CALLS = {
+    "init": begun,
+    "init with its pair": lambda txn: begun(txn, PRODUCER, EPOCH),
+    "init with the pair before": lambda txn: begun(txn and txn._replace(last_producer_epoch=4), PRODUCER, 4),
+    "init with an old pair": lambda txn: begun(txn, PRODUCER, 2),
+    "init with a pair to come": lambda txn: begun(txn, PRODUCER, EPOCH + 1),
+    "init with another id": lambda txn: begun(txn, PRODUCER + 1, EPOCH),
+    "add, TV1": added(0),
+    "add, TV2": added(2),
+    "commit, TV1": ended(True, 0),
+    "abort, TV1": ended(False, 0),
+    "commit, TV1, one behind": ended(True, 0, EPOCH - 1),
+    "abort, TV1, one behind": ended(False, 0, EPOCH - 1),
+    "commit, TV2": ended(True, 2),
+    "abort, TV2": ended(False, 2),
+    "commit, TV2, retry": ended(True, 2, EPOCH - 1),
+    "abort, TV2, retry": ended(False, 2, EPOCH - 1),
+    "commit, TV2, two behind": ended(True, 2, EPOCH - 2),
+    "abort, TV2, one ahead": ended(False, 2, EPOCH + 1),
+    "prepare": lambda txn: machine.prepare(
+        txn, PRODUCER, EPOCH, Prepared("sink", 3, 3_600_000, 0), None, Outside().given()
+    ),
+    "prepare, other number": lambda txn: machine.prepare(
+        txn, PRODUCER, EPOCH, Prepared("sink", 4, 3_600_000, 0), None, Outside().given()
+    ),
+    "decide commit": lambda txn: machine.settle_prepared(txn, True, Outside().given()),
+    "decide abort": lambda txn: machine.settle_prepared(txn, False, Outside().given()),
+    "time is over": lambda txn: machine.expire(txn, late(Outside())) if txn else machine.force_abort(txn, None),
+    "forced abort": lambda txn: machine.force_abort(txn, Outside().given()),
+}
+
+# The columns: UNKNOWN, EMPTY, ONGOING, PREPARED, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT.
+EXPECTED = """
+init | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | Empty@6 | Empty@6
+init with its pair | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | Empty@6 | Empty@6
+init with the pair before | Empty@0 of 900 | Empty@5 | 90 | 90 | 51 | 51 | Empty@5 | Empty@5
+init with an old pair | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
+init with a pair to come | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
+init with another id | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
+add, TV1 | 49 | Ongoing@5 | Ongoing@5 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
+add, TV2 | 49 | Ongoing@5 | Ongoing@5 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
+commit, TV1 | 49 | 48 | CompleteCommit@5 commit@5 | CompleteCommit@6 commit@6 | 51 | 48 | 0 | 48
+abort, TV1 | 49 | 48 | CompleteAbort@5 abort@5 | CompleteAbort@6 abort@6 | 48 | 51 | 48 | 0
+commit, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+abort, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+commit, TV2 | 49 | 48 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | 90 | 90 | 48 | 48
+abort, TV2 | 49 | CompleteAbort@6 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 90 | 90 | CompleteAbort@6 | CompleteAbort@6
+commit, TV2, retry | 49 | 90 | 90 | 90 | 51 | 48 | 0 | 48
+abort, TV2, retry | 49 | 90 | 90 | 90 | 48 | 51 | 48 | 0
+commit, TV2, two behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+abort, TV2, one ahead | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+prepare | 49 | 48 | Prepared@5 | 0 | 51 | 51 | 48 | 48
+prepare, other number | 49 | 48 | Prepared@5 | 48 | 51 | 51 | 48 | 48
+decide commit | 49 | 48 | 48 | CompleteCommit@6 commit@6 | 51 | 51 | 48 | 48
+decide abort | 49 | 48 | 48 | CompleteAbort@6 abort@6 | 51 | 51 | 48 | 48
+time is over | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 0 | 0 | 0 | 0
+forced abort | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 51 | 51 | 0 | 0
+"""  # noqa: E501
+ROWS = [[cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().splitlines()]
+CASES = [(name, state, cell) for name, *cells in ROWS for state, cell in zip(STATES, cells, strict=True)]
+
+
+@pytest.mark.requirement("S-61", "S-62", "S-63", "S-64", "S-71", "S-88")
+@pytest.mark.parametrize(("call", "state", "expected"), CASES, ids=[f"{call}, {state}" for call, state, _ in CASES])
+def test_every_event_in_every_state_has_the_answer_that_the_protocol_gives(call, state, expected):
+    assert told(CALLS[call](in_state(state))) == expected
+
+
+def test_the_calls_reach_every_row_of_the_table():
+    assert set(CALLS) == {name for name, *_ in ROWS}
+    assert {len(row) for row in TABLE.values()} == {len(State)}
+    assert set(TABLE) == set(Event)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_partition_may_be_written_without_being_added_nowhere_but_where_it_was(state):
+    txn = in_state(state)
+    verdicts = {"UNKNOWN": 49, "PREPARE_COMMIT": 51, "PREPARE_ABORT": 51}
+    assert machine.verify(txn, PRODUCER, EPOCH, ("payments", 0), 21) == verdicts.get(state, 48)
+    known = machine.verify(txn, PRODUCER, EPOCH, ("orders", 0), PARTITIONS["orders", 0])
+    assert known == (0 if state == "ONGOING" else verdicts.get(state, 48))
+    if txn is not None:
+        assert machine.verify(txn, PRODUCER, EPOCH - 1, ("orders", 0), 11) == 90
+        assert machine.verify(txn, PRODUCER + 1, EPOCH, ("orders", 0), 11) == 49
+
+
+def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
+    assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
+    assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
+    assert told(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
+    assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Outside().given()).error == 49
+    assert answer(Event.INIT, None) is Do.CREATE
+    assert answer(Event.TIMEOUT, prepared()) is Do.ABORT_AND_BUMP
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_retry_by_tv2_after_an_end_by_tv1_is_an_old_epoch(state, version, commit):
+    """Kafka takes any epoch one behind for a retry; but here the last end did not move the epoch, so it is a zombie."""
+    txn = in_state(state, version=0)
+    decision = machine.end(txn, commit, PRODUCER, EPOCH - 1, version, Outside().given())
+    assert decision.error is (ErrorCode.PRODUCER_FENCED if txn else ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert not decision.states

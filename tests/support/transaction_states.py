@@ -1,0 +1,73 @@
+"""A transactional id in every state, and what a decision comes to, in words."""
+
+from fencepost.broker.transactions.transaction import Decision, Given, Prepared, Status, Transaction
+
+PRODUCER, EPOCH, NEXT_PRODUCER = 7, 5, 900
+PARTITIONS = {("orders", 0): 11, ("orders", 1): 12, ("__consumer_offsets", 3): 13}
+OPEN = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+
+
+class Outside:
+    """What a decision needs: two clocks, and ids that count up. `given()` as of now."""
+
+    def __init__(self) -> None:
+        self.now_ms, self.age_ms, self.ids_given = 1_000_000, 5_000, 0
+
+    def new_producer_id(self) -> int:
+        self.ids_given += 1
+        return NEXT_PRODUCER + self.ids_given - 1
+
+    def given(self, *, ephemeral: bool = False) -> Given:
+        return Given(self.now_ms, self.age_ms, self.new_producer_id, ephemeral)
+
+    def passes(self, ms: int) -> None:
+        self.now_ms += ms
+        self.age_ms += ms
+
+
+def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: int = 2, **changed) -> Transaction:
+    """An id in `status`, as TV2 (or 0) left it: `epoch` is the one it stands at."""
+    is_open = status in OPEN
+    ended = status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+    return Transaction(
+        "id",
+        PRODUCER,
+        epoch,
+        60_000,
+        status,
+        dict(PARTITIONS) if is_open else {},
+        start_ms=-1 if status is Status.EMPTY else 900_000,
+        last_update_ms=900_000,
+        started_age_ms=-1 if status is Status.EMPTY else 4_000,
+        updated_age_ms=4_000,
+        last_producer_epoch=epoch - 1 if ended and version == 2 else -1,
+        client_version=version,
+    )._replace(**changed)
+
+
+def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
+    """An id whose transaction waits for decision `number` of the ledger entry "sink"."""
+    return transaction(Status.ONGOING, epoch, prepared=Prepared("sink", number, 3_600_000, 4_500))._replace(**changed)
+
+
+def in_state(name: str, *, version: int = 2) -> Transaction | None:
+    """By the name of a column of the table."""
+    if name == "UNKNOWN":
+        return None
+    return prepared() if name == "PREPARED" else transaction(Status[name], version=version)
+
+
+def told(decision: Decision) -> str:
+    """The error, or where it ends and what is marked: "90", "0", "CompleteAbort@6 abort@6"."""
+    words = [] if not decision.error and decision.states else [str(int(decision.error))]
+    if decision.states:
+        last = decision.states[-1]
+        name = "Prepared" if last.prepared else last.status.text
+        words.append(
+            f"{name}@{last.producer_epoch}" + ("" if last.producer_id == PRODUCER else f" of {last.producer_id}")
+        )
+    if decision.marker:
+        words.append(f"{'commit' if decision.marker.commit else 'abort'}@{decision.marker.producer_epoch}")
+    if decision.gone:
+        words.append("gone")
+    return " ".join(words)
