@@ -32,8 +32,8 @@ group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms g
 group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols
-group.coordinator.threads group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
+group.coordinator.threads group.share.assignment.interval.ms group.share.assignors
+group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
 group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
 group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, cast
 
+from .group_settings import GroupSettings
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
 from .transaction_settings import TransactionSettings
 
@@ -74,7 +75,7 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(TransactionSettings):
+class BrokerSettings(TransactionSettings, GroupSettings):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})

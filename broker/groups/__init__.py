@@ -1,0 +1,1 @@
+"""Consumer groups: who is a member (machine, coordinator), and how far each group has read (offsets)."""

@@ -1,0 +1,300 @@
+"""The coordinator of all classic groups: between requests, the pure groups, the loop's clock, and the log.
+
+The rules: a group decides, its record is written, its answers follow in the same step, and leave behind the reply
+barrier; every time limit is monotonic, so no clock that is set expires a member. A client that goes while its answer
+is held back stays a member until a timeout, as with Kafka. At start each group is as its last record says, and its
+members have a whole session to be heard of again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.store import BrokerHalted
+from . import group_records
+from .group_records import UNKNOWN_AGE, KeptGroup
+from .machine import NEVER, Group, Rules
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, size_bytes
+from .states import TABLE, Event, State
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
+RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
+
+
+class GroupCoordinator:
+    """What handlers, offsets and transactions reach as broker.groups."""
+
+    def __init__(self, broker: "Broker", loop: asyncio.AbstractEventLoop) -> None:
+        settings = broker.settings
+        self.groups: dict[str, Group] = {}
+        self.size_bytes = 0  # of what all members said
+        self._rules = Rules(settings.group_max_size, settings.group_initial_rebalance_delay_ms)
+        self._broker = broker
+        self._clock = broker.clock
+        self._loop = loop
+        self._values: dict[str, bytes] = {}  # what stands in the log, by group
+        self._loaded: dict[str, KeptGroup] = {}
+        self._alarms: list[tuple[int, str]] = []
+        self._alarm_ms: dict[str, int] = {}  # the alarm that counts, by group
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER
+        self._sweeper: asyncio.Handle | None = None
+
+    # ---- start and end ---------------------------------------------------------------------------------------
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """A record of a group, at start. Raises UnreadableGroup, a ValueError."""
+        group_id = group_records.read_key(key)
+        if value is None:
+            self._loaded.pop(group_id, None)
+            self._values.pop(group_id, None)
+        else:
+            self._loaded[group_id] = group_records.read_value(value)
+            self._values[group_id] = bytes(value)
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """What apply() would need to know what is in the log now."""
+        return ((group_records.key(group_id), value) for group_id, value in self._values.items())
+
+    def start(self) -> None:
+        """All records were applied: begin the sessions of all members."""
+        now_ms = self._clock.monotonic_ms()
+        for group_id, kept in self._loaded.items():
+            group = self.groups[group_id] = Group.restored(group_id, self._rules, self._log, kept, now_ms)
+            group.empty_since_ms = self._empty_since_ms(kept)
+            self.size_bytes += group.size_bytes
+            self._see_to(group)
+        self._loaded.clear()
+        self._sweep_later()
+
+    def _empty_since_ms(self, kept: KeptGroup) -> int | None:
+        """By the store's age; the record of another broker tells the wall time only."""
+        if kept.members:
+            return None
+        if kept.since_age_ms != UNKNOWN_AGE:
+            return kept.since_age_ms
+        return self._broker.store.age_ms() - max(0, self._clock.now_ms() - kept.since_ms)
+
+    def stop(self) -> None:
+        """No alarm rings any more."""
+        for handle in (self._timer, self._sweeper):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._sweeper = None
+
+    # ---- requests of members ---------------------------------------------------------------------------------
+
+    def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
+        """`reply` is called once, now or later."""
+        error = self._wrong_join(group_id, asked)
+        if error is not None:
+            reply(Joined(error, asked.member_id))
+            return
+        group = self.groups.get(group_id)
+        if group is None:
+            if asked.member_id != NO_MEMBER and not self._broker.group_offsets.knows(group_id):
+                reply(Joined(ErrorCode.UNKNOWN_MEMBER_ID, asked.member_id))
+                return
+            group = self.groups[group_id] = Group(group_id, self._rules, self._log)
+        with self._event(group):
+            group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
+
+    def _wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
+        settings = self._broker.settings
+        shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not shortest_ms <= asked.session_timeout_ms <= longest_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        asked_bytes = size_bytes(asked.protocols)
+        too_large = asked_bytes > settings.message_max_bytes  # no record of the group could hold it
+        if too_large or self.size_bytes + asked_bytes > settings.group_metadata_max_bytes:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return None
+
+    def _new_id(self, asked: Joining) -> str:
+        unique = UUID(bytes=self._broker.rng.bytes(16), version=4)
+        return f"{asked.instance_id if asked.instance_id is not None else asked.client_id}-{unique}"
+
+    def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
+        """`reply` is called once, now or later."""
+        group = self.groups.get(group_id)
+        if not group_id or group is None:
+            reply(Synced(ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID))
+            return
+        with self._event(group):
+            group.sync(asked, reply, self._clock.monotonic_ms())
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if not group_id or group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic_ms())
+
+    def leave(self, group_id: str, leaving: Iterable[Leaving]) -> list[ErrorCode]:
+        """An error for each. Raises INVALID_GROUP_ID."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+        with self._event(group):
+            return group.leave(leaving, self._clock.monotonic_ms())
+
+    def check_commit(
+        self, group_id: str, generation: int, member_id: str, group_instance_id: str | None, *, transactional: bool
+    ) -> None:
+        """Whether offsets may be committed so; the session of the member begins anew. Raises KafkaError.
+
+        A group that does not exist comes into being with offsets that nobody's membership stands behind.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            if generation >= 0 and not self._broker.group_offsets.knows(group_id):
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            group = Group(group_id, self._rules, self._log)
+        now_ms = self._clock.monotonic_ms()
+        group.check_commit(member_id, group_instance_id, generation, now_ms, transactional=transactional)
+
+    # ---- looking after groups --------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> Group | None:
+        """A group that has, or had, members."""
+        return self.groups.get(group_id)
+
+    def all(self) -> Mapping[str, Group | None]:
+        """Every group; None stands for one that has offsets and never had members."""
+        with_offsets: dict[str, Group | None] = dict.fromkeys(self._broker.group_offsets.groups())
+        return with_offsets | self.groups
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group and its offsets, in one unit. Raises KafkaError."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group, offsets = self.groups.get(group_id), self._broker.group_offsets
+        if group is None and not offsets.knows(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is not None and isinstance(error := TABLE[Event.DELETE][group.state], ErrorCode):
+            raise KafkaError(error)
+        parts = offsets.delete_group(group_id)
+        if group_id in self._values:
+            tombstone = [(group_records.key(group_id), None)]
+            now_ms = self._clock.now_ms()
+            parts.append(offsets.topic.part(offsets.topic.partition_for(group_id), tombstone, now_ms=now_ms))
+        if parts:
+            offsets.topic.commit(parts)
+            offsets.group_deleted(group_id)
+        self._forget(group_id)
+
+    def offsets_expired(self, group_id: str) -> None:
+        """The last offset of a group is gone; so is the group, if nobody is in it. Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is not None and group.state is State.EMPTY and not group.pending:
+            self.delete(group_id)
+
+    def _forget(self, group_id: str) -> None:
+        self._values.pop(group_id, None)
+        self._alarm_ms.pop(group_id, None)
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            self.size_bytes -= group.size_bytes
+            group.delete()
+
+    def _sweep_later(self) -> None:
+        interval_ms = self._broker.settings.offsets_retention_check_interval_ms
+        self._sweeper = self._loop.call_later(interval_ms / 1000, lambda: self._sweep(list(self.groups)))
+
+    def _sweep(self, left: list[str]) -> None:
+        """Forget groups that nobody is in and that have no offsets, some in each turn."""
+        chosen, left = left[:SWEPT_AT_ONCE], left[SWEPT_AT_ONCE:]
+        try:
+            for group_id in chosen:
+                if not self._broker.group_offsets.knows(group_id):
+                    self.offsets_expired(group_id)
+        except BrokerHalted:
+            return
+        except KafkaError as error:
+            log.warning("groups that nobody is in stay for now: %s", error.text)
+            left = []
+        if left:
+            self._sweeper = self._loop.call_soon(self._sweep, left)
+        else:
+            self._sweep_later()
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def _log(self, group: Group, kept: KeptGroup) -> None:
+        """Have a group kept as it is to be. Raises KafkaError, and then nothing was written."""
+        topic, now_ms, age_ms = self._broker.group_offsets.topic, self._clock.now_ms(), self._broker.store.age_ms()
+        value = group_records.value(kept._replace(since_ms=now_ms, since_age_ms=age_ms))
+        if len(value) + RECORD_OVERHEAD_BYTES > self._broker.settings.message_max_bytes:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the group is larger than a record may be")
+        topic.ensure()
+        record = group_records.key(group.group_id), value
+        topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=now_ms)])
+        self._values[group.group_id] = value
+        group.empty_since_ms = None if kept.members else age_ms
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _event(self, group: Group) -> Iterator[None]:
+        """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
+        before_bytes = group.size_bytes
+        try:
+            yield
+        finally:
+            self.size_bytes += group.size_bytes - before_bytes
+            if group.state is State.EMPTY and not group.pending and group.group_id not in self._values:
+                self._forget(group.group_id)  # it never came to anything
+            else:
+                self._see_to(group)
+
+    def _see_to(self, group: Group) -> None:
+        """Have the alarm ring when the group next has something to do; one that rings early does no harm."""
+        wake_ms = group.wake_ms
+        if wake_ms < self._alarm_ms.get(group.group_id, NEVER):
+            self._alarm_ms[group.group_id] = wake_ms
+            heappush(self._alarms, (wake_ms, group.group_id))
+            if wake_ms < self._timer_ms:
+                self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_ms = None, NEVER
+        if self._alarms:
+            self._timer_ms = self._alarms[0][0]
+            delay_ms = max(0, self._timer_ms - self._clock.monotonic_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._ring)
+
+    def _ring(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        while self._alarms and self._alarms[0][0] <= now_ms:
+            at_ms, group_id = heappop(self._alarms)
+            if self._alarm_ms.get(group_id) != at_ms:
+                continue
+            del self._alarm_ms[group_id]
+            try:
+                self._expire(self.groups[group_id], now_ms)
+            except BrokerHalted:
+                return
+            except Exception as error:  # a bug, which is this group's alone
+                self._broker.metrics.failed(error)
+                log.exception("group %s failed", group_id)
+        self._set_timer()
+
+    def _expire(self, group: Group, now_ms: int) -> None:
+        with self._event(group):
+            if group.wake_ms <= now_ms:
+                group.expire(now_ms)

@@ -1,0 +1,216 @@
+"""The record of a group in __consumer_offsets, byte for byte Kafka's, written in version 3 and read in all. Pure.
+
+Key: version 2 and the group id. No value means that the group is gone. Of a group without members the age of the store
+is kept, from which it is counted how long nobody was there; such a record has version 4, which has room for it.
+Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
+"""
+
+from struct import Struct, error
+from typing import NamedTuple
+
+from ...protocol.primitives import read_uvarint, uvarint
+
+GROUP_KEY = 2
+VERSION = 3
+FLEXIBLE = 4
+AGE_TAG = 10_000  # below are Kafka's
+UNKNOWN_AGE = -1
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+
+
+class UnreadableGroup(ValueError):
+    """A record of a group that is not as its version says."""
+
+
+class KeptMember(NamedTuple):
+    """A member as the record has it. Timeouts in milliseconds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class KeptGroup(NamedTuple):
+    """A group as the record has it; without members it is Empty, with members Stable.
+
+    since_ms, since_age_ms: when it became that, by the wall and by the store's age.
+    """
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    members: tuple[KeptMember, ...]
+    since_ms: int = -1
+    since_age_ms: int = UNKNOWN_AGE
+
+
+def key(group_id: str) -> bytes:
+    return _INT16.pack(GROUP_KEY) + _text(group_id)
+
+
+def value(group: KeptGroup) -> bytes:
+    if not group.members and group.since_age_ms != UNKNOWN_AGE:
+        return _empty_value(group)
+    parts = [
+        _INT16.pack(VERSION),
+        _text(group.protocol_type),
+        _INT32.pack(group.generation),
+        _nullable(group.protocol),
+        _nullable(group.leader),
+        _INT64.pack(group.since_ms),
+        _INT32.pack(len(group.members)),
+    ]
+    for member in group.members:
+        parts += (
+            _text(member.member_id),
+            _nullable(member.instance_id),
+            _text(member.client_id),
+            _text(member.client_host),
+            _INT32.pack(member.rebalance_timeout_ms),
+            _INT32.pack(member.session_timeout_ms),
+            _blob(member.subscription),
+            _blob(member.assignment),
+        )
+    return b"".join(parts)
+
+
+def _empty_value(group: KeptGroup) -> bytes:
+    protocol_type = group.protocol_type.encode()
+    return b"".join(
+        (
+            _INT16.pack(FLEXIBLE),
+            uvarint(len(protocol_type) + 1) + protocol_type,
+            _INT32.pack(group.generation),
+            b"\x00\x00",  # no protocol, no leader
+            _INT64.pack(group.since_ms),
+            b"\x01",  # no members
+            b"\x01" + uvarint(AGE_TAG) + uvarint(_INT64.size) + _INT64.pack(group.since_age_ms),
+        )
+    )
+
+
+def read_key(record_key: bytes) -> str:
+    """The group that a key of kind 2 names. Raises UnreadableGroup."""
+    try:
+        reader = _Reader(record_key, flexible=False)
+        if reader.int16() != GROUP_KEY:
+            raise UnreadableGroup("not the key of a group")
+        return reader.text()
+    except (error, IndexError, UnicodeDecodeError) as wrong:
+        raise UnreadableGroup(f"a key of {len(record_key)} bytes: {wrong}") from wrong
+
+
+def read_value(record_value: bytes) -> KeptGroup:
+    """The group as it was kept. Raises UnreadableGroup."""
+    try:
+        version = _INT16.unpack_from(record_value)[0]
+        if not 0 <= version <= FLEXIBLE:
+            raise UnreadableGroup(f"version {version}, where {FLEXIBLE} is the newest known")
+        return _read_group(_Reader(record_value, flexible=version >= FLEXIBLE, position=2), version)
+    except (error, IndexError, UnicodeDecodeError) as wrong:
+        raise UnreadableGroup(f"a value of {len(record_value)} bytes: {wrong}") from wrong
+
+
+def _read_group(reader: "_Reader", version: int) -> KeptGroup:
+    protocol_type, generation = reader.text(), reader.int32()
+    protocol, leader = reader.nullable(), reader.nullable()
+    since_ms = reader.int64() if version >= 2 else -1
+    members = tuple(_read_member(reader, version) for _ in range(reader.count()))
+    age = reader.tags().get(AGE_TAG)
+    since_age_ms = _INT64.unpack(age)[0] if age is not None else UNKNOWN_AGE
+    return KeptGroup(protocol_type, generation, protocol, leader, members, since_ms, since_age_ms)
+
+
+def _read_member(reader: "_Reader", version: int) -> KeptMember:
+    member_id = reader.text()
+    instance_id = reader.nullable() if version >= 3 else None
+    client_id, client_host = reader.text(), reader.text()
+    rebalance_ms = reader.int32() if version >= 1 else None
+    session_ms = reader.int32()
+    subscription, assignment = reader.blob(), reader.blob()
+    reader.tags()
+    rebalance_ms = session_ms if rebalance_ms is None else rebalance_ms
+    return KeptMember(
+        member_id, instance_id, client_id, client_host, rebalance_ms, session_ms, subscription, assignment
+    )
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _INT16.pack(len(encoded)) + encoded
+
+
+def _nullable(text: str | None) -> bytes:
+    return _INT16.pack(-1) if text is None else _text(text)
+
+
+def _blob(content: bytes) -> bytes:
+    return _INT32.pack(len(content)) + content
+
+
+class _Reader:
+    """Steps through a record."""
+
+    def __init__(self, buffer: bytes, *, flexible: bool, position: int = 0) -> None:
+        self._buffer = buffer
+        self._flexible = flexible
+        self._position = position
+
+    def _fixed(self, kind: Struct) -> int:
+        number: int = kind.unpack_from(self._buffer, self._position)[0]
+        self._position += kind.size
+        return number
+
+    def int16(self) -> int:
+        return self._fixed(_INT16)
+
+    def int32(self) -> int:
+        return self._fixed(_INT32)
+
+    def int64(self) -> int:
+        return self._fixed(_INT64)
+
+    def _uvarint(self) -> int:
+        number, self._position = read_uvarint(self._buffer, self._position)
+        return number
+
+    def count(self) -> int:
+        return self._uvarint() - 1 if self._flexible else self.int32()
+
+    def nullable(self) -> str | None:
+        length = self._uvarint() - 1 if self._flexible else self.int16()
+        return None if length < 0 else self._bytes(length).decode()
+
+    def text(self) -> str:
+        text = self.nullable()
+        if text is None:
+            raise UnreadableGroup("no text where one must be")
+        return text
+
+    def blob(self) -> bytes:
+        return self._bytes(self.count())
+
+    def _bytes(self, length: int) -> bytes:
+        end = self._position + length
+        if length < 0 or end > len(self._buffer):
+            raise UnreadableGroup(f"{length} bytes at {self._position} of {len(self._buffer)}")
+        found = self._buffer[self._position : end]
+        self._position = end
+        return found
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields that follow, by tag."""
+        found: dict[int, bytes] = {}
+        for _ in range(self._uvarint() if self._flexible else 0):
+            tag = self._uvarint()
+            found[tag] = self._bytes(self._uvarint())
+        return found

@@ -1,0 +1,197 @@
+"""A member of a group, what it asks, and what it is told. Pure.
+
+Subscriptions and assignments are bytes that members exchange; a broker only passes them on.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from .group_records import KeptMember
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, what the member says under it), the one it likes best first."""
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+class Joining(NamedTuple):
+    """A JoinGroup. Timeouts in milliseconds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    must_know_id: bool = True  # from version 4 on a newcomer is told its id and comes again (KIP-394)
+    may_skip_assignment: bool = True  # from version 9 on (KIP-814)
+
+
+class RosterEntry(NamedTuple):
+    """A member as its leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class Joined(NamedTuple):
+    """The answer to a Joining."""
+
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_MEMBER
+    roster: tuple[RosterEntry, ...] = ()
+    skip_assignment: bool = False
+
+
+class Syncing(NamedTuple):
+    """A SyncGroup; the assignments come from the leader."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Mapping[str, bytes] = {}
+
+
+class Synced(NamedTuple):
+    """The answer to a Syncing."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class Leaving(NamedTuple):
+    """Who leaves: by its id, or with an empty one by its instance id."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+JoinReply = Callable[[Joined], None]
+SyncReply = Callable[[Synced], None]
+
+
+class Member:
+    """One member. join, sync: the answers it waits for; deadline_ms: of its session, None while a wait excuses it."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "instance_id",
+        "is_new",
+        "join",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "size_bytes",
+        "sync",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        *,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.assignment = assignment
+        self.is_new = False  # it waits for the first generation that it is part of
+        self.join: JoinReply | None = None
+        self.sync: SyncReply | None = None
+        self.deadline_ms: int | None = None
+        self.change(protocols, session_timeout_ms, rebalance_timeout_ms)
+
+    @classmethod
+    def of(cls, asked: Joining, member_id: str) -> "Member":
+        """The member that a join makes."""
+        return cls(
+            member_id,
+            asked.instance_id,
+            asked.client_id,
+            asked.client_host,
+            session_timeout_ms=asked.session_timeout_ms,
+            rebalance_timeout_ms=asked.rebalance_timeout_ms,
+            protocols=asked.protocols,
+        )
+
+    @classmethod
+    def restored(cls, kept: KeptMember, protocol: str | None) -> "Member":
+        """The member of a record, which has one protocol only."""
+        return cls(
+            kept.member_id,
+            kept.instance_id,
+            kept.client_id,
+            kept.client_host,
+            session_timeout_ms=kept.session_timeout_ms,
+            rebalance_timeout_ms=kept.rebalance_timeout_ms,
+            protocols=((protocol, kept.subscription),) if protocol is not None else (),
+            assignment=kept.assignment,
+        )
+
+    def kept(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
+        """What is kept of it, with its assignment as it is or is to be."""
+        return KeptMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            self.assignment if assignment is None else assignment,
+        )
+
+    def change(self, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
+        """What the member says of itself now."""
+        self.protocols = protocols
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.size_bytes = size_bytes(protocols)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """Of the candidates, the one it likes best. It knows them all."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it says under that protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def tell_joined(self, answer: Joined) -> None:
+        """Answer the join it waits for, if it does."""
+        reply, self.join = self.join, None
+        if reply is not None:
+            reply(answer)
+
+    def tell_synced(self, answer: Synced) -> None:
+        """Answer the sync it waits for, if it does."""
+        reply, self.sync = self.sync, None
+        if reply is not None:
+            reply(answer)
+
+
+def size_bytes(protocols: Protocols) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)

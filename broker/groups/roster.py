@@ -1,0 +1,131 @@
+"""Who is in a group: members, those about to be, the instance ids of static ones, the leader, the protocols. Pure.
+
+The rules: every member is counted under each protocol it knows, so a protocol that all know is found without asking
+all; the leader is always a member, or nobody. Source: Kafka's ClassicGroup.
+"""
+
+from collections import Counter
+
+from ...protocol.errors import ErrorCode
+from .members import NO_MEMBER, Joined, Joining, Member, RosterEntry, Synced
+
+
+class Roster:
+    """The members of one group, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}  # member ids by instance id
+        self.pending: dict[str, int] = {}  # ids told to newcomers, and until when they may come back (monotonic ms)
+        self.leader: str | None = None
+        self.protocol: str | None = None  # of this generation
+        self.protocol_type: str | None = None
+        self.size_bytes = 0  # of what the members said under their protocols
+        self._knowing: Counter[str] = Counter()  # members by protocol
+        self._pending_sync: set[str] = set()
+
+    # ---- members ---------------------------------------------------------------------------------------------
+
+    def _put(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self._count(member)
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        if len(self.members) == 1:
+            self.leader = member.member_id
+
+    def _change(self, member: Member, asked: Joining) -> None:
+        self._count(member, -1)
+        member.change(asked.protocols, asked.session_timeout_ms, asked.rebalance_timeout_ms)
+        self._count(member)
+
+    def _swap(self, old: Member, new: Member) -> None:
+        """Give the place of `old`, and all that goes with it, to `new`, which has the same instance id."""
+        assert new.instance_id is not None
+        self.members = {each.member_id: each for each in (new if m is old else m for m in self.members.values())}
+        self.static[new.instance_id] = new.member_id
+        self._count(old, -1)
+        self._count(new)
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+        if old.member_id in self._pending_sync:
+            self._pending_sync.remove(old.member_id)
+            self._pending_sync.add(new.member_id)
+
+    def _remove(self, member_id: str) -> bool:
+        """Forget a member, or one that is about to be; what it waits for is answered. Whether it was a member."""
+        self.pending.pop(member_id, None)
+        self._pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return False
+        self._count(member, -1)
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        member.tell_joined(Joined(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER))
+        member.tell_synced(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+        return True
+
+    def _count(self, member: Member, by: int = 1) -> None:
+        self.size_bytes += by * member.size_bytes
+        for name in {name for name, _ in member.protocols}:
+            self._knowing[name] += by
+            if not self._knowing[name]:
+                del self._knowing[name]
+
+    def _not_a_member(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
+        """Why this is none; a static member that was replaced is fenced (KIP-345)."""
+        if instance_id is not None:
+            owner = self.static.get(instance_id)
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if owner != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # ---- what they agree on ----------------------------------------------------------------------------------
+
+    def _knows(self, asked: Joining) -> bool:
+        """Whether there is a protocol that this member and all others know."""
+        if not self.members:
+            return bool(asked.protocol_type and asked.protocols)
+        if asked.protocol_type != self.protocol_type:
+            return False
+        return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
+
+    def _voted(self) -> str:
+        """Of the protocols that all know, the one most like best; of equals, the one first voted for."""
+        candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def _has_leader(self) -> bool:
+        """Whether the leader has joined, or another who has could take its place."""
+        leader = self.members.get(self.leader or NO_MEMBER)
+        if leader is None or leader.join is None:
+            joined = next((member for member in self.members.values() if member.join is not None), None)
+            if joined is None:
+                return False
+            self.leader = joined.member_id
+        return True
+
+    def _all_joined(self) -> bool:
+        return not self.pending and all(member.join is not None for member in self.members.values())
+
+    def _joined_below(self, count: int) -> bool:
+        """Whether fewer than `count` wait for the next generation."""
+        if len(self.members) < count:
+            return True
+        return sum(member.join is not None for member in self.members.values()) < count
+
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def entries(self) -> tuple[RosterEntry, ...]:
+        """All members as the leader is told of them."""
+        return tuple(
+            RosterEntry(each.member_id, each.instance_id, each.metadata(self.protocol))
+            for each in self.members.values()
+        )

@@ -1,0 +1,36 @@
+"""Which topics a member of a consumer group subscribes to: the one thing a broker reads of what members say. Pure.
+
+The protocol type "consumer" begins every version of its subscriptions with a version and a list of topics, and those
+are read; what does not read so says nothing. Source: Kafka's ClassicGroup.computeSubscribedTopics, ConsumerProtocol.
+"""
+
+from collections.abc import Iterable
+from struct import Struct, error
+
+CONSUMER = "consumer"
+_INT16 = Struct(">h").unpack_from
+_INT32 = Struct(">i").unpack_from
+
+
+def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics of all members; None if any of them says what cannot be read."""
+    found: set[str] = set()
+    try:
+        for subscription in subscriptions:
+            found.update(_topics(subscription))
+    except (error, ValueError):
+        return None
+    return frozenset(found)
+
+
+def _topics(subscription: bytes) -> Iterable[str]:
+    if _INT16(subscription)[0] < 0:
+        raise ValueError("a version below 0")
+    position = 6
+    for _ in range(_INT32(subscription, 2)[0]):
+        length = _INT16(subscription, position)[0]
+        end = position + 2 + length
+        if length < 0 or end > len(subscription):
+            raise ValueError("a topic that does not end")
+        yield subscription[position + 2 : end].decode()
+        position = end

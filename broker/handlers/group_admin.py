@@ -1,0 +1,112 @@
+"""DescribeGroups, ListGroups, DeleteGroups: looking after groups from outside.
+
+Every group asked for is answered for (T25). A group that has offsets and never had members is Empty and without a
+protocol type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.cluster import NO_OPERATIONS
+from ...protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ..dispatch import Call, handles
+from ..groups.machine import Group
+from ..groups.members import Member
+from ..groups.states import State
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+GROUP_OPERATIONS = 328  # bits of AclOperation that a group has: all allowed while there is no authorizer
+NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
+CLASSIC = "classic"
+_Described = DescribeGroupsResponse.Group
+
+
+@handles(DescribeGroupsRequest)
+def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """The state, and the members; what they said and have only while the group is stable."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+    return DescribeGroupsResponse(
+        groups=[_described(broker, call.version, group_id, operations) for group_id in request.groups]
+    )
+
+
+def _described(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:
+    group = broker.groups.group(group_id)
+    found = _Described(
+        group_id=group_id,
+        group_state=group.state.shown if group is not None else State.EMPTY.shown,
+        protocol_type=(group.protocol_type or "") if group is not None else "",
+        protocol_data="",
+        members=[],
+        authorized_operations=operations,
+    )
+    if not group_id:
+        found.error_code, found.group_state = ErrorCode.INVALID_GROUP_ID, ""
+    elif group is None and not broker.group_offsets.knows(group_id):
+        found.group_state = State.DEAD.shown
+        if version >= NOT_FOUND_SINCE:
+            found.error_code, found.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+    elif group is not None:
+        protocol = group.protocol if group.state is State.STABLE else None
+        found.protocol_data = protocol or ""
+        found.members = [_member(each, protocol) for each in group.members.values()]
+    return found
+
+
+def _member(member: Member, protocol: str | None) -> _Described.Member:
+    return _Described.Member(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(protocol) if protocol is not None else b"",
+        member_assignment=member.assignment if protocol is not None else b"",
+    )
+
+
+@handles(ListGroupsRequest)
+def list_groups(broker: "Broker", call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    """All groups in one of the states, of one of the types; no filter lets all through."""
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    listed = [_listed(group_id, group) for group_id, group in broker.groups.all().items()]
+    return ListGroupsResponse(
+        groups=[
+            each
+            for each in listed
+            if (not states or each.group_state.lower() in states) and (not types or CLASSIC in types)
+        ]
+    )
+
+
+def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
+    return ListGroupsResponse.Group(
+        group_id=group_id,
+        protocol_type=(group.protocol_type or "") if group is not None else "",
+        group_state=(group.state if group is not None else State.EMPTY).shown,
+        group_type=CLASSIC,
+    )
+
+
+@handles(DeleteGroupsRequest)
+def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Each group with its offsets, in a unit of its own."""
+    return DeleteGroupsResponse(results=[_deleted(broker, group_id) for group_id in request.groups_names])
+
+
+def _deleted(broker: "Broker", group_id: str) -> DeleteGroupsResponse.Result:
+    try:
+        broker.groups.delete(group_id)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code)
+    return DeleteGroupsResponse.Result(group_id=group_id)
