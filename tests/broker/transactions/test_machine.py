@@ -1,0 +1,542 @@
+"""What a decision carries beside its error: pairs, markers, times; and bugs that other coordinators had here."""
+
+import pytest
+from fencepost.broker.transactions import machine, records
+from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.transaction import (
+    NO_ID,
+    RETIRED_EPOCH,
+    TWO_PHASE_TIMEOUT_MS,
+    MarkerOrder,
+    Prepared,
+    Status,
+)
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from transaction_states import EPOCH, NEXT_PRODUCER, PARTITIONS, PRODUCER, Outside, prepared, told, transaction
+
+FENCED = ErrorCode.PRODUCER_FENCED
+BAD_STATE = ErrorCode.INVALID_TXN_STATE
+UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+NEW = {("payments", 0): 21}
+ENDED = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+
+
+@pytest.fixture
+def outside():
+    return Outside()
+
+
+def begin(txn, outside, pair=(-1, -1), *, timeout_ms=60_000, limits=None, ephemeral=False, **request):
+    asked = Initialisation("id", timeout_ms, *pair, **request)
+    return init_producer_id(txn, asked, limits or Limits(), outside.given(ephemeral=ephemeral))
+
+
+def add(txn, outside, partitions=None, *, epoch=EPOCH, version=2):
+    return machine.add_partitions(txn, PRODUCER, epoch, partitions or NEW, version, outside.given())
+
+
+def end(txn, commit, outside, *, producer=PRODUCER, epoch=EPOCH, version=2, ephemeral=False):
+    return machine.end(txn, commit, producer, epoch, version, outside.given(ephemeral=ephemeral))
+
+
+def pair(decision):
+    return decision.producer_id, decision.producer_epoch
+
+
+# InitProducerId ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-60", "S-14")
+def test_the_first_producer_of_an_id_gets_a_new_producer_id_at_epoch_0(outside):
+    decision = begin(None, outside)
+    assert pair(decision) == (NEXT_PRODUCER, 0)
+    (state,) = decision.states
+    assert (state.status, state.timeout_ms, state.updated_age_ms) == (Status.EMPTY, 60_000, outside.age_ms)
+
+
+@pytest.mark.requirement("S-61")
+def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(outside):
+    assert pair(begin(transaction(), outside)) == (PRODUCER, EPOCH + 1)
+    assert outside.ids_given == 0
+
+
+@pytest.mark.requirement("S-63")
+def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_and_the_answer_comes_at_once(outside):
+    decision = begin(transaction(Status.ONGOING), outside, timeout_ms=30_000)
+    assert [state.status for state in decision.states] == [Status.PREPARE_ABORT, Status.COMPLETE_ABORT, Status.EMPTY]
+    assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
+    assert pair(decision) == (PRODUCER, EPOCH + 1)
+    last = decision.states[-1]
+    assert (last.timeout_ms, last.partitions, last.start_ms, last.last_producer_epoch) == (30_000, {}, -1, -1)
+
+
+@pytest.mark.requirement("S-71", "S-67")
+@pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
+def test_a_decision_found_in_the_log_is_not_touched_by_a_newcomer(outside, status):
+    assert begin(transaction(status), outside) == (ErrorCode.CONCURRENT_TRANSACTIONS, (), None, -1, -1, False)
+
+
+@pytest.mark.requirement("S-109")
+@pytest.mark.parametrize("timeout_ms", [900_001, 0, -1])
+def test_a_timeout_above_the_limit_or_not_positive_is_refused(outside, timeout_ms):
+    assert begin(None, outside, timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert begin(None, outside, timeout_ms=900_000).error is ErrorCode.NONE
+    assert begin(None, outside, timeout_ms=1).error is ErrorCode.NONE
+
+
+def test_an_empty_id_and_half_a_pair_are_invalid_requests(outside):
+    for request in (Initialisation("", 1000), Initialisation("id", 1000, 5, -1), Initialisation("id", 1000, -1, 5)):
+        decision = init_producer_id(None, request, Limits(), outside.given())
+        assert decision == (ErrorCode.INVALID_REQUEST, (), None, -1, -1, False)
+    assert outside.ids_given == 0
+
+
+def test_an_id_that_was_forgotten_is_given_anew_whatever_pair_its_producer_had(outside):
+    """Its producer comes back after more than transactional.id.expiration.ms, knowing its old pair."""
+    assert pair(begin(None, outside, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
+
+
+def test_a_lost_answer_to_init_is_given_again_without_another_bump(outside):
+    """KIP-360."""
+    bumped = begin(transaction(), outside, (PRODUCER, EPOCH)).states[-1]
+    assert (bumped.producer_epoch, bumped.last_producer_epoch) == (EPOCH + 1, EPOCH)
+    again = begin(bumped, outside, (PRODUCER, EPOCH))
+    assert pair(again) == (PRODUCER, EPOCH + 1)
+    assert begin(again.states[-1], outside, (PRODUCER, EPOCH - 1)).error is FENCED
+
+
+def test_a_lost_answer_to_init_with_a_new_producer_id_is_given_again(outside):
+    worn = transaction(epoch=32766)
+    rotated = begin(worn, outside, (PRODUCER, 32766))
+    assert pair(rotated) == (NEXT_PRODUCER, 0)
+    again = begin(rotated.states[-1], outside, (PRODUCER, 32766))
+    assert pair(again) == (NEXT_PRODUCER, 0)
+    assert outside.ids_given == 1
+    assert begin(rotated.states[-1], outside, (NEXT_PRODUCER, 32766)).error is FENCED
+
+
+def test_after_somebody_else_came_the_pair_before_is_a_zombies(outside):
+    bumped = begin(transaction(), outside, (PRODUCER, EPOCH)).states[-1]
+    taken_over = begin(bumped, outside).states[-1]
+    assert begin(taken_over, outside, (PRODUCER, EPOCH)).error is FENCED
+    assert begin(taken_over, outside, (PRODUCER, EPOCH + 1)).error is FENCED
+
+
+@pytest.mark.requirement("S-62")
+def test_a_zombie_that_asks_for_its_next_epoch_does_not_abort_what_the_living_one_wrote(outside):
+    """Kafka aborts first and refuses at the retry."""
+    decision = begin(transaction(Status.ONGOING), outside, (PRODUCER, EPOCH - 1))
+    assert decision == (FENCED, (), None, -1, -1, False)
+    worn = transaction(Status.ONGOING, 0, previous_producer_id=3, last_producer_epoch=32766)
+    assert begin(worn, outside, (3, 32766)).error is FENCED
+
+
+def test_two_phase_commit_is_asked_for_and_never_times_out(outside):
+    """KIP-939: the timeout 2**31 - 1 stands for it in the log."""
+    refused = begin(None, outside, enable_2pc=True)
+    assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    allowed = Limits(two_phase_commit=True)
+    state = begin(None, outside, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
+    assert state.enable_2pc
+    assert state.timeout_ms == TWO_PHASE_TIMEOUT_MS
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, outside.given()).states[-1]
+    assert machine.deadline_age_ms(opened) is None
+    outside.passes(10**9)
+    assert machine.expire(opened, outside.given()).states == ()
+    kept = begin(None, outside, keep_prepared_txn=True, limits=allowed)
+    assert kept.error is ErrorCode.UNSUPPORTED_VERSION
+    assert not begin(state, outside, limits=allowed).states[-1].enable_2pc
+
+
+# Adding --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-76", "S-77", "C-12")
+def test_the_first_partition_begins_the_transaction_and_its_clock(outside):
+    state = add(transaction(), outside).states[-1]
+    assert (state.status, state.partitions) == (Status.ONGOING, NEW)
+    assert (state.start_ms, state.started_age_ms) == (outside.now_ms, outside.age_ms)
+    outside.passes(500)
+    more = add(state, outside, {("orders", 1): 12}).states[-1]
+    assert more.partitions == {**NEW, ("orders", 1): 12}
+    assert (more.start_ms, more.started_age_ms) == (state.start_ms, state.started_age_ms)
+    assert (more.last_update_ms, more.updated_age_ms) == (outside.now_ms, outside.age_ms)
+
+
+def test_partitions_that_are_there_are_a_success_and_nothing_is_logged(outside):
+    txn = transaction(Status.ONGOING)
+    assert add(txn, outside, {("orders", 0): 11}) == (ErrorCode.NONE, (), None, -1, -1, False)
+    assert machine.add_partitions(transaction(), PRODUCER, EPOCH, {}, 2, outside.given()).states == ()
+
+
+def test_a_topic_made_again_inside_a_transaction_is_another_one(outside):
+    txn = add(transaction(Status.ONGOING), outside, {("orders", 0): 99}).states[-1]
+    assert txn.partitions["orders", 0] == 99
+    assert machine.verify(transaction(Status.ONGOING), PRODUCER, EPOCH, ("orders", 0), 99) is BAD_STATE
+
+
+def test_adding_changes_no_transaction_that_somebody_else_holds(outside):
+    txn = transaction(Status.ONGOING)
+    add(txn, outside)
+    assert txn.partitions == PARTITIONS
+
+
+# Ending --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-65", "S-88", "S-72")
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_is_prepare_markers_and_complete_in_one_decision(outside, commit, version):
+    decision = end(transaction(Status.ONGOING), commit, outside, version=version)
+    bumped = EPOCH + (version == 2)
+    prepare, complete = decision.states
+    assert prepare.status is (Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT)
+    assert (prepare.partitions, prepare.producer_epoch) == (PARTITIONS, bumped)
+    assert complete.status is (Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT)
+    assert (complete.partitions, complete.producer_epoch, complete.start_ms) == ({}, bumped, prepare.start_ms)
+    assert decision.marker == MarkerOrder(commit, PRODUCER, bumped, PARTITIONS)
+    assert pair(decision) == ((PRODUCER, bumped) if version == 2 else (-1, -1))
+    assert {state.client_version for state in decision.states} == {version}
+
+
+@pytest.mark.requirement("S-71")
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_lost_answer_to_end_is_given_again_and_the_other_outcome_is_refused(outside, commit):
+    for version, epoch in ((0, EPOCH), (2, EPOCH)):
+        txn = end(transaction(Status.ONGOING), commit, outside, version=version).states[-1]
+        again = end(txn, commit, outside, version=version, epoch=epoch)
+        assert again == (ErrorCode.NONE, (), None, *((PRODUCER, EPOCH + 1) if version else (-1, -1)), False)
+        assert end(txn, not commit, outside, version=version, epoch=epoch).error is BAD_STATE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(outside, commit):
+    txn = transaction(Status.ONGOING, 32766)
+    decision = end(txn, commit, outside, epoch=32766)
+    prepare, complete = decision.states
+    assert (prepare.producer_id, prepare.producer_epoch, prepare.next_producer_id) == (PRODUCER, 32767, NEXT_PRODUCER)
+    assert decision.marker.producer_epoch == RETIRED_EPOCH
+    assert pair(decision) == (complete.producer_id, complete.producer_epoch) == (NEXT_PRODUCER, 0)
+    assert (complete.previous_producer_id, complete.last_producer_epoch) == (PRODUCER, 32766)
+    again = end(complete, commit, outside, epoch=32766)
+    assert (again.error, pair(again)) == (ErrorCode.NONE, (NEXT_PRODUCER, 0))
+    assert end(complete, not commit, outside, epoch=32766).error is BAD_STATE
+    assert end(complete, commit, outside, epoch=32765).error is UNKNOWN
+    opened = machine.add_partitions(complete, NEXT_PRODUCER, 0, NEW, 2, outside.given()).states[-1]
+    assert end(opened, commit, outside, epoch=32766).error is FENCED
+
+
+def test_with_tv1_the_last_epoch_ends_any_number_of_transactions(outside):
+    txn = end(transaction(Status.ONGOING, 32766), True, outside, version=0, epoch=32766).states[-1]
+    assert (txn.producer_id, txn.producer_epoch) == (PRODUCER, 32766)
+    assert pair(begin(txn, outside)) == (NEXT_PRODUCER, 0)
+
+
+@pytest.mark.requirement("S-110", "S-111")
+def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_before(outside):
+    txn = transaction(Status.ONGOING)
+    outside.age_ms = machine.deadline_age_ms(txn)
+    assert machine.expire(txn, outside.given()).states == ()
+    outside.passes(1)
+    decision = machine.expire(txn, outside.given())
+    assert told(decision) == "CompleteAbort@6 abort@6"
+    after = decision.states[-1]
+    for version in (0, 2):
+        assert end(after, True, outside, version=version).error is (BAD_STATE if version else FENCED)
+    assert add(after, outside).error is FENCED
+
+
+def test_a_step_of_the_wall_clock_ends_no_transaction(outside):
+    outside.now_ms += 10**9
+    assert machine.expire(transaction(Status.ONGOING), outside.given()).states == ()
+
+
+def test_a_producer_that_timed_out_may_go_on_with_its_next_epoch(outside):
+    """KIP-588."""
+    outside.passes(10**6)
+    after = machine.expire(transaction(Status.ONGOING), outside.given()).states[-1]
+    assert pair(begin(after, outside, (PRODUCER, EPOCH))) == (PRODUCER, EPOCH + 1)
+
+
+@pytest.mark.parametrize("path", ["init", "end", "timeout", "forced", "decided"])
+def test_used_up_epochs_lead_to_a_new_producer_id_on_every_path(outside, path):
+    txn = transaction(Status.ONGOING, 32766)
+    outside.passes(10**6)
+    decision = {
+        "init": lambda: begin(txn, outside),
+        "end": lambda: end(txn, False, outside, epoch=32766),
+        "timeout": lambda: machine.expire(txn, outside.given()),
+        "forced": lambda: machine.force_abort(txn, outside.given()),
+        "decided": lambda: machine.settle_prepared(prepared(32766), False, outside.given()),
+    }[path]()
+    assert decision.marker.producer_epoch == RETIRED_EPOCH
+    last = decision.states[-1]
+    assert (last.producer_id, last.producer_epoch, last.previous_producer_id) == (NEXT_PRODUCER, 0, PRODUCER)
+    assert last.next_producer_id == NO_ID
+    assert outside.ids_given == 1
+
+
+@pytest.mark.requirement("S-113")
+def test_only_ids_without_a_transaction_expire(outside):
+    idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
+    assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
+    assert not machine.may_expire(transaction(), 1000, 4999)
+    assert not machine.may_expire(prepared(), 0, 10**9)
+
+
+# What an admin does --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "error"), [(0, FENCED), (2, BAD_STATE)])
+def test_after_an_admin_aborted_one_partition_the_clients_commit_is_refused_and_the_rest_is_aborted(
+    outside, version, error
+):
+    decision = machine.part_aborted(transaction(Status.ONGOING), PRODUCER, EPOCH, ("orders", 0), outside.given())
+    assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
+    assert end(decision.states[-1], True, outside, version=version).error is error
+
+
+def test_a_marker_for_a_hanging_transaction_is_none_of_the_coordinators_business(outside):
+    txn = transaction(Status.ONGOING)
+    for producer, epoch, partition in [
+        (PRODUCER, EPOCH, ("payments", 0)),
+        (9, EPOCH, ("orders", 0)),
+        (7, 4, ("orders", 0)),
+    ]:
+        assert machine.part_aborted(txn, producer, epoch, partition, outside.given()).states == ()
+    assert machine.part_aborted(None, PRODUCER, EPOCH, ("orders", 0), outside.given()).states == ()
+    assert machine.part_aborted(transaction(), PRODUCER, EPOCH, ("orders", 0), outside.given()).states == ()
+
+
+# Prepared ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_prepared_transaction_has_the_prepared_timeout_from_the_moment_it_was_prepared(outside):
+    asked = Prepared("sink", 3, 5_000, since_age_ms=0)
+    txn = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, 2, outside.given()).states[-1]
+    assert txn.status is Status.ONGOING
+    assert machine.deadline_age_ms(txn) == outside.age_ms + 5_000
+    never = txn._replace(prepared=txn.prepared._replace(timeout_ms=-1))
+    assert machine.deadline_age_ms(never) is None
+
+
+def test_a_prepare_that_comes_after_the_decision_is_refused_and_the_transaction_aborted(outside):
+    for decided in (3, 4):
+        asked = Prepared("sink", 3, 5_000, 0)
+        decision = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, decided, outside.given())
+        assert decision.error is BAD_STATE
+        assert decision.states[-1].status is Status.COMPLETE_ABORT
+        assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_prepared_transaction_always_ends_with_the_next_epoch(outside, commit, version):
+    assert end(prepared(), commit, outside, version=version).states[-1].producer_epoch == EPOCH + 1
+    state = machine.settle_prepared(prepared(), commit, outside.given()).states[-1]
+    assert (state.producer_epoch, state.prepared) == (EPOCH + 1, None)
+
+
+# Ephemeral ids -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("txn", [transaction(Status.ONGOING), prepared()], ids=["ongoing", "prepared"])
+def test_an_ephemeral_id_goes_with_its_transaction_and_its_producer_id_with_it(outside, txn, version):
+    decision = end(txn, True, outside, version=version, ephemeral=True)
+    assert decision.gone
+    assert decision.marker == MarkerOrder(True, PRODUCER, RETIRED_EPOCH, PARTITIONS)
+    assert [state.status for state in decision.states] == [Status.PREPARE_COMMIT]
+    assert outside.ids_given == 0
+    assert end(None, True, outside, version=version).error is UNKNOWN
+
+
+def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(outside):
+    decision = begin(transaction(Status.ONGOING), outside, ephemeral=True)
+    assert decision.marker == MarkerOrder(False, PRODUCER, RETIRED_EPOCH, PARTITIONS)
+    assert pair(decision) == (NEXT_PRODUCER, 0)
+    assert not decision.gone
+
+
+# What is found in the log --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-67", "S-112", "S-71")
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(outside, commit, version):
+    prepare, complete = end(transaction(Status.ONGOING), commit, outside, version=version).states
+    _, found = records.read(records.key("id"), records.value(prepare))
+    assert machine.owed(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)
+    decision = machine.finish(found, outside.given())
+    assert decision.states == (complete,)
+    assert decision.marker == machine.owed(found)
+    assert machine.owed(complete) is None
+    assert machine.finish(complete, outside.given()).states == ()
+
+
+@pytest.mark.requirement("S-68")
+def test_an_open_transaction_survives_in_the_log_and_its_timeout_runs_on(outside):
+    txn = transaction(Status.ONGOING)
+    _, found = records.read(records.key("id"), records.value(txn))
+    assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)
+    assert machine.owed(found) is None
+
+
+# Bugs of other coordinators, by the number of their report -----------------------------------------------------------
+
+
+def test_kafka_18660_ten_transactions_across_the_end_of_the_epochs_are_answered_with_the_pair_to_use(outside):
+    txn, at = transaction(epoch=32761), (PRODUCER, 32761)
+    seen = []
+    for _ in range(10):
+        opened = machine.add_partitions(txn, *at, NEW, 2, outside.given())
+        assert opened.error is ErrorCode.NONE
+        ended = machine.end(opened.states[-1], True, *at, 2, outside.given())
+        assert ended.error is ErrorCode.NONE
+        assert machine.end(ended.states[-1], True, *at, 2, outside.given())[3:5] == pair(ended)
+        txn, at = ended.states[-1], pair(ended)
+        seen.append(at)
+    assert seen == [(PRODUCER, 32762 + n) for n in range(5)] + [(NEXT_PRODUCER, n) for n in range(5)]
+
+
+def test_kafka_18464_an_empty_abort_after_a_commit_does_not_fence_its_own_producer(outside):
+    committed = end(transaction(Status.ONGOING), True, outside)
+    aborted = machine.end(committed.states[-1], False, *pair(committed), 2, outside.given())
+    assert (aborted.error, pair(aborted), aborted.marker) == (ErrorCode.NONE, (PRODUCER, EPOCH + 2), None)
+    assert machine.add_partitions(aborted.states[-1], *pair(aborted), NEW, 2, outside.given()).states
+
+
+@pytest.mark.parametrize("status", [Status.EMPTY, *ENDED])
+def test_kafka_18401_commit_of_an_empty_transaction_is_refused_and_its_abort_moves_the_epoch(outside, status):
+    assert end(transaction(status), True, outside) == (BAD_STATE, (), None, -1, -1, False)
+    aborted = end(transaction(status), False, outside)
+    assert (pair(aborted), aborted.states[-1].status) == ((PRODUCER, EPOCH + 1), Status.COMPLETE_ABORT)
+    assert aborted.states[-1].start_ms == outside.now_ms
+
+
+def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_unit_that_failed_moves_nothing(outside):
+    txn = transaction(Status.ONGOING)
+    first, second = begin(txn, outside), begin(txn, outside)
+    assert pair(first) == pair(second) == (PRODUCER, EPOCH + 1)
+    assert txn == transaction(Status.ONGOING)
+
+
+def test_kafka_18227_a_client_that_changes_to_tv2_between_transactions_finds_nothing_of_the_last_one(outside):
+    done = end(transaction(Status.ONGOING), True, outside, version=0).states[-1]
+    opened = add(done, outside, version=2).states[-1]
+    assert opened.partitions == NEW
+    decision = end(opened, True, outside, version=2)
+    assert decision.marker.partitions == NEW
+    back = machine.add_partitions(decision.states[-1], *pair(decision), {("orders", 0): 11}, 0, outside.given())
+    assert back.states[-1].partitions == {("orders", 0): 11}
+    assert machine.end(back.states[-1], True, *pair(decision), 0, outside.given()).marker.producer_epoch == EPOCH + 1
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_kafka_9600_an_epoch_that_was_never_issued_ends_nothing(outside, version):
+    for epoch in (EPOCH + 1, EPOCH + 2, 32767):
+        assert end(transaction(Status.ONGOING), True, outside, epoch=epoch, version=version).error is FENCED
+
+
+def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(outside):
+    """A decision that is not written is nowhere: 40,000 of them later the epoch is what it was."""
+    txn = transaction(epoch=32000)
+    assert {pair(begin(txn, outside)) for _ in range(40_000)} == {(PRODUCER, 32001)}
+
+    def no_id():
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    worn = transaction(Status.ONGOING, 32766)
+    for decide in (begin, lambda txn, given: end(txn, True, given, epoch=32766)):
+        failing = Outside()
+        failing.new_producer_id = no_id
+        with pytest.raises(KafkaError):
+            decide(worn, failing)
+
+
+def test_kafka_14880_an_id_that_never_got_an_epoch_expires_and_is_initialised(outside):
+    never = transaction(epoch=-1)
+    assert machine.may_expire(never, 1000, 10_000)
+    assert pair(begin(never, outside)) == (PRODUCER, 0)
+    assert pair(begin(never, outside, (3, 9))) == (PRODUCER, 0)
+
+
+def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(outside):
+    """Asking whether it may expire leaves no trace in it."""
+    txn = transaction()
+    assert machine.may_expire(txn, 0, 10**9)
+    assert pair(begin(txn, outside)) == (PRODUCER, EPOCH + 1)
+
+
+def test_kafka_13099_whether_100_000_ids_expire_is_asked_of_each_alone():
+    ids = [transaction(Status.COMPLETE_COMMIT, updated_age_ms=n) for n in range(100_000)]
+    assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001
+
+
+def test_kafka_19999_a_marker_ordered_again_after_a_restart_is_the_same_marker(outside):
+    prepare = end(transaction(Status.ONGOING), True, outside).states[0]
+    found = records.read(records.key("id"), records.value(prepare))[1]
+    assert machine.finish(found, outside.given()).marker == machine.finish(prepare, outside.given()).marker
+
+
+def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_and_epoch_32767_is_put_up_with(outside):
+    outside.passes(10**6)
+    for epoch in (32766, 32767):
+        decision = machine.expire(transaction(Status.ONGOING, epoch), outside.given())
+        last = decision.states[-1]
+        assert (last.status, last.producer_epoch) == (Status.COMPLETE_ABORT, 0)
+        assert last.producer_id != PRODUCER
+        assert decision.marker.producer_epoch == RETIRED_EPOCH
+    stuck = transaction(Status.PREPARE_ABORT, 32767)
+    done = machine.finish(stuck, outside.given()).states[-1]
+    assert begin(done, outside).error is ErrorCode.NONE
+
+
+def test_kafka_20310_the_producer_ids_before_and_after_survive_a_restart(outside):
+    prepare, complete = end(transaction(Status.ONGOING, 32766), True, outside, epoch=32766).states
+    for state in (prepare, complete):
+        assert records.read(records.key("id"), records.value(state)) == ("id", state)
+    found = records.read(records.key("id"), records.value(complete))[1]
+    assert pair(end(found, True, outside, epoch=32766)) == (NEXT_PRODUCER, 0)
+
+
+def test_kafka_6119_the_producer_of_a_transaction_that_timed_out_cannot_go_on(outside):
+    outside.passes(10**6)
+    after = machine.expire(transaction(Status.ONGOING), outside.given()).states[-1]
+    assert machine.verify(after, PRODUCER, EPOCH, ("orders", 0), 11) is FENCED
+    assert add(after, outside).error is FENCED
+
+
+def test_kafka_17754_with_tv2_a_late_end_of_one_transaction_does_not_end_the_next(outside):
+    done = end(transaction(Status.ONGOING), True, outside)
+    opened = machine.add_partitions(done.states[-1], *pair(done), NEW, 2, outside.given()).states[-1]
+    for commit in (True, False):
+        assert end(opened, commit, outside).error is FENCED
+
+
+def test_kafka_18575_with_tv2_the_next_transaction_begins_while_nothing_of_the_last_is_pending(outside):
+    done = end(transaction(Status.ONGOING), True, outside)
+    assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, outside.given()).error is ErrorCode.NONE
+
+
+def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(outside):
+    for commit in (True, False):
+        done = end(transaction(Status.ONGOING), commit, outside, version=0).states[-1]
+        assert end(done, commit, outside, version=0).error is ErrorCode.NONE
+        assert end(done, not commit, outside, version=0).error is BAD_STATE
+
+
+def test_redpanda_1a301657_what_was_added_before_a_restart_is_part_of_what_is_committed(outside):
+    first = add(transaction(), outside).states[-1]
+    found = records.read(records.key("id"), records.value(first))[1]
+    second = add(found, outside, {("__consumer_offsets", 3): 13}).states[-1]
+    assert set(end(second, True, outside).marker.partitions) == {("payments", 0), ("__consumer_offsets", 3)}
+
+
+def test_redpanda_30003_a_transaction_without_data_is_open_and_ends(outside):
+    opened = add(transaction(), outside).states[-1]
+    found = records.read(records.key("id"), records.value(opened))[1]
+    outside.passes(10**6)
+    assert machine.expire(found, outside.given()).marker.partitions == NEW
