@@ -24,11 +24,16 @@ PAUSE_S = 0.002
 Visit = Callable[[PartitionLog], Awaitable[None]]
 
 
+def _any(one: PartitionLog) -> bool:
+    return True
+
+
 class Tasks(Protocol):
     """What a pass needs of whoever runs it."""
 
     @property
     def ending(self) -> bool: ...
+    def stir(self) -> None: ...
     async def pause(self, seconds: float) -> bool: ...
     async def job(self, run: Callable[[], T]) -> T: ...
 
@@ -43,12 +48,12 @@ class Cleaning:
         self.on_failure: list[Callable[[Exception], None]] = []  # told of what must never happen
         self.given_up: dict[int, Exception] = {}  # by log id: what is not compacted again before the next start
 
-    async def every(self, interval_ms: int, visit: Visit) -> None:
-        """One pass after another, `interval_ms` from the end of one to the next."""
+    async def every(self, interval_ms: int, visit: Visit, concerns: Callable[[PartitionLog], bool] = _any) -> None:
+        """One pass after another, `interval_ms` from the end of one to the next. concerns: the logs to visit."""
         while not await self._tasks.pause(max(interval_ms / 1000, 2 * PAUSE_S)):
             self._slice_began_ms = self._store.clock.monotonic_ms()
             for one in list(self._store.logs.values()):
-                if one.offline is None:
+                if one.offline is None and concerns(one):
                     await visit(one)
                     await self._give_way()
                 if self._tasks.ending:
@@ -71,10 +76,12 @@ class Cleaning:
         while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
             await self._tasks.pause(PAUSE_S)
 
+    def may_compact(self, one: PartitionLog) -> bool:
+        """Whether it is compacted from time to time at all."""
+        return one.settings.compacts and one.log_id not in self.given_up
+
     async def compaction(self, one: PartitionLog) -> None:
         """Compact a log, if that is due: slices in a worker, the swap here."""
-        if one.log_id in self.given_up:
-            return
         run = one.compaction(self._store.age_ms(), self._store.clock.monotonic_ms)
         if run is None:
             return
@@ -96,6 +103,8 @@ class Cleaning:
             one.compaction_failed(run)
         else:
             one.compacted(run)
+        finally:
+            self._tasks.stir()  # files are to go
 
     def _give_up(self, one: PartitionLog, error: Exception) -> None:
         self.given_up[one.log_id] = error

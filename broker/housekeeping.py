@@ -74,7 +74,7 @@ class Housekeeping:
         self._congested = False
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
-        store.journal.on_wanted = self.stir
+        store.journal.when_wanted(self.stir)
 
     def start(self) -> None:
         """Begin all tasks."""
@@ -179,8 +179,8 @@ class Housekeeping:
     def _quiet(self) -> bool:
         """Whether there is nothing that free space, or time, could change."""
         store = self._store
-        unflushed = store.tail_bytes or store.unflushed
-        return not (unflushed or store.space_low or store.space_exhausted or self._congested or store.congested)
+        plenty = store.spare_bytes > store.settings.tail_max_bytes  # nothing is refused for want of space
+        return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
 
     def _look_at_congestion(self) -> None:
         self._store.look()

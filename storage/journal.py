@@ -7,7 +7,7 @@ in synced segments under a checkpoint: their files are removed, and recovery loo
 """
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from crc32c import crc32c
@@ -178,11 +178,6 @@ class Journal:
         return self._files.largest_unit_bytes - BATCH_UNIT_BYTES
 
     @property
-    def ready_bytes(self) -> int:
-        """Zero-filled space that is ready, in the current file and the next."""
-        return max(0, self._room) + sum(file.capacity for file in self._files.ready)
-
-    @property
     def used_bytes(self) -> int:
         """Journal space that holds units, or may hold units, that are still needed."""
         return self._files.full_bytes + self._position
@@ -273,15 +268,6 @@ class Journal:
         )
         return self._in_flight
 
-    def seal(self) -> RoundWrite | None:
-        """An empty round that says on disk that all before it was synced; None if that is said, or not so yet.
-
-        Without it, recovery cannot tell whether the last round was torn before or spoilt after its sync.
-        """
-        if self.pending or self._unsynced or self._said_through >= self._last_unit_round:
-            return None
-        return self.take_round(sync=True)
-
     def finished(self, write: RoundWrite) -> None:
         """The round's run() has returned: release its units."""
         if write is not self._in_flight or not write.done:
@@ -304,10 +290,13 @@ class Journal:
         """A fill_job has ended, well or with DiskFull (any other error halts the broker)."""
         self._files.settle()
 
-    def recycle(self, through_unit: int) -> list[Job]:
+    def when_wanted(self, told: Callable[[], None]) -> None:
+        """Tell whoever fills when a unit found no ready file that takes it."""
+        self._files.on_wanted = told
+
+    def recycle(self, through_unit: int) -> None:
         """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files."""
         self._files.retire(min(through_unit, self.synced_unit), self._synced_round)
-        return []
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""

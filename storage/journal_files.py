@@ -5,6 +5,7 @@ largest; all files together stay under the limit. What blocks is in journal_prep
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from ..effects.disk import Disk
 from .journal_format import BLOCK_BYTES, blocks
@@ -41,6 +42,7 @@ class JournalFiles:
         self._spares: deque[JournalFile] = deque()
         self._job: Preparation | None = None
         self._wanted = 0
+        self.on_wanted: Callable[[], None] = _nothing  # told when no ready file takes what is to be written
         self.starved = False
         self.held: deque[JournalFile] = deque()
         self.ready: deque[JournalFile] = deque()
@@ -71,6 +73,7 @@ class JournalFiles:
                 return True
         if self._wanted < unit_bytes <= self.largest_unit_bytes:
             self._wanted = unit_bytes
+        self.on_wanted()
         return False
 
     def advance(self) -> JournalFile:
@@ -180,3 +183,7 @@ class JournalFiles:
             keep_free_bytes=self._keep_free_bytes,
         )
         return self._job
+
+
+def _nothing() -> None:
+    """on_wanted of a journal that somebody else fills."""

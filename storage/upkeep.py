@@ -156,7 +156,12 @@ class Upkeep:
         """Whether a checkpoint would shorten the next recovery, or let journal or folders go."""
         if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
             return True
-        return bool(self._leaving) or self.unsaved_age_ms >= LOST_AGE_MS
+        return bool(self._leaving) or not self.ms_until_behind
+
+    @property
+    def ms_until_behind(self) -> int:
+        """If nothing happens any more: for then only the age is to be saved from time to time."""
+        return max(0, LOST_AGE_MS - self.unsaved_age_ms)
 
     @property
     def wanted(self) -> bool:

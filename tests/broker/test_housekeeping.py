@@ -1,0 +1,65 @@
+"""What goes on beside requests: nothing at all, where nothing changes."""
+
+import pytest
+from broker_lives import small
+from fencepost.broker.settings import BrokerSettings
+from produce_requests import answers, batch, create, produce
+from simulated_broker import SimulatedBroker
+
+OK = 0
+BY_NAME = 11  # a version of Produce
+UNTIL_IDLE_S = 60  # two checkpoints, and a look whether any log wants one
+IDLE_S = 240  # below the interval of retention
+
+
+def looks(broker, monkeypatch):
+    """Timers the loop is asked for, from now on."""
+    asked = []
+    call_at = broker.loop.call_at
+
+    def counted(when, callback, *args, **kwargs):
+        asked.append(callback)
+        return call_at(when, callback, *args, **kwargs)
+
+    monkeypatch.setattr(broker.loop, "call_at", counted)
+    return asked
+
+
+@pytest.fixture
+def idle():
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create("t", 20))
+        for partition in range(20):
+            broker.ask(produce("t", batch(), partition=partition), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        yield broker
+
+
+def test_a_broker_with_nothing_to_do_does_not_look_up(idle, monkeypatch):
+    asked = looks(idle, monkeypatch)
+    idle.wait(IDLE_S)
+    assert len(asked) < IDLE_S / 4  # passes over all logs; ten looks a second would be thousands
+
+
+def test_after_a_long_rest_it_flushes_and_checkpoints_as_ever(idle):
+    idle.wait(IDLE_S)
+    store, housekeeping = idle.broker.store, idle.broker.housekeeping
+    flushes, checkpoints = housekeeping.flushes, housekeeping.checkpoints
+    assert answers(idle.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+    assert store.tail_bytes > 0
+    idle.wait(5)
+    assert (store.tail_bytes, housekeeping.flushes) == (0, flushes + 1)
+    idle.wait(30)
+    assert housekeeping.checkpoints == checkpoints + 2
+    idle.wait(60)
+    assert housekeeping.checkpoints == checkpoints + 2
+
+
+def test_a_unit_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it():
+    with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        large = produce("t", batch(value=bytes(5 << 20)))
+        assert answers(broker.ask(large, BY_NAME))[0][0] != OK  # the files made ahead are smaller
+        broker.wait(1)
+        assert answers(broker.ask(large, BY_NAME))[0][0] == OK
