@@ -25,6 +25,7 @@ from ...protocol.messages.cluster import (
 from ...protocol.primitives import ZERO_UUID
 from ..advertised import advertised
 from ..dispatch import HANDLERS, Call, handles
+from ..features import OWN_APIS_FROM, named_as_supported, offered
 from ..partition import Partition
 from ..topic_names import check_name
 from ..topics import Topic
@@ -32,8 +33,6 @@ from ..topics import Topic
 if TYPE_CHECKING:
     from ..broker import Broker
 
-METADATA_VERSION = 29  # 4.2-IV1: tools read the release off it, and hide what older ones did not have
-OLDEST_METADATA_VERSION = 7
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: the others are told to ask again
@@ -45,28 +44,29 @@ _Page = DescribeTopicPartitionsResponse.Topic
 
 @handles(ApiVersionsRequest, waits=False)
 def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The APIs that have a handler, and the features UIs ask for.
+    """The APIs of Kafka's that have a handler, and the features that they make.
 
-    A feature is listed once all of it works: transaction.version comes with transactions. Odd client names are taken
-    as they are; Kafka refuses them, which one client cannot read (T3).
+    Odd client names are taken as they are; Kafka refuses them, which one client cannot read (T3).
     """
     call.connection.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
-    served = (HANDLERS[key].api for key in sorted(HANDLERS))
+    served = {key: HANDLERS[key].api for key in sorted(HANDLERS)}
+    features = offered(served)
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersionsResponse.ApiKey(api_key=api.key, min_version=api.advertised_min, max_version=api.max)
-            for api in served
+            ApiVersionsResponse.ApiKey(api_key=key, min_version=api.advertised_min, max_version=api.max)
+            for key, api in served.items()
+            if key < OWN_APIS_FROM
         ],
         supported_features=[
-            ApiVersionsResponse.SupportedFeature(
-                name="metadata.version", min_version=OLDEST_METADATA_VERSION, max_version=METADATA_VERSION
-            )
+            ApiVersionsResponse.SupportedFeature(name=each.name, min_version=each.low, max_version=each.high)
+            for each in named_as_supported(features, call.version)
         ],
         finalized_features_epoch=0,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeature(
-                name="metadata.version", max_version_level=METADATA_VERSION, min_version_level=METADATA_VERSION
+                name=each.name, max_version_level=each.high, min_version_level=each.high
             )
+            for each in features
         ],
     )
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from fencepost.broker.dispatch import HANDLERS
+from fencepost.broker.features import OWN_APIS_FROM, offered
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -39,9 +41,22 @@ def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: 
 
 def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest())
-    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
-    assert [(each.name, each.max_version_level) for each in response.finalized_features] == [("metadata.version", 29)]
+    complete = offered({key: handler.api for key, handler in HANDLERS.items()})
+    assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]
+    levels = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
+    assert levels == {feature.name: (feature.high, feature.high) for feature in complete}
+    assert levels["metadata.version"] == (29, 29)
     assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
+
+
+def test_t8_before_version_4_no_feature_is_supported_from_0_on_and_all_are_finalized(broker: SimulatedBroker) -> None:
+    new, old = broker.ask(ApiVersionsRequest(), 4), broker.ask(ApiVersionsRequest(), 3)
+    assert old.supported_features == [feature for feature in new.supported_features if feature.min_version > 0]
+    assert old.finalized_features == new.finalized_features
+
+
+def test_our_own_apis_are_not_listed_among_kafkas(broker: SimulatedBroker) -> None:
+    assert all(api.api_key < OWN_APIS_FROM for api in broker.ask(ApiVersionsRequest()).api_keys)
 
 
 @pytest.mark.parametrize("version", range(5))

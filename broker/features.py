@@ -1,0 +1,52 @@
+"""What a broker can do beyond single APIs: the features that clients look up in the answer to ApiVersions.
+
+The rule: a feature is offered once every request that it is made of is answered, and what is offered is finalized at
+its highest version. Clients of transaction.version 2 leave AddPartitionsToTxn out, whatever else the table says.
+Sources: KIP-584, KIP-890, KAFKA-17011.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+OWN_APIS_FROM = 20_000
+"""From here on APIs are ours: not listed among Kafka's, found by the feature fencepost.version."""
+
+ZERO_SINCE = 4
+"""Older versions of ApiVersions do not name a supported feature that begins at 0: clients took that for damage."""
+
+
+class Feature(NamedTuple):
+    """A feature, its versions, and which requests it needs: pairs of an API's key and version."""
+
+    name: str
+    low: int
+    high: int
+    needs: tuple[tuple[int, int], ...] = ()
+
+
+METADATA_VERSION = 29  # 4.2-IV1: tools read the release off it, and hide what older ones did not have
+OLDEST_METADATA_VERSION = 7
+
+FEATURES = (
+    Feature("metadata.version", OLDEST_METADATA_VERSION, METADATA_VERSION),
+    Feature("transaction.version", 0, 2, ((0, 12), (22, 5), (24, 3), (25, 4), (26, 5), (28, 5))),
+    Feature("fencepost.version", 1, 1, ((OWN_APIS_FROM, 0), (OWN_APIS_FROM + 1, 0), (OWN_APIS_FROM + 2, 0))),
+)
+
+
+class _Api(Protocol):
+    def serves(self, version: int) -> bool: ...
+
+
+def offered(served: Mapping[int, _Api]) -> list[Feature]:
+    """The features that these APIs, by key, make complete."""
+    return [
+        feature
+        for feature in FEATURES
+        if all(key in served and served[key].serves(version) for key, version in feature.needs)
+    ]
+
+
+def named_as_supported(features: list[Feature], version: int) -> list[Feature]:
+    """Those that an answer to ApiVersions of this version may name as supported; all may be named as finalized."""
+    return [feature for feature in features if feature.low > 0 or version >= ZERO_SINCE]
