@@ -80,6 +80,7 @@ class Housekeeping:
         """Begin all tasks."""
         settings, cleaning = self._settings, self._cleaning
         self._store.look_at_free_space()
+        self._fill_wanted.set()  # a journal begins with one file: where no other is ready, no client is read from
         self.keep(self._watch())
         self.keep(self._flush())
         self.keep(self._fill())

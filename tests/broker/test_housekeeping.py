@@ -63,3 +63,12 @@ def test_a_unit_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it():
         assert answers(broker.ask(large, BY_NAME))[0][0] != OK  # the files made ahead are smaller
         broker.wait(1)
         assert answers(broker.ask(large, BY_NAME))[0][0] == OK
+
+
+def test_a_broker_that_rested_since_it_began_has_a_journal_ready_for_its_first_client():
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        with broker.again() as rested:
+            rested.wait(5)
+            assert not rested.broker.store.journal.nearly_full
+            rested.ask(produce("t", batch()), BY_NAME)
