@@ -69,7 +69,7 @@ class Server:
         self.serve = serve
         self.touch: Callable[[Connection], None] = rounds.touch
         self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
         self.addresses: list[tuple[str, int]] = []
         self.most_connections = UNBOUNDED  # that this process can bear
         self._net = net
@@ -151,7 +151,7 @@ class Server:
         elif self._by_host[host] >= settings.max_connections_per_ip:
             refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
         self._by_host[host] += 1
-        self.connections.add(connection)
+        self.connections[connection] = None
         if refused:
             self.metrics.refused_connections += 1
             log.warning("a connection from %s is refused: %s", host, refused)
@@ -163,7 +163,7 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         """A connection has gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._stalled.pop(connection, None)
         self._rounds.forget(connection)
         host = connection.client_host

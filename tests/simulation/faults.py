@@ -1,0 +1,114 @@
+"""Seeded faults: what strikes the network, the disk, the clock and the process while clients work.
+
+Each lasts a while and is healed by itself; `heal` ends all of them. What was held arrives then: whole requests, late,
+from connections that their clients gave up long ago.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from simulation.world import JOURNAL_S, World
+
+JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
+Fault = Callable[[], Awaitable[None]]
+
+
+class Faults:
+    """Strikes until the world is over."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng("faults")
+        self.struck: dict[str, int] = {}
+        kinds: list[tuple[int, Fault]] = [
+            (4, self.delays),
+            (6, self.cut),
+            (6, self.held_requests),
+            (3, self.held_answers),
+            (4, self.crash),
+            (3, self.power_cut),
+            (2, self.slow_disk),
+            (2, self.clock_jump),
+            (2, self.full_disk),
+            (1, self.failed_sync),
+            (2, self.stopped_process),
+        ]
+        self._kinds = [fault for weight, fault in kinds for _ in range(weight)]
+
+    async def run(self) -> None:
+        self.world.network.delay_ms = (0.05, 2.0)
+        self.world.network.fragments = self.rng.random() < 0.5
+        while not self.world.over:
+            await asyncio.sleep(self.rng.uniform(0.1, 1.5))
+            fault = self.rng.choice(self._kinds)
+            self.struck[fault.__name__] = self.struck.get(fault.__name__, 0) + 1
+            await fault()
+        await self.heal()
+
+    async def heal(self) -> None:
+        """Nothing is wrong any more, and a broker runs."""
+        world = self.world
+        world.network.delay_ms = (0.05, 1.0)
+        world.delays["journal"] = JOURNAL_S
+        world.disk.capacity_bytes = None
+        for connection in world.network.connections:
+            connection.release()
+        while world.broker is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    # ---- the network -----------------------------------------------------------------------------------------
+
+    async def delays(self) -> None:
+        self.world.network.delay_ms = self.rng.choice(((0.05, 2.0), (0.0, 0.0), (5.0, 60.0), (0.1, 400.0)))
+
+    async def cut(self) -> None:
+        if connections := self.world.network.connections:
+            connection = self.rng.choice(connections)
+            self.rng.choice((connection.cut, lambda: connection.cut_after("client", self.rng.randint(0, 90))))()
+
+    async def held_requests(self) -> None:
+        """What a client sends stays on the way, often until it has gone on over another connection."""
+        if connections := self.world.network.connections:
+            connection = self.rng.choice(connections)
+            connection.to_server.hold()
+            self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
+
+    async def held_answers(self) -> None:
+        if connections := self.world.network.connections:
+            connection = self.rng.choice(connections)
+            connection.to_client.hold()
+            self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
+
+    # ---- the process -----------------------------------------------------------------------------------------
+
+    async def crash(self) -> None:
+        if self.world.broker is not None:
+            await self.world.restart(after_s=self.rng.uniform(0.0, 1.0))
+
+    async def power_cut(self) -> None:
+        if self.world.broker is not None:
+            await self.world.restart(power=True, rng=self.rng, after_s=self.rng.uniform(0.0, 1.0))
+
+    async def stopped_process(self) -> None:
+        """Nothing runs for a while, as under SIGSTOP of the whole machine."""
+        self.world.loop.pass_time(self.rng.uniform(0.1, 2.0))
+
+    # ---- the disk and the clock ------------------------------------------------------------------------------
+
+    async def slow_disk(self) -> None:
+        self.world.delays["journal"] = self.rng.choice((0.0, 0.05, 0.4))
+        await asyncio.sleep(self.rng.uniform(0.1, 1.0))
+        self.world.delays["journal"] = JOURNAL_S
+
+    async def clock_jump(self) -> None:
+        self.world.clock.jump_wall(self.rng.choice(JUMPS_MS))
+
+    async def full_disk(self) -> None:
+        disk = self.world.disk
+        disk.capacity_bytes = disk._seen.used_bytes() + self.rng.choice((0, 4_096, 65_536))
+        await asyncio.sleep(self.rng.uniform(0.2, 1.5))
+        self.world.disk.capacity_bytes = None
+
+    async def failed_sync(self) -> None:
+        """The broker has to halt; what it wrote may read well and not be on the disk."""
+        self.world.disk.fail_sync(lambda path: "journal" in path)

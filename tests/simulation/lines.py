@@ -1,0 +1,112 @@
+"""A connection of a scripted client: raw requests of any version, many ahead, and an end to patience.
+
+An answer that does not come in time is Unanswered; then the connection is given up and closed, and what was sent over
+it may still arrive, now or much later. A closed connection says nothing of what became of its requests either.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from typing import Any
+
+from fencepost.protocol.apis import APIS, decode_response, encode_request
+from fencepost.protocol.schema import schema_of
+from simulation.world import ADDRESS, World
+
+PATIENCE_S = 1.0
+
+
+class Unanswered(Exception):
+    """Nobody knows what became of the request."""
+
+
+class Line(asyncio.Protocol):
+    """One connection. Use `Caller`."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.transport: Any = None
+        self._received = bytearray()
+        self._waiting: deque[tuple[asyncio.Future[Any], Any, int]] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self.closed = True
+        while self._waiting:
+            future = self._waiting.popleft()[0]
+            if not future.done():
+                future.set_exception(Unanswered("the connection is closed"))
+                future.exception()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 4:
+            end = 4 + struct.unpack_from(">i", self._received)[0]
+            if len(self._received) < end:
+                return
+            frame = bytes(self._received[4:end])
+            del self._received[:end]
+            future, api, version = self._waiting.popleft()
+            if not future.done():
+                future.set_result(decode_response(api, version, frame)[1])
+
+    def send(self, request: Any, version: int | None, client_id: str) -> "asyncio.Future[Any]":
+        api = APIS[schema_of(type(request)).api or 0]
+        version = api.max if version is None else version
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, api, version))
+        self.transport.write(b"".join(encode_request(api, version, 1, client_id, request)))
+        return future
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+        self.closed = True
+
+
+class Caller:
+    """Asks over one connection, and over a new one when that is closed."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self._line: Line | None = None
+
+    async def ask(self, request: Any, version: int | None = None, patience_s: float = PATIENCE_S) -> Any:
+        """The answer. Raises Unanswered."""
+        (answer,) = await self.ask_all([(request, version)], patience_s)
+        if isinstance(answer, Unanswered):
+            raise answer
+        return answer
+
+    async def ask_all(self, requests: list[tuple[Any, int | None]], patience_s: float = PATIENCE_S) -> list[Any]:
+        """All sent ahead; the answers, or Unanswered in the place of one."""
+        try:
+            line = await self._open()
+        except OSError:
+            await asyncio.sleep(0.05)
+            return [Unanswered("no connection")] * len(requests)
+        futures = [line.send(request, version, self.name) for request, version in requests]
+        _, late = await asyncio.wait(futures, timeout=patience_s)
+        if late:
+            line.close()
+        answers: list[Any] = []
+        for future in futures:
+            if future in late:
+                answers.append(Unanswered("no answer in time"))
+            else:
+                answers.append(future.exception() or future.result())
+        return answers
+
+    async def _open(self) -> Line:
+        if self._line is None or self._line.closed:
+            _, line = await asyncio.wait_for(self.world.net.connect(Line, *ADDRESS), PATIENCE_S)
+            assert isinstance(line, Line)
+            self._line = line
+        return self._line
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()

@@ -1,0 +1,259 @@
+"""Scripted clients without transactions: idempotent producers that send ahead, repeat and leave gaps, and readers."""
+
+import asyncio
+import random
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.records import Marker, Record, build, read_marker, records
+from produce_requests import answers, fetch, fetched, produce
+from simulation.history import Init, Op, Place, Producer, Read, Seen, Send
+from simulation.lines import Caller, Unanswered
+from simulation.world import World
+
+PLAIN_VERSIONS = (3, 8, 9, 11)
+IN_FLIGHT = 5
+E = ErrorCode
+RETRIED = {
+    E.NOT_ENOUGH_REPLICAS,
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_COORDINATOR,
+    E.CONCURRENT_TRANSACTIONS,
+    E.KAFKA_STORAGE_ERROR,
+    E.REQUEST_TIMED_OUT,
+}
+GAP = 3  # sequences left out by a probe
+
+
+def batch_of(send: Send, timestamp: int) -> bytes:
+    producer_id, epoch = send.producer
+    return build(
+        [Record(index, timestamp, None, value.encode()) for index, value in enumerate(send.values)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=send.sequence,
+        transactional=send.txn is not None,
+    )
+
+
+class Batch:
+    """A batch on its way: sent again, the very same bytes, until its fate is known."""
+
+    def __init__(self, op: Op, timestamp: int, transactional_id: str | None = None) -> None:
+        self.op = op
+        self.send: Send = op.what
+        self.data = batch_of(op.what, timestamp)
+        self.transactional_id = transactional_id
+        self.unsure = False
+        self.error: int | None = None
+
+    @property
+    def request(self) -> Any:
+        topic, partition = self.send.place
+        return produce(topic, self.data, partition=partition, transactional_id=self.transactional_id)
+
+    def answered(self, answer: Any) -> bool:
+        """Whether its fate is known now."""
+        if isinstance(answer, Unanswered):
+            self.unsure = True
+            return False
+        ((code, offset),) = answers(answer)
+        if code == 0:
+            self.op.ok(offset)
+            return True
+        self.error = code
+        return False
+
+    def refused(self) -> None:
+        """The last word; but an attempt that nobody answered may have been taken."""
+        if self.unsure:
+            self.op.info()
+        else:
+            self.op.fail(self.error or -1)
+
+
+async def deliver(caller: Caller, batches: Sequence[Batch], version: int, *, patient: bool = True) -> bool:
+    """Send all ahead, then again what was not taken, in order, until all is known. False if one is refused for good.
+
+    patient: keep trying until it is known; else give up after some attempts, and leave it unknown.
+    """
+    left, attempts = list(batches), 0
+    while left:
+        attempts += 1
+        for each in left:
+            each.error = None
+        replies = await caller.ask_all([(each.request, version) for each in left])
+        left = [each for each, reply in zip(left, replies, strict=True) if not each.answered(reply)]
+        refused: set[Place] = set()
+        for each in left:
+            behind = each.error == E.OUT_OF_ORDER_SEQUENCE_NUMBER and each.send.place in refused
+            refused.add(each.send.place)
+            if each.error is not None and each.error not in RETRIED and not behind:
+                for other in left:
+                    other.refused()
+                return False
+        if left:
+            if not patient and attempts >= 6:
+                for other in left:
+                    other.unsure = True
+                    other.refused()
+                return False
+            await asyncio.sleep(0.05)
+    return True
+
+
+class PlainProducer:
+    """Idempotent, without transactions."""
+
+    def __init__(self, world: World, name: str, places: Sequence[Place]) -> None:
+        self.world = world
+        self.name = name
+        self.places = places
+        self.rng = world.rng(name)
+        self.caller = Caller(world, name)
+        self._numbers = 0
+        self._sequences: dict[Place, int] = defaultdict(int)
+        self._recent: dict[Place, deque[Batch]] = defaultdict(lambda: deque(maxlen=IN_FLIGHT))
+
+    async def run(self) -> None:
+        while not self.world.over:
+            producer = await init_plain(self.caller, self.name)
+            self._sequences.clear()
+            self._recent.clear()
+            while not self.world.over and await self._burst(producer):  # noqa: ASYNC110
+                await asyncio.sleep(self.rng.choice((0, 0.01, 0.2, 0.6)))
+
+    async def _burst(self, producer: Producer) -> bool:
+        batches = [self._next(producer) for _ in range(self.rng.randint(1, IN_FLIGHT))]
+        delivered = await deliver(self.caller, batches, self.rng.choice(PLAIN_VERSIONS))
+        for each in batches:
+            self._recent[each.send.place].append(each)
+        if delivered and self.rng.random() < 0.2:
+            await self._again()
+        if delivered and self.rng.random() < 0.1:
+            await self._leave_a_gap(producer)
+        return delivered
+
+    def _next(self, producer: Producer, gap: int = 0) -> Batch:
+        place = self.rng.choice(self.places)
+        values = values_of(self, self.rng)
+        sequence = self._sequences[place] + gap
+        if not gap:
+            self._sequences[place] += len(values)
+        op = self.world.history.invoke(self.name, Send(place, producer, sequence, values))
+        return Batch(op, self.world.clock.now_ms())
+
+    async def _again(self) -> None:
+        """One of the last five of a place, as after a lost answer."""
+        place = self.rng.choice([place for place, recent in self._recent.items() if recent])
+        first = self.rng.choice(list(self._recent[place]))
+        again = Batch(self.world.history.invoke(self.name, first.send._replace(again=True)), 0)
+        again.data = first.data
+        await deliver(self.caller, [again], self.rng.choice(PLAIN_VERSIONS), patient=False)
+
+    async def _leave_a_gap(self, producer: Producer) -> None:
+        """A batch whose forerunner was never sent has to be refused, where the producer is known."""
+        probe = self._next(producer, GAP)
+        if not self._recent[probe.send.place]:
+            probe.refused()
+            return
+        await deliver(self.caller, [probe], self.rng.choice(PLAIN_VERSIONS), patient=False)
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def values_of(client: Any, rng: random.Random) -> tuple[str, ...]:
+    """One to three values that nobody else sends, now and then a long one."""
+    padding = "." * rng.choice((0,) * 12 + (3_000, 20_000))
+    return tuple(f"{client.name}:{client.number()}{padding}" for _ in range(rng.randint(1, 3)))
+
+
+async def init_plain(caller: Caller, name: str) -> Producer:
+    op = caller.world.history.invoke(name, Init())
+    while True:
+        try:
+            answer = await caller.ask(InitProducerIdRequest(transaction_timeout_ms=0))
+        except Unanswered:
+            continue
+        if answer.error_code == 0:
+            given: Producer = op.ok((answer.producer_id, answer.producer_epoch))
+            return given
+        await asyncio.sleep(0.1)
+
+
+# ---- readers -------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads one place as one kind of consumer does, and now and then again from an earlier offset."""
+
+    def __init__(self, world: World, name: str, place: Place, committed: bool) -> None:
+        self.world = world
+        self.name = name
+        self.place = place
+        self.committed = committed
+        self.rng = world.rng(name)
+        self.caller = Caller(world, name)
+        self.next_offset = 0
+
+    async def run(self) -> None:
+        while not self.world.over:
+            start = self.next_offset if self.rng.random() < 0.9 else self.rng.randint(0, self.next_offset)
+            size = self.rng.choice((1, 400, 5_000, 1 << 20))
+            seen = await self.read(start, wait_ms=self.rng.choice((0, 50, 400)), size=size)
+            if seen is not None:
+                self.next_offset = max(seen.next_offset, self.next_offset)
+            await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1)))
+
+    async def read(self, start: int, *, wait_ms: int = 0, size: int = 1 << 20, client: str = "") -> Seen | None:
+        """One fetch; None if nothing came of it."""
+        op = self.world.history.invoke(client or self.name, Read(self.place, self.committed, start))
+        request = fetch(
+            self.place[0],
+            start,
+            partition=self.place[1],
+            max_wait_ms=wait_ms,
+            partition_max_bytes=size,
+            committed=self.committed,
+        )
+        try:
+            part = fetched(await self.caller.ask(request, 11))
+        except Unanswered:
+            op.info()
+            return None
+        if part.error_code:
+            op.fail(part.error_code)
+            return None
+        seen: Seen = op.ok(seen_in(part, start, self.committed))
+        return seen
+
+
+def batches_in(part: Any) -> list[Any]:
+    """The whole batches of a partition of a FetchResponse."""
+    return list(walk(memoryview(b"".join(part.records)))) if part.records else []
+
+
+def seen_in(part: Any, start: int, committed: bool) -> Seen:
+    """As a consumer takes a fetch: what is aborted is left out, by the list that comes with it (KIP-98)."""
+    left = deque(sorted((one.first_offset, one.producer_id) for one in part.aborted_transactions or ()))
+    aborted: set[int] = set()
+    found: list[tuple[int, str]] = []
+    next_offset = start
+    for batch in batches_in(part):
+        next_offset = batch.last_offset + 1
+        while left and left[0][0] <= batch.last_offset:
+            aborted.add(left.popleft()[1])
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None and marker[0] is Marker.ABORT:
+                aborted.discard(batch.producer_id)
+        elif not (committed and batch.is_transactional and batch.producer_id in aborted):
+            found += [(one.offset, (one.value or b"").decode()) for one in records(batch) if one.offset >= start]
+    return Seen(tuple(found), next_offset, part.high_watermark, part.last_stable_offset, part.log_start_offset)

@@ -1,0 +1,106 @@
+"""Processes on one simulated loop: each callback belongs to one, and when it is killed nothing of it runs any more.
+
+A process is a value of a context variable, which asyncio hands on from callback to callback. What travels on the
+network belongs to nobody: bytes that left a process arrive whatever becomes of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
+
+from fencepost.effects.net import Listener, Net
+from fencepost.effects.simulated.net import SimulatedNet
+from fencepost.effects.simulated.transport import SimulatedTransport
+from fencepost.effects.simulated.wire import Wire
+
+_current: ContextVar["Process | None"] = ContextVar("process", default=None)
+
+
+class Process:
+    """One life of a program."""
+
+    def __init__(self, loop: Any, name: str) -> None:
+        self.name = name
+        self._loop = loop
+        self._context = copy_context()
+        self._context.run(_current.set, self)
+        self.tasks: list[asyncio.Task[Any]] = []  # kept, or their finally blocks would run whenever one is collected
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run a coroutine as part of it."""
+        task: asyncio.Task[Any] = self._loop.create_task(work, context=self._context.copy())
+        return task
+
+    def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call as part of it."""
+        token = _current.set(self)
+        try:
+            return call(*arguments)
+        finally:
+            _current.reset(token)
+
+    def kill(self) -> None:
+        """SIGKILL: its timers and callbacks are no more, its tasks never go on."""
+        for handle in [*self._loop._ready, *self._loop._scheduled]:
+            if self._is_of(handle._context) and not _is_of_the_network(handle._callback):
+                handle.cancel()
+        for task in self.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def _is_of(self, context: Context | None) -> bool:
+        return context is not None and context.get(_current) is self
+
+
+def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
+    """A task factory: a process knows its tasks."""
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+    owner = _current.get() if context is None else context.get(_current)
+    if owner is not None:
+        owner.tasks.append(task)
+    return task
+
+
+def _is_of_the_network(callback: Any) -> bool:
+    return isinstance(getattr(callback, "__self__", None), Wire | SimulatedTransport)
+
+
+class ProcessNet(Net):
+    """A process's view of the network: what arrives for it is handled as part of it."""
+
+    def __init__(self, net: SimulatedNet, process: Process) -> None:
+        self._net = net
+        self._process = process
+
+    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
+        def served() -> asyncio.Protocol:
+            return _Within(self._process.run(factory), self._process)
+
+        return await self._net.listen(served, host, port)
+
+    async def connect(self, factory: Any, host: str, port: int) -> Any:
+        return await self._net.connect(factory, host, port)
+
+
+class _Within(asyncio.Protocol):
+    def __init__(self, protocol: asyncio.Protocol, process: Process) -> None:
+        self._protocol = protocol
+        self._run = process.run
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._run(self._protocol.connection_made, transport)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self._run(self._protocol.connection_lost, error)
+
+    def data_received(self, data: bytes) -> None:
+        self._run(self._protocol.data_received, data)
+
+    def eof_received(self) -> bool | None:
+        return bool(self._run(self._protocol.eof_received))
+
+    def pause_writing(self) -> None:
+        self._run(self._protocol.pause_writing)
+
+    def resume_writing(self) -> None:
+        self._run(self._protocol.resume_writing)

@@ -1,0 +1,116 @@
+"""What happens in a simulation: topics, clients, faults for some seconds; then healing, an end, and a last look."""
+
+import asyncio
+from typing import Any
+
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.records import Marker, read_marker, records
+from produce_requests import create, fetch, fetched
+from simulation.faults import Faults
+from simulation.history import Dump, Entry, Place
+from simulation.lines import Caller, Unanswered
+from simulation.plain_clients import PlainProducer, Reader, batches_in
+from simulation.world import STALL_MS, World
+
+TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2}
+PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
+FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
+
+
+async def play(world: World, seconds: float) -> dict[str, int]:
+    """A whole simulation. Returns which faults struck how often."""
+    await world.start()
+    await _make_topics(world)
+    faults = Faults(world)
+    clients = [asyncio.ensure_future(client.run()) for client in clients_of(world)]
+    striking = asyncio.ensure_future(faults.run())
+    await _watch([*clients, striking], seconds)
+    world.over = True
+    await asyncio.wait_for(striking, FINISH_S)
+    await _finish(world, clients)
+    await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
+    if world.rng("end").random() < 0.5:
+        await world.restart(power=True)
+    await look(world)
+    return faults.struck
+
+
+def clients_of(world: World) -> list[Any]:
+    clients: list[Any] = [PlainProducer(world, f"plain-{n}", PLACES[:3]) for n in range(2)]
+    for place in PLACES:
+        clients.append(Reader(world, f"committed-{place}", place, committed=True))
+        clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
+    return clients
+
+
+async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:
+    """Let them work; one that breaks is a bug of its own."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        task.result()
+
+
+async def _finish(world: World, clients: list["asyncio.Future[Any]"]) -> None:
+    done, late = await asyncio.wait(clients, timeout=FINISH_S)
+    for task in done:
+        task.result()
+    if late:
+        world.failures.append(f"{len(late)} clients are stuck: {[repr(task)[:200] for task in late]}")
+
+
+async def _make_topics(world: World) -> None:
+    caller = Caller(world, "admin")
+    for topic, count in TOPICS.items():
+        answer = await caller.ask(create(topic, count, segment_ms=5000))
+        assert answer.topics[0].error_code == ErrorCode.NONE, answer
+
+
+async def look(world: World) -> None:
+    """The last readers: everything, from the beginning, as each kind of consumer and as it stands."""
+    for place in PLACES:
+        for committed in (False, True):
+            await _read_all(Reader(world, f"final {place}", place, committed))
+        await _dump(world, place)
+
+
+async def _read_all(reader: Reader) -> None:
+    offset = 0
+    for _ in range(10_000):
+        seen = await reader.read(offset, client="final")
+        if seen is None:
+            await asyncio.sleep(0.1)
+            continue
+        end = seen.last_stable if reader.committed else seen.high_watermark
+        if seen.next_offset >= end or seen.next_offset == offset:
+            return
+        offset = seen.next_offset
+    raise AssertionError(f"{reader.place} cannot be read to its end")
+
+
+async def _dump(world: World, place: Place) -> None:
+    caller, op = Caller(world, "final"), world.history.invoke("final", Dump(place))
+    entries: list[Entry] = []
+    offset = 0
+    while True:
+        try:
+            part = fetched(await caller.ask(fetch(place[0], offset, partition=place[1]), 11))
+        except Unanswered:
+            continue
+        assert part.error_code == 0, part
+        batches = batches_in(part)
+        entries += [_entry(batch) for batch in batches]
+        if not batches:
+            break
+        offset = batches[-1].last_offset + 1
+    op.ok(tuple(entries))
+
+
+def _entry(batch: Any) -> Entry:
+    producer = (batch.producer_id, batch.producer_epoch)
+    if batch.is_control:
+        marker = read_marker(batch)
+        assert marker is not None
+        kind = "commit" if marker[0] is Marker.COMMIT else "abort"
+        return Entry(batch.base_offset, producer, -1, True, (), kind)
+    values = tuple((record.value or b"").decode() for record in records(batch))
+    return Entry(batch.base_offset, producer, batch.base_sequence, batch.is_transactional, values)

@@ -1,0 +1,166 @@
+"""The world of a simulation: one real broker after the other on one disk, under virtual time, and all that happens.
+
+Everything comes from the seed: the network's delays, the disk's, the broker's own chance, what clients do and which
+faults strike. The history is what clients did and saw; `failures` are what no client needs to see to be a bug.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from fencepost.broker.broker import Broker
+from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.effects.simulated.net import SimulatedNet
+from fencepost.effects.simulated.rng import SeededRng
+from simulation.history import History, Restart
+from simulation.processes import Process, ProcessNet, owned_task
+
+ADDRESS = ("127.0.0.1", 9092)
+TXN_TIMEOUT_MS = 4_000
+SWEEP_MS = 1_000
+STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a transaction begun anew may stand behind another on the same id
+SETTINGS: dict[str, Any] = {
+    "journal_max_bytes": 4 << 20,
+    "storage_min_free_bytes": 0,
+    "log_checkpoint_interval_ms": 3_000,
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": SWEEP_MS,
+    "transaction_state_log_num_partitions": 3,
+    "offsets_topic_num_partitions": 3,
+    "group_initial_rebalance_delay_ms": 0,
+}
+JOURNAL_S, SEGMENTS_S, READS_S = 0.004, 0.003, 0.001
+
+
+def settings(**more: Any) -> BrokerSettings:
+    """A small broker in a hurry; options that it does not know yet are left out."""
+    known = BrokerSettings.__dataclass_fields__
+    return BrokerSettings(**{name: value for name, value in (SETTINGS | more).items() if name in known})
+
+
+class World:
+    """One simulation's broker, disk, network, clock and history."""
+
+    def __init__(self, seed: int, loop: SimulatedLoop, prepare: Callable[[Broker], None] = lambda broker: None) -> None:
+        """prepare: is shown each broker before it starts; mutants are made so."""
+        self.seed = seed
+        self.loop = loop
+        loop.set_task_factory(owned_task)
+        self.clock = loop.clock()
+        self.history = History(self.clock.monotonic_ms, STALL_MS)
+        self.net = SimulatedNet(seed=seed)
+        self.network = self.net.network
+        self.disk = SimulatedDisk(history=False)
+        self.delays = {"journal": JOURNAL_S, "segments": SEGMENTS_S, "reads": READS_S}
+        self.failures: list[str] = []
+        self.broker: Broker | None = None
+        self.lives = 0
+        self.over = False  # clients begin nothing new
+        self.settings = settings()
+        self._prepare = prepare
+        self._process: Process | None = None
+        self._broker_net = self.net
+        self._restart: asyncio.Task[None] | None = None
+        self._graveyard: list[Any] = []
+
+    def rng(self, name: str) -> random.Random:
+        """Chance of its own for each client, so that one more question of one changes nothing for the others."""
+        return random.Random(f"{self.seed} {name}")
+
+    # ---- the broker ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """A broker begins on what is on the disk. Raises what the broker raises."""
+        self.lives += 1
+        self._slow_lanes()
+        process = self._process = Process(self.loop, f"broker {self.lives}")
+        self._broker_net = self.net.host(ADDRESS[0])
+        rng = SeededRng(self.seed * 1000 + self.lives)
+        net = ProcessNet(self._broker_net, process)
+        broker = Broker(self.settings, disk=self.disk, clock=self.clock, rng=rng, net=net)
+        self._prepare(broker)
+        broker.on_halt.append(lambda error: self._halted(broker))
+        self.broker = broker
+        await process.start(broker.start())
+        self.history.invoke("broker", Restart()).ok()
+
+    def kill(self, *, power: bool, rng: random.Random | None = None) -> None:
+        """The process is gone; with `power` everything not synced as well, or of that what chance does not keep."""
+        if self.broker is None or self._process is None:
+            return
+        left = self._after_power_cut(rng) if power else self.disk.after_process_crash()
+        self.disk.halt()
+        self._broker_net.kill()
+        self._process.kill()
+        self._look_for_failures()
+        self._graveyard += [self.broker, self._process, self.disk]
+        self.broker = self._process = None
+        self.disk = left
+
+    async def stop(self) -> None:
+        """In order; the disk holds everything then."""
+        if self.broker is not None and self._process is not None:
+            await self._process.start(self.broker.stop())
+            self.kill(power=False)
+
+    async def restart(self, *, power: bool = False, rng: random.Random | None = None, after_s: float = 0.0) -> None:
+        """Kill it, wait a little, and begin again."""
+        self.kill(power=power, rng=rng)
+        await asyncio.sleep(after_s)
+        try:
+            await self.start()
+        except DiskFull:
+            self.kill(power=power, rng=rng)
+            self.disk.capacity_bytes = None  # an operator makes room
+            await self.start()
+
+    def _halted(self, broker: Broker) -> None:
+        """As `serve` does: the process ends, and somebody starts it again."""
+        if broker is self.broker and (self._restart is None or self._restart.done()):
+            self._restart = self.loop.create_task(self._begin_again(broker), context=Context())
+
+    async def _begin_again(self, broker: Broker) -> None:
+        await asyncio.sleep(0.01)
+        if broker is self.broker:
+            await self.restart(after_s=0.2)
+
+    def _after_power_cut(self, rng: random.Random | None) -> SimulatedDisk:
+        if rng is None or rng.random() < 0.5:
+            return self.disk.after_power_cut()
+        cut = self.disk._history.cut
+        kept = {operation.index for operation in cut.unsynced() if rng.random() < 0.5}
+        return self.disk.found(cut.found(kept=kept))
+
+    def _slow_lanes(self) -> None:
+        disk, begin = self.disk, self.disk.lane
+
+        def lane(name: str, threads: int = 1) -> Any:
+            disk.latency = lambda: (self.delays.get(name, 0.0), 0.0)
+            return begin(name, threads)
+
+        disk.lane = lane  # type: ignore[method-assign]
+
+    def _look_for_failures(self) -> None:
+        if self.broker is not None:
+            self.failures += [f"in the broker: {error!r}" for error in self.broker.metrics.failures]
+
+    def end(self) -> None:
+        """All is over: what is left is looked at and let go."""
+        self._look_for_failures()
+        self.kill(power=False)
+
+
+class Quiet:
+    """Logs of brokers that are killed all the time are noise; bugs are found in metrics.failures."""
+
+    def __enter__(self) -> None:
+        self._level = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(self._level)
