@@ -1,4 +1,4 @@
-"""An operator's day with kafka-python's admin client (KIP-664): who has a transaction open, since when, where; end one."""
+"""An operator's day with kafka-python's admin client (KIP-664): who has a transaction open, since when; end one."""
 
 import time
 from contextlib import closing

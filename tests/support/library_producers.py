@@ -17,6 +17,30 @@ from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartiti
 
 T = TypeVar("T")
 TIMEOUT_S = 20
+HANGS_S = 4  # longer than librdkafka ever takes for what it will do at all
+
+
+class Hung(Exception):
+    """A call of a library does not come back, past every timeout of its own: see Confluent."""
+
+
+def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
+    """Make a call that may never return in a thread that is left behind if it does not. Raises Hung."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call(*arguments))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise Hung(call.__name__) from None
 
 
 class LibraryProducer(Protocol):
@@ -30,7 +54,11 @@ class LibraryProducer(Protocol):
 
 
 class Confluent:
-    """librdkafka."""
+    """librdkafka.
+
+    Its send_offsets_to_transaction can wait for ever for a group coordinator whose connection it lost, at any broker:
+    the request is never sent. An application has to supervise that, and start a successor with the same id.
+    """
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
@@ -58,7 +86,8 @@ class Confluent:
         member = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": group, "log_level": 0})
         with contextlib.closing(member):
             place = confluent_kafka.TopicPartition(topic, 0, offset)
-            self._producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), TIMEOUT_S)
+            send = self._producer.send_offsets_to_transaction
+            within(HANGS_S, send, [place], member.consumer_group_metadata(), TIMEOUT_S)
 
     def commit(self) -> None:
         self._producer.commit_transaction(TIMEOUT_S)
@@ -123,20 +152,8 @@ class KafkaPython:
         quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "linger_ms": 0, "max_block_ms": TIMEOUT_S * 1000}
         self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **quick)
 
-    def _within(self, call: Callable[..., T], *arguments: Any) -> T:
-        outcome: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(call(*arguments))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
-        return outcome.result(TIMEOUT_S)
-
     def init(self) -> None:
-        self._within(self._producer.init_transactions)
+        within(TIMEOUT_S, self._producer.init_transactions)
 
     def begin(self) -> None:
         self._producer.begin_transaction()
@@ -146,13 +163,13 @@ class KafkaPython:
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:
         offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
-        self._within(self._producer.send_offsets_to_transaction, offsets, ConsumerGroupMetadata(group))
+        within(TIMEOUT_S, self._producer.send_offsets_to_transaction, offsets, ConsumerGroupMetadata(group))
 
     def commit(self) -> None:
-        self._within(self._producer.commit_transaction)
+        within(TIMEOUT_S, self._producer.commit_transaction)
 
     def abort(self) -> None:
-        self._within(self._producer.abort_transaction)
+        within(TIMEOUT_S, self._producer.abort_transaction)
 
     def close(self) -> None:
         self._producer.close(timeout=1)

@@ -174,7 +174,7 @@ class OldClient:
         while True:
             try:
                 answer = self._connection(kind).call(request, version)
-            except Closed:
+            except (Closed, ConnectionError):
                 self._forget(kind)
                 continue
             code = next((code for code in _codes(answer) if code), 0)
@@ -190,7 +190,8 @@ class OldClient:
         return self._connections[kind]
 
     def _forget(self, kind: str) -> None:
-        self._connections.pop(kind).close()
+        if kind in self._connections:
+            self._connections.pop(kind).close()
 
 
 _PATIENCE = {

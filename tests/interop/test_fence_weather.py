@@ -1,0 +1,123 @@
+"""The three libraries over a bad network: no error that an application sees, nothing lost, twice or torn.
+
+Where connections are only cut, or only slow, the fence never has to close one: no library sends a request of a class
+over an older connection than one before it. Where requests arrive late on connections that were given up, it closes
+those.
+"""
+
+import os
+import random
+import time
+
+import pytest
+from chaos_proxy import REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
+from library_producers import LIBRARIES, Hung
+from old_client import Looker
+from served_broker import ServedBroker
+
+TRANSACTIONS = int(os.environ.get("TRANSACTIONS", "30"))
+SLOWER = {"confluent-kafka": 3}  # librdkafka waits for a second, or for ever, when it loses a group's coordinator
+SEED = int(os.environ.get("SEED", "4"))
+SETTLE_S = 10
+
+
+@pytest.fixture(scope="module")
+def served():
+    with ServedBroker() as broker:
+        yield broker
+
+
+def calm(proxy):
+    """Nothing happens."""
+
+
+def cuts(proxy):
+    """Connections die, before a request reached the broker or before its reply came back."""
+    proxy.cut(side=REQUEST, times=None, share=0.04)
+    proxy.cut(side=REPLY, times=None, share=0.04)
+
+
+def delays(proxy):
+    """Frames take their time, each connection on its own: requests of two connections change places."""
+    proxy.delay(side=REQUEST, up_to_s=0.02, share=0.4)
+    proxy.delay(side=REPLY, up_to_s=0.02, share=0.4)
+
+
+def storm(proxy):
+    """All that, and requests of transactions arrive after the client has asked again on a newer connection."""
+    cuts(proxy)
+    delays(proxy)
+    proxy.late(*TRANSACTIONAL, times=None, share=0.08, after_s=0.3)
+
+
+class Application:
+    """Writes transactions of a seed, and knows what must be read."""
+
+    def __init__(self, made, name, seed):
+        """made: makes a producer, always with the same transactional id."""
+        self.made = made
+        self.name = name
+        self.rng = random.Random(seed)
+        self.expected = {0: [], 1: []}
+        self.offset = -1
+        self.successors = 0
+
+    def run(self, count):
+        self.producer = self.made()
+        self.producer.init()
+        for number in range(count):
+            try:
+                self.transaction(number)
+            except Hung:  # the library's own fault; what was open is aborted by the successor
+                self.successors += 1
+                self.producer = self.made()
+                self.producer.init()
+
+    def transaction(self, number):
+        self.producer.begin()
+        written = []
+        for _ in range(self.rng.randrange(4)):
+            partition, value = self.rng.randrange(2), b"%d-%d" % (number, len(written))
+            self.producer.send(self.name, value, partition)
+            written.append((partition, value))
+        with_offset = self.rng.random() < 0.4
+        if with_offset:
+            self.producer.send_offset(f"group-{self.name}", self.name, number)
+        if self.rng.random() < 0.25:
+            self.producer.abort()
+            return
+        self.producer.commit()
+        for partition, value in written:
+            self.expected[partition].append(value)
+        self.offset = number if with_offset else self.offset
+
+
+@pytest.mark.parametrize("weather", [calm, cuts, delays, storm], ids=lambda weather: weather.__name__)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_application_sees_no_error_and_readers_see_just_what_it_committed(served, library, weather, name):
+    bootstrap = os.environ.get("KAFKA", f"127.0.0.1:{served.port}")
+    before = served.inside(lambda broker: broker.metrics.fenced_connections)
+    with Looker(bootstrap) as look, ChaosProxy(bootstrap, seed=SEED) as proxy:
+        look.topic(name, 2)
+        application = Application(lambda: LIBRARIES[library](proxy.bootstrap, f"id-{name}"), name, SEED)
+        try:
+            weather(proxy)
+            application.run(TRANSACTIONS // SLOWER.get(library, 1))
+        finally:
+            proxy.clear()
+            application.producer.close()
+        for partition, expected in application.expected.items():
+            settle(look, name, partition)
+            assert look.committed(name, partition) == expected
+        assert look.offset(f"group-{name}", name) == application.offset
+    closed = served.inside(lambda broker: broker.metrics.fenced_connections) - before
+    assert closed == 0 or weather is storm
+    assert application.successors == 0 or library == "confluent-kafka"
+
+
+def settle(look, name, partition):
+    """Wait until what still was under way has arrived."""
+    until = time.monotonic() + SETTLE_S
+    while len(set(look.ends(name, partition))) > 1:
+        assert time.monotonic() < until, "a transaction stays open"
+        time.sleep(0.01)

@@ -1,0 +1,127 @@
+"""The broker is killed inside transactions of each library: what was consumed and what was made of it stay one.
+
+The copier is supervised, as it has to be with any broker: one that ends, or makes no progress, gets a successor with
+the same transactional id (librdkafka's send_offsets_to_transaction may wait for ever after a coordinator was lost).
+"""
+
+import queue
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from broker_process import broker_process
+from library_producers import LIBRARIES
+from old_client import Looker, OldClient
+
+COPIER = Path(__file__).resolve().parent.parent / "support" / "library_copier.py"
+COUNT = 150
+KILLS = (2, 5, 9)  # at the n-th transaction that was filled
+NO_PROGRESS_S = 6
+IN_ALL_S = 90
+
+
+class Supervisor:
+    """Keeps a copier going. Each line that it says is one step of progress."""
+
+    def __init__(self, *arguments):
+        self.command = [sys.executable, str(COPIER), *map(str, arguments)]
+        self.lives = 0
+        self.process = None
+
+    def start(self):
+        self.lives += 1
+        self.lines = queue.SimpleQueue()
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        threading.Thread(target=self.read, args=(self.process.stdout, self.lines), daemon=True).start()
+
+    @staticmethod
+    def read(stream, lines):
+        with stream:
+            for line in stream:
+                lines.put(line.split()[0])
+        lines.put(None)
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def said(self):
+        """The next word; None when the copier has done all. A successor follows on one that failed or hangs."""
+        until = time.monotonic() + IN_ALL_S
+        while time.monotonic() < until:
+            if self.process is None:
+                self.start()
+            try:
+                word = self.lines.get(timeout=NO_PROGRESS_S)
+            except queue.Empty:
+                word = "hangs"
+            if word is None and self.process.wait() == 0:
+                return None
+            if word in (None, "hangs"):
+                self.kill()
+                self.process = None
+                continue
+            return word
+        raise AssertionError("no copier makes progress any more")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_killed_broker_neither_loses_nor_doubles_nor_tears_what_a_copier_does(tmp_path, library):
+    with broker_process(str(tmp_path / "data")) as broker:
+        with Looker(broker.bootstrap) as look:
+            look.topic("source")
+            look.topic("target")
+        writer = OldClient(broker.bootstrap, "writer")
+        writer.init()
+        writer.begin()
+        for number in range(COUNT):
+            writer.send("source", b"%d" % number)
+        writer.commit()
+        writer.close()
+        supervisor = Supervisor(library, broker.bootstrap, "source", "target", "group", "copier", COUNT)
+        filled = 0
+        try:
+            while (word := supervisor.said()) is not None:
+                filled += word == "open"
+                if word == "open" and filled in KILLS:
+                    broker.kill()
+                    broker.start()
+        finally:
+            supervisor.kill()
+        assert filled > max(KILLS)
+        with Looker(broker.bootstrap) as look:
+            assert look.committed("target") == [b"<%d>" % number for number in range(COUNT)]
+            assert look.offset("group", "source") == COUNT
+            assert len(set(look.ends("target"))) == 1
+
+
+def test_an_open_transaction_outlives_a_kill_and_can_be_committed(tmp_path):
+    """The producer says nothing but the same again: its answers were lost, its transaction was not."""
+    with broker_process(str(tmp_path / "data")) as broker:
+        with Looker(broker.bootstrap) as look:
+            look.topic("topic")
+        client = OldClient(broker.bootstrap, "client")
+        client.init()
+        for number in range(4):
+            client.begin()
+            client.send("topic", b"%d-a" % number)
+            broker.kill()
+            broker.start()
+            client.send("topic", b"%d-b" % number)
+            client.send_offset("group", "topic", number)
+            broker.kill()
+            broker.start()
+            if number % 2:
+                client.abort()
+            else:
+                client.commit()
+        client.close()
+        with Looker(broker.bootstrap) as look:
+            assert look.committed("topic") == [b"0-a", b"0-b", b"2-a", b"2-b"]
+            assert look.offset("group", "topic") == 2
