@@ -12,7 +12,7 @@ from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Record, build, records
-from ..storage.journal import Part
+from ..storage.journal import Part, UnitRefused
 from ..storage.log import PartitionLog
 from ..storage.log_reads import ColdRead
 from .java_hash import partition_for
@@ -93,7 +93,10 @@ class InternalTopic:
         """
         if not self._store.admits(sum(sum(map(len, part.data)) for part in parts), internal=True):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room on disk; try again later")
-        return self._store.commit(parts)
+        try:
+            return self._store.commit(parts)
+        except UnitRefused as refused:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
 
     # ---- start -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,230 @@
+"""The committed offsets of all groups, and __consumer_offsets, which makes them last.
+
+Decide → log → apply (design D5): a commit is one batch in the partition of its group, in one unit, and then in memory.
+An offset counts for the topic it was committed for: of a deleted one it is gone at once, whatever has that name later.
+Forgetting goes by the store's age, which no wall clock moves, and never while a transaction of the group is open.
+Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOffsets (KIP-211); KAFKA-13636, 19163.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.records import Record
+from ...storage.journal import Part
+from ..internal_topic import InternalTopic
+from . import records
+from .offsets import Offsets, PartitionKey, is_expired
+from .records import Committed, Place
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+NAME = "__consumer_offsets"
+NOBODY = -1
+FEW_OFFSETS = 1_000  # are forgotten in one unit
+SLICE_MS = 4
+PAUSE_S = 0.002
+MINUTE_MS = 60_000
+
+
+class GroupOffsets:
+    """What handlers, groups and transactions reach as broker.group_offsets."""
+
+    def __init__(self, broker: "Broker") -> None:
+        settings = broker.settings
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.offsets_topic_segment_bytes),
+        }
+        self.topic = InternalTopic(broker, NAME, settings.offsets_topic_num_partitions, configs)
+        self.state = Offsets()
+        self._broker = broker
+        self._by_id = broker.topics.by_id
+        self._store = broker.store
+        self._clock = broker.clock
+
+    def load(self) -> None:
+        """Replay the topic: offsets here, groups to their coordinator. Raises InternalTopicDamaged."""
+        self.topic.load(self._replay)
+
+    def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        for record in self.state.apply_batch(partition, batch, contents):
+            self._broker.groups.apply(record.key or b"", record.value)
+
+    # ---- commits ---------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group: str,
+        offsets: Sequence[tuple[PartitionKey, Committed]],
+        *,
+        producer_id: int = NOBODY,
+        producer_epoch: int = NOBODY,
+        also: Sequence[Part] = (),
+    ) -> None:
+        """Write the offsets, and `also` with them, as one unit; with a producer id they are pending from now on.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE without room, INVALID_COMMIT_OFFSET_SIZE; nothing was changed.
+        """
+        self.topic.ensure()
+        partition = self.topic.partition_for(group)
+        position = self.topic.log(partition).end_offset
+        placed = [
+            (Place(group, *key), committed._replace(position=position + index))
+            for index, (key, committed) in enumerate(offsets)
+        ]
+        part = self.topic.part(
+            partition,
+            [(records.offset_key(place), records.offset_value(committed)) for place, committed in placed],
+            now_ms=self._clock.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id >= 0,
+        )
+        largest_bytes = self._broker.topics.by_name[NAME].settings.max_message_bytes
+        if len(part.data[0]) > largest_bytes:
+            raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")
+        self.topic.commit([*also, part])
+        for place, committed in placed:
+            self.state.put(partition, place, committed, producer_id)
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
+        """A marker was appended to this partition of the topic: what the producer has pending there is decided."""
+        self.state.end(partition, producer_id, commit=commit)
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def check_online(self, group: str) -> None:
+        """Raises COORDINATOR_NOT_AVAILABLE where what the group has committed cannot be known."""
+        if self.topic.exists:
+            self.topic.log(self.topic.partition_for(group))
+
+    def fetch(self, group: str, key: PartitionKey) -> Committed | None:
+        """The offset that counts; none of a topic that is gone."""
+        found = self.state.get(Place(group, *key))
+        return found if found is not None and self._counts(found) else None
+
+    def all_of(self, group: str) -> dict[PartitionKey, Committed]:
+        """All that the group has committed and that counts."""
+        return {key: found for key, found in self.state.of_group(group).items() if self._counts(found)}
+
+    def is_pending(self, group: str, key: PartitionKey) -> bool:
+        """Whether an open transaction may still change this offset (KIP-447)."""
+        return self.state.is_pending(Place(group, *key))
+
+    def has_pending(self, group: str) -> bool:
+        """Whether any transaction with offsets of the group is open."""
+        return self.state.has_pending(group)
+
+    def knows(self, group: str) -> bool:
+        """Whether the group has any offsets, so that it exists even if nobody is in it."""
+        return self.state.has_pending(group) or bool(self.all_of(group))
+
+    def groups(self) -> Iterator[str]:
+        """Every group that has committed anything that counts."""
+        return (group for group in self.state.committed if self.all_of(group))
+
+    def _counts(self, committed: Committed) -> bool:
+        return committed.topic_id == ZERO_UUID or committed.topic_id in self._by_id
+
+    # ---- deletion --------------------------------------------------------------------------------------------
+
+    def delete(self, group: str, keys: Iterable[PartitionKey]) -> None:
+        """Forget these offsets, pending ones too, in one unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+        state = self.state
+        places = [
+            place for place in (Place(group, *key) for key in keys) if state.get(place) or state.is_pending(place)
+        ]
+        part = self._tombstones(group, places)
+        if part is not None:
+            position = self.topic.log(self.topic.partition_for(group)).end_offset
+            self.topic.commit([part])
+            for index, place in enumerate(places):
+                self.state.remove(place, position + index)
+
+    def delete_group(self, group: str) -> list[Part]:
+        """The parts of a unit that forgets all offsets of a group. Once it is committed, call group_deleted."""
+        keys = dict.fromkeys([*self.state.of_group(group), *self.state.pending_places(group)])
+        part = self._tombstones(group, [Place(group, *key) for key in keys])
+        return [] if part is None else [part]
+
+    def group_deleted(self, group: str) -> None:
+        """The unit that delete_group is a part of was committed."""
+        position = self.topic.log(self.topic.partition_for(group)).end_offset
+        for key in [*self.state.of_group(group), *self.state.pending_places(group)]:
+            self.state.remove(Place(group, *key), position)
+
+    def _tombstones(self, group: str, places: Sequence[Place]) -> Part | None:
+        if not places:
+            return None
+        contents = [(records.offset_key(place), None) for place in places]
+        return self.topic.part(self.topic.partition_for(group), contents, now_ms=self._clock.now_ms())
+
+    # ---- forgetting ------------------------------------------------------------------------------------------
+
+    async def forget_from_time_to_time(self) -> None:
+        """Look at all groups every offsets.retention.check.interval.ms, some groups at a time."""
+        tasks = self._broker.housekeeping
+        while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
+            began_ms = self._clock.monotonic_ms()
+            for group in list(self.state.committed):
+                while self.forget_expired(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
+                    if await tasks.pause(PAUSE_S):
+                        return
+                    began_ms = self._clock.monotonic_ms()
+
+    def forget_expired(self, group: str) -> bool:
+        """Forget what of one group has expired, or was of a topic that is gone; the group too, if that was all.
+
+        Returns whether there is more to do at once.
+        """
+        offsets = self.state.of_group(group)
+        if not offsets or self.state.has_pending(group):
+            return False
+        gone = list(islice(self._expired(group, offsets), FEW_OFFSETS))
+        if not gone:
+            return False
+        try:
+            self.delete(group, gone)
+            if not self.state.of_group(group):
+                self._broker.groups.offsets_expired(group)
+        except KafkaError as error:
+            log.warning("offsets of group %s that have expired stay for now: %s", group, error.text)
+            return False
+        return len(gone) == FEW_OFFSETS
+
+    def _expired(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
+        """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
+        found = self._broker.groups.group(group)
+        unused: Callable[[str], bool] | None = None
+        idle_since_ms = None
+        if found is None or found.protocol_type is None:
+            unused = _any_topic
+        elif found.state.name == "EMPTY":
+            unused, idle_since_ms = _any_topic, found.empty_since_ms
+        elif found.state.name == "STABLE" and found.subscribed_topics is not None:
+            unused = _other_than(found.subscribed_topics)
+        now_ms = self._store.age_ms()
+        retention_ms = self._broker.settings.offsets_retention_minutes * MINUTE_MS
+        for key, committed in offsets.items():
+            expired = (
+                unused is not None and unused(key[0]) and is_expired(committed, idle_since_ms, now_ms, retention_ms)
+            )
+            if expired or not self._counts(committed):
+                yield key
+
+
+def _any_topic(topic: str) -> bool:
+    return True
+
+
+def _other_than(topics: Collection[str]) -> Callable[[str], bool]:
+    return lambda topic: topic not in topics

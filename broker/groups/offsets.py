@@ -1,0 +1,138 @@
+"""What groups have committed, and what their open transactions will have. Pure.
+
+The rules: state changes only by applying a record or a marker, in the order of the log, live and in replay alike. An
+offset sent in a transaction counts from its commit on and is forgotten with its abort; of plain and transactional
+commits the one whose record stands later in the log wins, however late its transaction ends, and so does a tombstone.
+That is what compaction keeps as well. A transaction's marker ends what its producer has pending in that partition of
+the log and nothing else (KAFKA-17507). Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from ...protocol.batches import Batch
+from ...protocol.records import Marker, Record, read_marker
+from . import records
+from .records import Committed, Place
+
+PartitionKey = tuple[str, int]  # topic and partition
+
+
+class Offsets:
+    """The state of all partitions of __consumer_offsets together."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[PartitionKey, Committed]] = {}  # by group
+        self.pending: dict[tuple[int, int], dict[Place, Committed]] = {}  # by log partition and producer id
+        self._pending_of: dict[str, dict[PartitionKey, set[tuple[int, int]]]] = {}  # by group, who has it pending
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def of_group(self, group: str) -> dict[PartitionKey, Committed]:
+        """All that the group has committed."""
+        return self.committed.get(group, {})
+
+    def get(self, place: Place) -> Committed | None:
+        """The offset that counts now."""
+        return self.committed.get(place.group, {}).get((place.topic, place.partition))
+
+    def is_pending(self, place: Place) -> bool:
+        """Whether an open transaction may still change it."""
+        return (place.topic, place.partition) in self._pending_of.get(place.group, {})
+
+    def has_pending(self, group: str) -> bool:
+        """Whether any transaction with offsets of the group is open."""
+        return group in self._pending_of
+
+    def pending_places(self, group: str) -> Iterator[PartitionKey]:
+        """What of the group an open transaction may still change."""
+        return iter(self._pending_of.get(group, {}))
+
+    def knows(self, group: str) -> bool:
+        """Whether anything of the group is here."""
+        return group in self.committed or group in self._pending_of
+
+    # ---- changes ---------------------------------------------------------------------------------------------
+
+    def apply_batch(self, log_partition: int, batch: Batch, contents: Iterable[Record]) -> list[Record]:
+        """Take in a batch that stands in the log. Returns its records that are of another kind: groups.
+
+        Raises UnreadableRecord, at start only.
+        """
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                self.end(log_partition, batch.producer_id, commit=marker[0] is Marker.COMMIT)
+            return []
+        others: list[Record] = []
+        producer_id = batch.producer_id if batch.is_transactional else -1
+        for record in contents:
+            if record.key is None or records.key_kind(record.key) not in records.OFFSET_KEYS:
+                others.append(record)
+                continue
+            place = records.read_offset_key(record.key)
+            if record.value is None:
+                self.remove(place, record.offset)
+            else:
+                committed = records.read_offset_value(record.value, record.offset)
+                self.put(log_partition, place, committed, producer_id)
+        return others
+
+    def put(self, log_partition: int, place: Place, committed: Committed, producer_id: int = -1) -> None:
+        """An offset stands in the log: committed, or pending if it came in a producer's transaction."""
+        if producer_id < 0:
+            self._settle(place, committed)
+            return
+        owner = log_partition, producer_id
+        self.pending.setdefault(owner, {})[place] = committed
+        of_group = self._pending_of.setdefault(place.group, {})
+        of_group.setdefault((place.topic, place.partition), set()).add(owner)
+
+    def _settle(self, place: Place, committed: Committed) -> None:
+        of_group = self.committed.setdefault(place.group, {})
+        key = place.topic, place.partition
+        known = of_group.get(key)
+        if known is None or known.position < committed.position:
+            of_group[key] = committed
+
+    def remove(self, place: Place, position: int) -> None:
+        """A tombstone stands at this position of the log: what came before it is gone, pending or not."""
+        key = place.topic, place.partition
+        for owner in list(self._pending_of.get(place.group, {}).get(key, ())):
+            if self.pending[owner][place].position < position:
+                del self.pending[owner][place]
+                if not self.pending[owner]:
+                    del self.pending[owner]
+                self._no_longer_pending(place, owner)
+        of_group = self.committed.get(place.group)
+        if of_group is not None and key in of_group and of_group[key].position < position:
+            del of_group[key]
+            if not of_group:
+                del self.committed[place.group]
+
+    def end(self, log_partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker stands in this partition of the log: the producer's offsets there count, or never did."""
+        owner = log_partition, producer_id
+        for place, committed in self.pending.pop(owner, {}).items():
+            self._no_longer_pending(place, owner)
+            if commit:
+                self._settle(place, committed)
+
+    def _no_longer_pending(self, place: Place, owner: tuple[int, int]) -> None:
+        of_group = self._pending_of[place.group]
+        key = place.topic, place.partition
+        of_group[key].discard(owner)
+        if not of_group[key]:
+            del of_group[key]
+            if not of_group:
+                del self._pending_of[place.group]
+
+
+def is_expired(committed: Committed, idle_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    """Whether an offset that nobody uses is to be forgotten. Times are the store's age.
+
+    idle_since_ms: since when the group is without members; None for one that never had any, where the commit counts.
+    """
+    if committed.retention_ms != records.NO_LIMIT:
+        return committed.age_ms != records.UNKNOWN_AGE and now_ms - committed.age_ms >= committed.retention_ms
+    since_ms = committed.age_ms if idle_since_ms is None else idle_since_ms
+    return since_ms != records.UNKNOWN_AGE and now_ms - since_ms >= retention_ms

@@ -1,0 +1,169 @@
+"""The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure.
+
+A key begins with an int16 that says what the record is: 0 and 1 a committed offset, 2 a group. Values are written in
+version 4, where tagged fields carry what Kafka has no place for; all versions are read, tags that are unknown here are
+skipped. Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from ...protocol.errors import MalformedFrame
+from ...protocol.primitives import ZERO_UUID, read_uvarint, uvarint
+
+OFFSET_KEYS = (0, 1)
+GROUP_KEY = 2
+OWN_TAGS = 10_000  # below are Kafka's
+UNKNOWN_AGE = -1
+NO_LIMIT = -1
+
+_KEY_VERSION = 1
+_VERSION = 4
+_TOPIC_ID = 0
+_AGE = OWN_TAGS
+_RETENTION = OWN_TAGS + 1
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_HEAD = Struct(">hqi")  # version, offset, leader epoch
+_TOPIC_ID_HEAD = uvarint(_TOPIC_ID) + uvarint(16)
+_AGE_HEAD = uvarint(_AGE) + uvarint(8)
+_RETENTION_HEAD = uvarint(_RETENTION) + uvarint(8)
+_LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what stands before the metadata
+
+
+class UnreadableRecord(ValueError):
+    """A record of __consumer_offsets that is not as its version says."""
+
+
+class Place(NamedTuple):
+    """Of what an offset is committed."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class Committed(NamedTuple):
+    """An offset that a group has committed. position: of its record in the log, by which the later one wins.
+
+    commit_ms: the wall time, for others to read. age_ms: the store's age, from which it is counted how old the commit
+    is; UNKNOWN_AGE if another broker wrote it. retention_ms: NO_LIMIT, or its own time to live (OffsetCommit v2 to 4).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    age_ms: int
+    topic_id: bytes = ZERO_UUID
+    retention_ms: int = NO_LIMIT
+    position: int = -1
+
+
+def key_kind(key: bytes) -> int:
+    """What a record is. Raises UnreadableRecord."""
+    if len(key) < 2:
+        raise UnreadableRecord(f"a key of {len(key)} bytes")
+    return int.from_bytes(key[:2], "big", signed=True)
+
+
+def offset_key(place: Place) -> bytes:
+    """The key of the record for one partition of one group."""
+    group, topic = place.group.encode(), place.topic.encode()
+    parts = _INT16.pack(_KEY_VERSION), _INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic
+    return b"".join((*parts, _INT32.pack(place.partition)))
+
+
+def read_offset_key(key: bytes) -> Place:
+    """What offset_key wrote. Raises UnreadableRecord."""
+    try:
+        group, position = _short_text(key, 2)
+        topic, position = _short_text(key, position)
+        (partition,) = _INT32.unpack_from(key, position)
+    except (StructError, UnicodeDecodeError, IndexError) as error:
+        raise UnreadableRecord(f"a key of a committed offset: {error}") from error
+    return Place(group, topic, partition)
+
+
+def offset_value(committed: Committed) -> bytes:
+    """The value of the record."""
+    metadata = committed.metadata.encode("utf-8", "surrogatepass")
+    parts = [
+        _HEAD.pack(_VERSION, committed.offset, committed.leader_epoch),
+        uvarint(len(metadata) + 1),
+        metadata,
+        _INT64.pack(committed.commit_ms),
+    ]
+    tags = []
+    if committed.topic_id != ZERO_UUID:
+        tags.append(_TOPIC_ID_HEAD + committed.topic_id)
+    if committed.age_ms != UNKNOWN_AGE:
+        tags.append(_AGE_HEAD + _INT64.pack(committed.age_ms))
+    if committed.retention_ms != NO_LIMIT:
+        tags.append(_RETENTION_HEAD + _INT64.pack(committed.retention_ms))
+    return b"".join((*parts, uvarint(len(tags)), *tags))
+
+
+def read_offset_value(value: bytes, position: int = -1) -> Committed:
+    """What offset_value wrote, or Kafka. position: of the record in the log. Raises UnreadableRecord."""
+    try:
+        version = int.from_bytes(value[:2], "big", signed=True)
+        found = _read_flexible(value) if version >= _VERSION else _read_legacy(value, version)
+    except (StructError, UnicodeDecodeError, IndexError, KeyError, MalformedFrame) as error:
+        raise UnreadableRecord(f"a committed offset: {error!r}") from error
+    return found._replace(position=position)
+
+
+def _read_legacy(value: bytes, version: int) -> Committed:
+    layout = Struct(_LEGACY[version])
+    offset, *epoch = layout.unpack_from(value, 2)
+    metadata, position = _short_text(value, 2 + layout.size)
+    (commit_ms,) = _INT64.unpack_from(value, position)
+    retention_ms = NO_LIMIT
+    if version == 1:
+        (expire_ms,) = _INT64.unpack_from(value, position + 8)
+        retention_ms = NO_LIMIT if expire_ms < 0 else max(0, expire_ms - commit_ms)
+    return Committed(offset, epoch[0] if epoch else -1, metadata, commit_ms, UNKNOWN_AGE, retention_ms=retention_ms)
+
+
+def _read_flexible(value: bytes) -> Committed:
+    _, offset, leader_epoch = _HEAD.unpack_from(value)
+    length, position = read_uvarint(value, _HEAD.size)
+    end = position + max(0, length - 1)
+    metadata = value[position:end].decode("utf-8", "surrogatepass")
+    (commit_ms,) = _INT64.unpack_from(value, end)
+    tags = _read_tags(value, end + 8)
+    return Committed(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_ms,
+        _INT64.unpack(tags[_AGE])[0] if _AGE in tags else UNKNOWN_AGE,
+        tags.get(_TOPIC_ID, ZERO_UUID),
+        _INT64.unpack(tags[_RETENTION])[0] if _RETENTION in tags else NO_LIMIT,
+    )
+
+
+def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
+    count, position = read_uvarint(value, position)
+    tags: dict[int, bytes] = {}
+    for _ in range(count):
+        tag, position = read_uvarint(value, position)
+        size, position = read_uvarint(value, position)
+        if position + size > len(value):
+            raise IndexError(f"tag {tag} is cut short")
+        tags[tag] = value[position : position + size]
+        position += size
+    return tags
+
+
+def _short_text(data: bytes, position: int) -> tuple[str, int]:
+    """A text with its length before it in 16 bits; a null one reads as an empty one."""
+    (length,) = _INT16.unpack_from(data, position)
+    end = position + 2 + max(0, length)
+    if end > len(data):
+        raise IndexError("a text is cut short")
+    return data[position + 2 : end].decode("utf-8", "surrogatepass"), end

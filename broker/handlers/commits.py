@@ -1,0 +1,309 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: how far groups have read.
+
+The rules are Kafka's, and so is their order, because it decides which error a client sees: partitions that do not
+exist are refused one by one, then the group judges who asks, then each text is measured; what is left is one unit.
+In a transaction the coordinator of transactions judges before the group does. A partition without an offset is no
+error: offset -1 (T23). Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMetadataManager; asked of 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from ...protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ...protocol.primitives import ZERO_UUID
+from ..dispatch import Call, handles
+from ..groups.offsets import PartitionKey
+from ..groups.records import Committed
+from ..groups.states import State
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+BY_ID_SINCE = 10
+BATCHED_SINCE = 8  # OffsetFetch asks for several groups
+EPOCHS_SINCE = 9  # OffsetCommit may come from a group of the newer kind, and is told when there is no such group
+CONSUMER = "consumer"
+NO_OFFSET, NO_EPOCH = -1, -1
+
+Found = tuple[PartitionKey, Committed | None, ErrorCode]
+
+
+class _Wanted(NamedTuple):
+    """An offset that may be committed, as far as its partition goes. told: the answer to it."""
+
+    key: PartitionKey
+    committed: Committed
+    told: Any
+
+
+# ---- OffsetCommit and TxnOffsetCommit ------------------------------------------------------------------------
+
+
+@handles(OffsetCommitRequest)
+def offset_commit(broker: "Broker", call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """From now on these offsets are where the group goes on."""
+    wanted: list[_Wanted] = []
+    response = OffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        named = {"topic_id": topic.topic_id} if call.version >= BY_ID_SINCE else {"name": topic.name}
+        told = list(_sorted_out(broker, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
+        if told:
+            response.topics.append(OffsetCommitResponse.Topic(**named, partitions=told))
+
+    if request.retention_time_ms >= 0:
+        wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
+    with _told_to_all(broker, wanted):
+        if wanted:
+            _check_group(broker, call.version, request)
+        if fitting := _fitting(broker, wanted):
+            broker.group_offsets.commit(request.group_id, fitting)
+    return response
+
+
+def _expiring(committed: Committed, retention_ms: int) -> Committed:
+    return committed._replace(retention_ms=retention_ms)
+
+
+def _check_group(broker: "Broker", version: int, request: OffsetCommitRequest) -> None:
+    """Raises KafkaError where the group does not take offsets from whoever asks."""
+    group_id, generation = request.group_id, request.generation_id_or_member_epoch
+    exists = broker.groups.group(group_id) is not None or broker.group_offsets.knows(group_id)
+    if version >= EPOCHS_SINCE and generation >= 0 and not exists:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    broker.groups.check_commit(group_id, generation, request.member_id, request.group_instance_id, transactional=False)
+
+
+@handles(TxnOffsetCommitRequest)
+def txn_offset_commit(broker: "Broker", call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """With the transaction these offsets will count, or never have been."""
+    wanted: list[_Wanted] = []
+    response = TxnOffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        told = list(_sorted_out(broker, topic, {"name": topic.name}, TxnOffsetCommitResponse.Topic.Partition, wanted))
+        if told:
+            response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=told))
+    with _told_to_all(broker, wanted):
+        if wanted:
+            _commit_in_transaction(broker, call, request, wanted)
+    return response
+
+
+def _commit_in_transaction(
+    broker: "Broker", call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
+) -> None:
+    """One unit: that the group's partition joins the transaction, if it does with this, and the offsets."""
+    group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    joining = broker.transactions.admit_offsets(
+        request.transactional_id, producer_id, producer_epoch, group_id, call.version, call.connection
+    )
+    broker.groups.check_commit(
+        group_id, request.generation_id, request.member_id, request.group_instance_id, transactional=True
+    )
+    if fitting := _fitting(broker, wanted):
+        broker.group_offsets.commit(
+            group_id,
+            fitting,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            also=[] if joining is None else [joining.part],
+        )
+        if joining is not None:
+            broker.transactions.joined(joining)
+
+
+# ---- what both have in common --------------------------------------------------------------------------------
+
+
+def _sorted_out(
+    broker: "Broker", asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
+) -> Iterator[Any]:
+    """An answer for each partition of a topic. Those that exist are added to `wanted`."""
+    topics = broker.topics
+    by_id = "topic_id" in named
+    topic = topics.by_id.get(named["topic_id"]) if by_id else topics.by_name.get(named["name"])
+    now_ms, age_ms = broker.clock.now_ms(), broker.store.age_ms()
+    for part in asked.partitions:
+        told = answer(partition_index=part.partition_index)
+        if topic is None:
+            told.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not 0 <= part.partition_index < len(topic.partitions):
+            told.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            epoch, metadata = part.committed_leader_epoch, part.committed_metadata or ""
+            committed = Committed(part.committed_offset, epoch, metadata, now_ms, age_ms, topic.id)
+            wanted.append(_Wanted((topic.name, part.partition_index), committed, told))
+        if told.error_code:
+            broker.metrics.error(told.error_code)
+        yield told
+
+
+@contextmanager
+def _told_to_all(broker: "Broker", wanted: Sequence[_Wanted]) -> Iterator[None]:
+    """An error of the group, or of the unit, is every partition's."""
+    try:
+        yield
+    except KafkaError as error:
+        for each in wanted:
+            each.told.error_code = error.code
+            broker.metrics.error(error.code)
+
+
+def _fitting(broker: "Broker", wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
+    """Those whose texts are not too long; the others are told."""
+    longest = broker.settings.offset_metadata_max_bytes
+    fitting = []
+    for each in wanted:
+        if len(each.committed.metadata) > longest:
+            each.told.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            broker.metrics.error(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        else:
+            fitting.append((each.key, each.committed))
+    return fitting
+
+
+# ---- OffsetFetch ---------------------------------------------------------------------------------------------
+
+
+@handles(OffsetFetchRequest)
+def offset_fetch(broker: "Broker", call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """The offsets of one group, or of several; told, as everything, when they are durable."""
+    stable = request.require_stable
+    if call.version < BATCHED_SINCE:
+        single = OffsetFetchResponse.Topic
+        return OffsetFetchResponse(
+            topics=[
+                single(name=name, partitions=[_fetched(single.Partition, each) for each in found])
+                for name, found in _looked_up(broker, request.group_id, request.topics, stable)
+            ]
+        )
+    by_id = call.version >= BY_ID_SINCE
+    return OffsetFetchResponse(groups=[_group_fetched(broker, group, by_id, stable) for group in request.groups])
+
+
+def _group_fetched(
+    broker: "Broker", asked: OffsetFetchRequest.Group, by_id: bool, stable: bool
+) -> OffsetFetchResponse.Group:
+    made = OffsetFetchResponse.Group.Topic
+    topics = []
+    try:
+        known, unknown = _by_name(broker, asked.topics) if by_id and asked.topics is not None else (asked.topics, [])
+        for name, found in _looked_up(broker, asked.group_id, known, stable):
+            topic = broker.topics.by_name.get(name)
+            topic_id = topic.id if topic is not None else ZERO_UUID
+            topics.append(
+                made(name=name, topic_id=topic_id, partitions=[_fetched(made.Partition, each) for each in found])
+            )
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return OffsetFetchResponse.Group(group_id=asked.group_id, error_code=error.code)
+    for each in unknown:
+        missing: list[Found] = [(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes]
+        topics.append(made(topic_id=each.topic_id, partitions=[_fetched(made.Partition, found) for found in missing]))
+    return OffsetFetchResponse.Group(group_id=asked.group_id, topics=topics)
+
+
+def _by_name(
+    broker: "Broker", asked: Iterable[OffsetFetchRequest.Group.Topic]
+) -> tuple[list[OffsetFetchRequest.Topic], list[OffsetFetchRequest.Group.Topic]]:
+    """Topics that were named by their ids, by name; and those whose ids nobody has."""
+    known, unknown = [], []
+    for each in asked:
+        topic = broker.topics.by_id.get(each.topic_id)
+        if topic is None:
+            unknown.append(each)
+        else:
+            known.append(OffsetFetchRequest.Topic(name=topic.name, partition_indexes=each.partition_indexes))
+    return known, unknown
+
+
+def _looked_up(
+    broker: "Broker", group_id: str, asked: Sequence[Any] | None, stable: bool
+) -> Iterator[tuple[str, list[Found]]]:
+    """What a group has committed, by topic. asked: None for all of it. Raises COORDINATOR_NOT_AVAILABLE."""
+    offsets = broker.group_offsets
+    offsets.check_online(group_id)
+    if asked is None:
+        keys: dict[str, list[PartitionKey]] = {}
+        for key in offsets.all_of(group_id):
+            keys.setdefault(key[0], []).append(key)
+        wanted = list(keys.items())
+    else:
+        wanted = [(topic.name, [(topic.name, index) for index in topic.partition_indexes]) for topic in asked]
+    for name, of_topic in wanted:
+        found: list[Found] = []
+        for key in of_topic:
+            if stable and offsets.is_pending(group_id, key):
+                broker.metrics.error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                found.append((key, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                found.append((key, offsets.fetch(group_id, key), ErrorCode.NONE))
+        yield name, found
+
+
+def _fetched(made: Callable[..., Any], found: Found) -> Any:
+    (_, index), committed, error = found
+    return made(
+        partition_index=index,
+        committed_offset=NO_OFFSET if committed is None else committed.offset,
+        committed_leader_epoch=NO_EPOCH if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=error,
+    )
+
+
+# ---- OffsetDelete --------------------------------------------------------------------------------------------
+
+
+@handles(OffsetDeleteRequest)
+def offset_delete(broker: "Broker", call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Forget offsets that nobody in the group is reading from (KIP-496)."""
+    in_use = _topics_in_use(broker, request.group_id)
+    gone: list[PartitionKey] = []
+    made = OffsetDeleteResponse.Topic
+    topics = []
+    for asked in request.topics:
+        topic = broker.topics.by_name.get(asked.name)
+        told = []
+        for part in asked.partitions:
+            error = ErrorCode.NONE
+            if topic is None or not 0 <= part.partition_index < len(topic.partitions):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif in_use(asked.name):
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                gone.append((asked.name, part.partition_index))
+            if error:
+                broker.metrics.error(error)
+            told.append(made.Partition(partition_index=part.partition_index, error_code=error))
+        topics.append(made(name=asked.name, partitions=told))
+    broker.group_offsets.delete(request.group_id, gone)
+    return OffsetDeleteResponse(topics=topics)
+
+
+def _topics_in_use(broker: "Broker", group_id: str) -> Callable[[str], bool]:
+    """Whether members of the group subscribe to a topic. Raises KafkaError where nothing may be deleted at all."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    group = broker.groups.group(group_id)
+    if group is None or group.state is State.DEAD:
+        if not broker.group_offsets.knows(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return lambda topic: False
+    if group.state is State.EMPTY:
+        return lambda topic: False
+    if group.protocol_type != CONSUMER:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    topics = group.subscribed_topics
+    return lambda topic: topics is None or topic in topics
