@@ -19,6 +19,8 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
 from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessions
+from .groups.coordinator import GroupCoordinator
+from .groups.offset_log import GroupOffsets
 from .housekeeping import Housekeeping, HousekeepingSettings
 from .metrics import Metrics
 from .producer_limit import ProducerLimit
@@ -138,6 +140,10 @@ class Broker:
         )
         self.topics = Topics(self)
         self.topics.load()
+        self.groups = GroupCoordinator(self, loop)
+        self.group_offsets = GroupOffsets(self)
+        self.group_offsets.load()
+        self.groups.start()
         self.transactions = TransactionCoordinator(self)
         self.transactions.load()
         serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
@@ -151,6 +157,7 @@ class Broker:
         sweeps = Sweeps(self, self.housekeeping)
         self.housekeeping.keep(sweeps.abort_late())
         self.housekeeping.keep(sweeps.expire_ids())
+        self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
 
     async def stop(self) -> None:
         """End in order; what was answered is durable, and the directory is free for the next."""
@@ -164,6 +171,8 @@ class Broker:
             await self.server.stop()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
+        if hasattr(self, "groups"):
+            self.groups.stop()
         if hasattr(self, "housekeeping"):
             await self.housekeeping.stop()
         await self._close_store()
