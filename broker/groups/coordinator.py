@@ -179,8 +179,6 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets, in one unit. Raises KafkaError."""
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group, offsets = self.groups.get(group_id), self._broker.group_offsets
         if group is None and not offsets.knows(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

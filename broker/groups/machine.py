@@ -225,9 +225,9 @@ class Group(Roster):
     def _join_time_is_over(self, now_ms: int) -> None:
         if self._first is not None:
             delay_ms, left_ms = self._first
-            if self._newcomers and left_ms:
+            next_ms = min(self._rules.initial_delay_ms, left_ms)
+            if self._newcomers and next_ms:
                 self._newcomers = False
-                next_ms = min(self._rules.initial_delay_ms, left_ms)
                 self._first = next_ms, max(left_ms - delay_ms, 0)
                 self._join_due(now_ms + next_ms)
                 return

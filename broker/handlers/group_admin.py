@@ -24,7 +24,7 @@ from ..groups.states import State
 if TYPE_CHECKING:
     from ..broker import Broker
 
-GROUP_OPERATIONS = 328  # bits of AclOperation that a group has: all allowed while there is no authorizer
+GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
 CLASSIC = "classic"
 _Described = DescribeGroupsResponse.Group
@@ -32,7 +32,7 @@ _Described = DescribeGroupsResponse.Group
 
 @handles(DescribeGroupsRequest)
 def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """The state, and the members; what they said and have only while the group is stable."""
+    """The state, and the members; what they said only while the group is stable."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
     return DescribeGroupsResponse(
         groups=[_described(broker, call.version, group_id, operations) for group_id in request.groups]
@@ -49,12 +49,11 @@ def _described(broker: "Broker", version: int, group_id: str, operations: int) -
         members=[],
         authorized_operations=operations,
     )
-    if not group_id:
-        found.error_code, found.group_state = ErrorCode.INVALID_GROUP_ID, ""
-    elif group is None and not broker.group_offsets.knows(group_id):
+    if group is None and not broker.group_offsets.knows(group_id):
         found.group_state = State.DEAD.shown
         if version >= NOT_FOUND_SINCE:
             found.error_code, found.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+            found.authorized_operations = NO_OPERATIONS
     elif group is not None:
         protocol = group.protocol if group.state is State.STABLE else None
         found.protocol_data = protocol or ""
@@ -69,7 +68,7 @@ def _member(member: Member, protocol: str | None) -> _Described.Member:
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(protocol) if protocol is not None else b"",
-        member_assignment=member.assignment if protocol is not None else b"",
+        member_assignment=member.assignment,
     )
 
 
@@ -99,8 +98,8 @@ def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
 
 @handles(DeleteGroupsRequest)
 def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Each group with its offsets, in a unit of its own."""
-    return DeleteGroupsResponse(results=[_deleted(broker, group_id) for group_id in request.groups_names])
+    """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
+    return DeleteGroupsResponse(results=[_deleted(broker, each) for each in dict.fromkeys(request.groups_names)])
 
 
 def _deleted(broker: "Broker", group_id: str) -> DeleteGroupsResponse.Result:

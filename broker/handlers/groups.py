@@ -1,15 +1,29 @@
-"""FindCoordinator: this broker, for every group and every transactional id.
+"""The requests of group members, and the way to their coordinator, which is this broker.
 
-Up to version 3 one key and one answer, from 4 on only lists, with an error for each key (T18). The coordinators
-themselves are not here yet; a client that goes on to them is told so by the version table.
+A request is turned into what the group coordinator understands, and its answer into what the version of the request
+carries; what a group does is said in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on
+only lists, with an error for each key (T18). Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ...protocol.messages.groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from ..advertised import advertised
 from ..dispatch import Call, handles
+from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
+from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -17,29 +31,148 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
 NOBODY, NOWHERE, NO_PORT = -1, "", -1
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+REBALANCE_TIMEOUT_SINCE = 1
+KNOWN_ID_SINCE = 4  # KIP-394
+NULL_NAME_SINCE = 7
+SKIP_SINCE = 9  # KIP-814
+NAMES_SINCE = 5  # of SyncGroup: the protocol must be named (KIP-559)
+MEMBERS_SINCE = 3  # of LeaveGroup
 
 
 @handles(FindCoordinatorRequest, waits=False)
 def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Share groups (key type 2) and unknown types are refused."""
-    known = request.key_type in (GROUP, TRANSACTION)
-    host, port = advertised(broker.settings, call.listener_address)
+    """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
     if call.version < BATCHED_SINCE:
-        if not known:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        _check_coordinator(broker, request.key_type)
+        host, port = advertised(broker.settings, call.listener_address)
         return FindCoordinatorResponse(error_message="NONE", node_id=broker.node_id, host=host, port=port)
-    if not known:
-        host, port = NOWHERE, NO_PORT
     return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key,
-                node_id=broker.node_id if known else NOBODY,
-                host=host,
-                port=port,
-                error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
-                error_message="" if known else ErrorCode.INVALID_REQUEST.text,
+        coordinators=[_coordinator(broker, call, request.key_type, key) for key in request.coordinator_keys]
+    )
+
+
+def _coordinator(broker: "Broker", call: Call, key_type: int, key: str) -> _Coordinator:
+    try:
+        _check_coordinator(broker, key_type)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return _Coordinator(
+            key=key, node_id=NOBODY, host=NOWHERE, port=NO_PORT, error_code=error.code, error_message=error.text
+        )
+    host, port = advertised(broker.settings, call.listener_address)
+    return _Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message="")
+
+
+def _check_coordinator(broker: "Broker", key_type: int) -> None:
+    """Raises KafkaError if there is no such coordinator; otherwise its log exists now."""
+    if key_type == GROUP:
+        broker.group_offsets.topic.ensure()
+    elif key_type == TRANSACTION:
+        broker.transactions.topic.ensure()
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+# ---- members -------------------------------------------------------------------------------------------------
+
+
+@handles(JoinGroupRequest)
+def join_group(broker: "Broker", call: Call, request: JoinGroupRequest) -> Parked:
+    """The answer comes when everybody has joined, or time is over."""
+    parked = Parked()
+    session_ms = request.session_timeout_ms
+    asked = Joining(
+        request.member_id,
+        request.group_instance_id,
+        call.client_id or "",
+        f"/{call.client_host}",
+        session_ms,
+        request.rebalance_timeout_ms if call.version >= REBALANCE_TIMEOUT_SINCE else session_ms,
+        request.protocol_type,
+        tuple((each.name, each.metadata) for each in request.protocols),
+        must_know_id=call.version >= KNOWN_ID_SINCE,
+        may_skip_assignment=call.version >= SKIP_SINCE,
+    )
+    broker.groups.join(request.group_id, asked, lambda joined: parked.answer(_joined(broker, call.version, joined)))
+    return parked
+
+
+def _joined(broker: "Broker", version: int, joined: Joined) -> JoinGroupResponse:
+    if joined.error:
+        broker.metrics.error(joined.error)
+    name = joined.protocol
+    return JoinGroupResponse(
+        error_code=joined.error,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=name if version >= NULL_NAME_SINCE else name or "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponse.Member(
+                member_id=each.member_id, group_instance_id=each.instance_id, metadata=each.metadata
             )
-            for key in request.coordinator_keys
+            for each in joined.roster
+        ],
+    )
+
+
+@handles(SyncGroupRequest)
+def sync_group(broker: "Broker", call: Call, request: SyncGroupRequest) -> Parked:
+    """The answer comes when the leader has brought the assignments, and they are durable."""
+    if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    parked = Parked()
+    asked = Syncing(
+        request.member_id,
+        request.generation_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        {each.member_id: each.assignment for each in request.assignments},
+    )
+    broker.groups.sync(request.group_id, asked, lambda synced: parked.answer(_synced(broker, synced)))
+    return parked
+
+
+def _synced(broker: "Broker", synced: Synced) -> SyncGroupResponse:
+    if synced.error:
+        broker.metrics.error(synced.error)
+    return SyncGroupResponse(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
+
+
+@handles(HeartbeatRequest, waits=False)
+def heartbeat(broker: "Broker", call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Nothing is told but whether the member belongs to the generation; the client has that from an answer before."""
+    error = broker.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error:
+        broker.metrics.error(error)
+    return HeartbeatResponse(error_code=error)
+
+
+@handles(LeaveGroupRequest)
+def leave_group(broker: "Broker", call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """One member, or from version 3 on many, each with an answer of its own (T25)."""
+    if call.version < MEMBERS_SINCE:
+        error = broker.groups.leave(request.group_id, [Leaving(request.member_id)])[0]
+        if error:
+            broker.metrics.error(error)
+        return LeaveGroupResponse(error_code=error)
+    leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
+    errors = broker.groups.leave(request.group_id, leaving)
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponse.Member(member_id=each.member_id, group_instance_id=each.instance_id, error_code=error)
+            for each, error in zip(leaving, errors, strict=True)
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import asking, handmade, preparing, shorthand, transactions
+from . import asking, groups, handmade, preparing, shorthand, transactions
 from .notation import BadNotation, Command
 from .runner import Run
 
@@ -24,6 +24,7 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "describe": transactions.describe,
     "group": transactions.group_exists,
     "settled": transactions.settled,
+    **groups.COMMANDS,
     "answer": asking.answer,
     "frame": handmade.frame,
     "bytes": handmade.raw_bytes,
