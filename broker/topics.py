@@ -8,7 +8,7 @@ is gone for everybody at once. Ids are given once and for ever: a topic made aga
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.compression import Codec
 from ..protocol.errors import ErrorCode, KafkaError
@@ -50,6 +50,13 @@ class Topic:
         self.settings = TopicSettings()
 
 
+class _Ruled(NamedTuple):
+    settings: TopicSettings
+    internal: bool
+    rules: AppendRules
+    logs: LogSettings
+
+
 class Topics:
     """All topics of a broker, and what else its catalogue holds."""
 
@@ -58,6 +65,8 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
         self._broker = broker
         self._store = broker.store
+        self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
+        self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
         self._log = CatalogueLog(broker.store, broker.clock)
         self._producer_ids = ProducerIds(self._log)
@@ -102,7 +111,7 @@ class Topics:
         settings = self.check_new(name, partitions, configs)
         topic_id = self._new_topic_id()
         log_ids = [self._store.new_log_id() for _ in range(partitions)]
-        logs = log_settings(settings, name in INTERNAL)
+        logs = self._rules(settings, name in INTERNAL).logs
         parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
         change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
         self._log.commit([change], parts, internal=False)
@@ -126,7 +135,7 @@ class Topics:
         """Let the topic have `total` partitions."""
         entry = self.catalogue.topics[topic.id]
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
-        logs = log_settings(topic.settings, topic.internal)
+        logs = self._rules(topic.settings, topic.internal).logs
         parts = [
             self._store.create_part(log_id, topic.name, topic.id, index, logs)
             for index, log_id in enumerate(new, len(entry.log_ids))
@@ -145,11 +154,26 @@ class Topics:
         if unknown is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown}")
         try:
-            settings = TopicSettings.of(configs, self._broker.settings)
+            settings = self._settings_of(configs)
             settings.check()
         except InvalidOption as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         return settings
+
+    def _settings_of(self, configs: Mapping[str, str]) -> TopicSettings:
+        """The same object for the same configs, as long as they are asked for one after the other."""
+        broker, known = self._broker.settings, self._last_settings
+        if known is None or known[0] is not broker or known[1] != configs:
+            known = self._last_settings = broker, dict(configs), TopicSettings.of(configs, broker)
+        return known[2]
+
+    def _rules(self, settings: TopicSettings, internal: bool) -> "_Ruled":
+        """What they mean for batches and logs, in the same way."""
+        known = self._ruled
+        if known is None or known.settings is not settings or known.internal != internal:
+            rules, logs = append_rules(settings, internal), log_settings(settings, internal)
+            known = self._ruled = _Ruled(settings, internal, rules, logs)
+        return known
 
     def check_configs(self, configs: Mapping[str, str]) -> None:
         """Raises INVALID_CONFIG where alter_configs would."""
@@ -191,12 +215,11 @@ class Topics:
         if topic is None:
             topic = self._remember(Topic(entry.name, topic_id))
         topic.configs = entry.configs
-        topic.settings = TopicSettings.of(entry.configs, self._broker.settings)
+        topic.settings = self._settings_of(entry.configs)
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
-        rules = append_rules(topic.settings, topic.internal)
-        logs = log_settings(topic.settings, topic.internal)
+        _, _, rules, logs = self._rules(topic.settings, topic.internal)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
             topic.partitions.append(Partition(log, topic, index, rules))

@@ -22,8 +22,10 @@ from ..config_names import is_harmless
 from ..dispatch import Call, handles
 from ..options import ConfigType, InvalidOption, Option
 from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
+from ..slices import in_slices
 from ..topic_names import check_name
 from ..topics import Topic
+from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -42,11 +44,14 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 
 
 @handles(DescribeConfigsRequest)
-def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse | Parked:
     """Each setting, where its value comes from, and what it would fall back to."""
     known: _Known = {}
-    return DescribeConfigsResponse(
-        results=[_described_or_refused(broker, resource, request, known) for resource in request.resources]
+    return in_slices(
+        broker,
+        request.resources,
+        lambda resource: _described_or_refused(broker, resource, request, known),
+        lambda results: DescribeConfigsResponse(results=results),
     )
 
 
@@ -124,34 +129,34 @@ def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest
 
 
 @handles(AlterConfigsRequest)
-def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse | Parked:
     """Replace all settings of each resource."""
     doubled = _doubled(request.resources)
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResponse.Resource(
-                error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
-            )
-            for each in request.resources
-            for code, text in [_altered_or_refused(broker, each, _replacing(each), doubled, request.validate_only)]
-        ]
-    )
+
+    def altered(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
+        code, text = _altered_or_refused(broker, each, _replacing(each), doubled, request.validate_only)
+        return AlterConfigsResponse.Resource(
+            error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
+        )
+
+    return in_slices(broker, request.resources, altered, lambda answers: AlterConfigsResponse(responses=answers))
 
 
 @handles(IncrementalAlterConfigsRequest)
 def incremental_alter_configs(
     broker: "Broker", call: Call, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> IncrementalAlterConfigsResponse | Parked:
     """Change some settings of each resource."""
     doubled = _doubled(request.resources)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterConfigsResponse.Resource(
-                error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
-            )
-            for each in request.resources
-            for code, text in [_altered_or_refused(broker, each, _changing(each), doubled, request.validate_only)]
-        ]
+
+    def altered(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
+        code, text = _altered_or_refused(broker, each, _changing(each), doubled, request.validate_only)
+        return IncrementalAlterConfigsResponse.Resource(
+            error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
+        )
+
+    return in_slices(
+        broker, request.resources, altered, lambda answers: IncrementalAlterConfigsResponse(responses=answers)
     )
 
 

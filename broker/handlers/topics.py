@@ -22,7 +22,9 @@ from ...protocol.messages.topics import (
 from ...protocol.primitives import ZERO_UUID
 from ..dispatch import Call, handles
 from ..settings import TOPIC_OPTIONS, topic_synonyms
+from ..slices import in_slices
 from ..topics import MOST_PARTITIONS, Topic
+from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -31,6 +33,7 @@ HIGH_WATERMARK = -1  # as an offset of DeleteRecords
 TOO_MANY = KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 _Created = CreateTopicsResponse.Topic
+_Known = dict[frozenset[tuple[str, str]], list[CreateTopicsResponse.Topic.Config]]  # of one request, by what was given
 _Deleted = DeleteTopicsResponse.Topic
 _Grown = CreatePartitionsResponse.Topic
 
@@ -39,7 +42,7 @@ _Grown = CreatePartitionsResponse.Topic
 
 
 @handles(CreateTopicsRequest)
-def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse | Parked:
     """Make topics, or only say whether they could be made."""
     if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
         return CreateTopicsResponse(
@@ -49,31 +52,39 @@ def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) ->
             ]
         )
     named = Counter(topic.name for topic in request.topics)
-    answers = [
-        _created_or_refused(broker, topic, request.validate_only) for topic in request.topics if named[topic.name] == 1
-    ]
-    answers += [
+    doubled = [
         _Created(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
         for name, times in named.items()
         if times > 1
     ]
-    return CreateTopicsResponse(topics=answers)
+    known: _Known = {}
+    return in_slices(
+        broker,
+        [topic for topic in request.topics if named[topic.name] == 1],
+        lambda topic: _created_or_refused(broker, topic, request.validate_only, known),
+        lambda answers: CreateTopicsResponse(topics=answers + doubled),
+    )
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
     return max(asked.num_partitions, len(asked.assignments), 0)
 
 
-def _created_or_refused(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool) -> _Created:
+def _created_or_refused(
+    broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
+) -> _Created:
     try:
-        return _created(broker, asked, validate_only)
+        return _created(broker, asked, validate_only, known)
     except KafkaError as error:
         return _Created(name=asked.name, error_code=error.code, error_message=error.text)
 
 
-def _created(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool) -> _Created:
+def _created(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known) -> _Created:
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
+    key = frozenset(configs.items())
+    if key not in known:
+        known[key] = [_config(broker, name, configs) for name in sorted(TOPIC_OPTIONS)]
     partitions = _number_of_partitions(broker, asked)
     topic_id = ZERO_UUID if validate_only else broker.topics.create(asked.name, partitions, configs).id
     return _Created(
@@ -81,7 +92,7 @@ def _created(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: 
         topic_id=topic_id,
         num_partitions=partitions,
         replication_factor=1,
-        configs=[_config(broker, name, configs) for name in sorted(TOPIC_OPTIONS)],
+        configs=known[key],
     )
 
 
@@ -161,7 +172,7 @@ def _check_replicas(broker: "Broker", broker_ids: Sequence[int]) -> None:
 
 
 @handles(DeleteTopicsRequest)
-def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Parked:
     """End topics, by name or by id. One that is asked for twice is not deleted, and answered once."""
     if not broker.settings.delete_topic_enable:
         old = call.version < 3
@@ -175,8 +186,12 @@ def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) ->
         else:
             topic = _find(broker, each)
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
-    answers += [_deleted_or_refused(broker, group) for group in groups.values()]
-    return DeleteTopicsResponse(responses=answers)
+    return in_slices(
+        broker,
+        groups.values(),
+        lambda group: _deleted_or_refused(broker, group),
+        lambda deleted: DeleteTopicsResponse(responses=answers + deleted),
+    )
 
 
 def _find(broker: "Broker", asked: DeleteTopicsRequest.Topic) -> Topic | None:
@@ -231,18 +246,22 @@ def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
 
 
 @handles(CreatePartitionsRequest)
-def create_partitions(broker: "Broker", call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def create_partitions(
+    broker: "Broker", call: Call, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse | Parked:
     """Give topics more partitions, or only say whether they could have them."""
     named = Counter(asked.name for asked in request.topics)
-    answers = [
-        _grown_or_refused(broker, asked, request.validate_only) for asked in request.topics if named[asked.name] == 1
-    ]
-    answers += [
+    doubled = [
         _Grown(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
         for name, times in named.items()
         if times > 1
     ]
-    return CreatePartitionsResponse(results=answers)
+    return in_slices(
+        broker,
+        [asked for asked in request.topics if named[asked.name] == 1],
+        lambda asked: _grown_or_refused(broker, asked, request.validate_only),
+        lambda answers: CreatePartitionsResponse(results=answers + doubled),
+    )
 
 
 def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
