@@ -10,6 +10,7 @@ from simulation.faults import Faults
 from simulation.history import Dump, Entry, Place
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import PlainProducer, Reader, batches_in
+from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
 
 TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2}
@@ -37,10 +38,21 @@ async def play(world: World, seconds: float) -> dict[str, int]:
 
 def clients_of(world: World) -> list[Any]:
     clients: list[Any] = [PlainProducer(world, f"plain-{n}", PLACES[:3]) for n in range(2)]
+    for number in range(4):
+        clients.append(transactional(world, f"tx{number}", 1 + number % 2))
     for place in PLACES:
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
     return clients
+
+
+def transactional(world: World, name: str, tv: int) -> Supervisor:
+    places = PLACES[1:5]
+
+    def make(number: int, tv: int) -> Incarnation:
+        return Incarnation(world, name, number, tv, places)
+
+    return Supervisor(world, name, tv, make)
 
 
 async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:

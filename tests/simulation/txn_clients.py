@@ -1,0 +1,235 @@
+"""Scripted transactional clients, of the old protocol (TV1) and the new (TV2, KIP-890), with zombies of both.
+
+A supervisor keeps one incarnation of a transactional id going and now and then starts another while the first still
+works: from then on that is a zombie, which goes on until it is told. An incarnation does what a correct client may do:
+it repeats what was not answered, over a new connection; it never commits what was not acknowledged; and whatever it
+cannot know it leaves to a successor with a new epoch.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnTopic,
+)
+from simulation.history import Add, Begin, End, Init, Place, Producer, Send
+from simulation.lines import Caller, Unanswered
+from simulation.plain_clients import RETRIED, Batch, deliver, values_of
+from simulation.world import TXN_TIMEOUT_MS, World
+
+E = ErrorCode
+ATTEMPTS = 8
+COMMITS, VANISHES = 0.75, 0.05
+
+
+class Versions:
+    """Of which requests a client of a protocol makes use."""
+
+    def __init__(self, tv: int, rng: Any) -> None:
+        old = tv < 2
+        self.tv = tv
+        self.init = rng.choice((0, 2, 4)) if old else 5
+        self.add = rng.choice((0, 2, 3))
+        self.produce = rng.choice((3, 9, 11)) if old else 12
+        self.end = rng.choice((1, 3, 4)) if old else 5
+        self.add_offsets = rng.choice((1, 3))
+        self.offsets = rng.choice((3, 4)) if old else 5
+
+
+class Incarnation:
+    """One process with a transactional id, from its InitProducerId until it is fenced, unsure or gone."""
+
+    def __init__(self, world: World, transactional_id: str, number: int, tv: int, places: Sequence[Place]) -> None:
+        self.world = world
+        self.history = world.history
+        self.transactional_id = transactional_id
+        self.name = f"{transactional_id}#{number}"
+        self.places = places
+        self.rng = world.rng(self.name)
+        self.versions = Versions(tv, self.rng)
+        self.coordinator = Caller(world, self.name)
+        self.data = self.coordinator if self.rng.random() < 0.3 else Caller(world, self.name)
+        self.producer: Producer = (-1, -1)
+        self.sequences: dict[Place, int] = defaultdict(int)
+        self._numbers = 0
+        self._txns = 0
+
+    async def run(self) -> None:
+        if await self.init():
+            while not self.world.over and await self.transaction():  # noqa: ASYNC110
+                await asyncio.sleep(self.rng.choice((0, 0, 0.02, 0.3)))
+        for caller in {self.coordinator: None, self.data: None}:
+            caller.close()
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    async def persist(
+        self, caller: Caller, request: Any, version: int, code_of: Callable[[Any], int], attempts: int = ATTEMPTS
+    ) -> tuple[int | None, Any, bool]:
+        """Ask until there is an answer that is final. (its error, the answer, may an earlier attempt have worked?)
+
+        The error is None if there never was one.
+        """
+        unsure = False
+        for _ in range(attempts):
+            try:
+                answer = await caller.ask(request, version)
+            except Unanswered:
+                unsure = True
+                continue
+            code = code_of(answer)
+            if code not in RETRIED:
+                return code, answer, unsure
+            await asyncio.sleep(self.rng.choice((0.005, 0.05)))
+        return None, None, unsure
+
+    async def init(self) -> bool:
+        op = self.history.invoke(self.name, Init(self.transactional_id))
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=TXN_TIMEOUT_MS)
+        code, answer, unsure = await self.persist(
+            self.coordinator, request, self.versions.init, lambda one: int(one.error_code), 20
+        )
+        if code == E.NONE:
+            self.producer = op.ok((answer.producer_id, answer.producer_epoch))
+        elif unsure or code is None:
+            op.info()
+        else:
+            op.fail(code)
+        return code == E.NONE
+
+    # ---- one transaction -------------------------------------------------------------------------------------
+
+    async def transaction(self) -> bool:
+        """Whether to go on with another."""
+        self._txns += 1
+        txn = f"{self.name}/{self._txns}"
+        self.history.invoke(self.name, Begin(txn, self.transactional_id, self.producer, TXN_TIMEOUT_MS)).ok()
+        filled = await self.fill(txn)
+        if filled is None:
+            await asyncio.sleep(0.05)
+            return True  # nothing was begun
+        sure, good = filled
+        if self.rng.random() < 0.1:
+            await asyncio.sleep(self.rng.choice((0.5, 2.0, 8.0)))  # long enough to be taken for dead, some of it
+        if self.rng.random() < VANISHES:
+            return False
+        ended = await self.end(txn, commit=good and sure and self.rng.random() < COMMITS)
+        return ended and sure
+
+    async def fill(self, txn: str) -> tuple[bool, bool] | None:
+        """Write. (is all of it known, was all of it taken?), or None if there was nothing to do."""
+        places = self.rng.sample(list(self.places), self.rng.randint(1, min(3, len(self.places))))
+        if not await self.add(txn, places):
+            return False, False
+        batches = [
+            self.batch(txn, place, values_of(self, self.rng)) for place in places for _ in range(self.rng.randint(1, 2))
+        ]
+        return await self.deliver(batches)
+
+    async def deliver(self, batches: list[Batch]) -> tuple[bool, bool]:
+        good = await deliver(self.data, batches, self.versions.produce, patient=False)
+        return not any(each.unsure for each in batches if each.op.outcome == "info"), good
+
+    def batch(
+        self, txn: str, place: Place, values: tuple[str, ...], sources: tuple[tuple[Place, int], ...] = ()
+    ) -> Batch:
+        send = Send(place, self.producer, self.sequences[place], values, txn, sources)
+        self.sequences[place] += len(values)
+        op = self.history.invoke(self.name, send)
+        return Batch(op, self.world.clock.now_ms(), self.transactional_id)
+
+    async def add(self, txn: str, places: Sequence[Place]) -> bool:
+        """TV1 announces its partitions; TV2's produce does it."""
+        if self.versions.tv >= 2:
+            return True
+        ops = [self.history.invoke(self.name, Add(txn, place, self.producer)) for place in places]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer[0],
+            v3_and_below_producer_epoch=self.producer[1],
+            v3_and_below_topics=[TxnTopic(name=topic, partitions=[partition]) for topic, partition in places],
+        )
+        code, _, unsure = await self.persist(self.coordinator, request, self.versions.add, _code_of_added)
+        for op in ops:
+            if code == E.NONE:
+                op.ok()
+            elif unsure or code is None:
+                op.info()
+            else:
+                op.fail(code)
+        return code == E.NONE
+
+    async def end(self, txn: str, commit: bool) -> bool:
+        """Whether it is over, and this producer may go on."""
+        op = self.history.invoke(self.name, End(txn, self.transactional_id, self.producer, commit))
+        producer_id, epoch = self.producer
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+        )
+        code, answer, unsure = await self.persist(
+            self.coordinator, request, self.versions.end, lambda one: int(one.error_code)
+        )
+        if code == E.NONE:
+            self._ended(op, answer)
+        elif unsure or code is None:
+            op.info()
+        else:
+            op.fail(code)
+        return code == E.NONE
+
+    def _ended(self, op: Any, answer: Any) -> None:
+        if self.versions.tv >= 2:
+            self.producer = (answer.producer_id, answer.producer_epoch)
+            self.sequences.clear()
+        op.ok(self.producer)
+
+
+def _code_of_added(answer: Any) -> int:
+    codes = [
+        int(part.partition_error_code)
+        for topic in answer.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    ]
+    return next((code for code in codes if code), 0)
+
+
+class Supervisor:
+    """Keeps a transactional id in use, by one incarnation after the other or, now and then, by two."""
+
+    def __init__(self, world: World, transactional_id: str, tv: int, make: Callable[[int, int], Any]) -> None:
+        """make: an incarnation, given its number and protocol."""
+        self.world = world
+        self.transactional_id = transactional_id
+        self.tv = tv
+        self.rng = world.rng(f"supervisor {transactional_id}")
+        self._make = make
+        self._running: list[asyncio.Future[None]] = []
+        self._begun = 0
+
+    async def run(self) -> None:
+        while not self.world.over:
+            self._begin()
+            _, left = await asyncio.wait(
+                self._running, timeout=self.rng.uniform(2.0, 12.0), return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in self._running:
+                if task.done():
+                    task.result()
+            self._running = [task for task in self._running if task in left][-2:] if left else []
+        if self._running:
+            await asyncio.gather(*self._running)
+
+    def _begin(self) -> None:
+        self._begun += 1
+        tv = self.tv if self.rng.random() < 0.85 else 3 - self.tv  # a rolling upgrade, or back
+        self._running.append(asyncio.ensure_future(self._make(self._begun, tv).run()))
