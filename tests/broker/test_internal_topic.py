@@ -13,7 +13,7 @@ from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteTo
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from simulated_broker import SimulatedBroker
 
-NAME = "__consumer_offsets"
+NAME = "__share_group_state"  # internal, and without a coordinator here
 Seen = list[tuple[int, int, bytes | None, bytes | None]]
 
 
@@ -122,7 +122,7 @@ def test_damage_is_named_and_not_read_over() -> None:
     file = disk.open(f"{directory}/{name}")
     file.write([b"x"], file.size() // 2)
     file.close()
-    with pytest.raises(InternalTopicDamaged, match=r"__consumer_offsets-1.*from offset"):
+    with pytest.raises(InternalTopicDamaged, match=r"__share_group_state-1.*from offset"):
         replayed(world.broker)
     world.stop()
 

@@ -1,0 +1,253 @@
+"""Committed and pending offsets beside a model that looks at the whole log, and as compaction leaves it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fencepost.broker.groups.offsets import Offsets, is_expired
+from fencepost.broker.groups.records import UNKNOWN_AGE, Committed, Place, offset_key, offset_value
+from fencepost.protocol import batches
+from fencepost.protocol.batches import Batch
+from fencepost.protocol.records import Marker, Record, build, control_marker, records
+from fencepost.storage.aborted import AbortedTransaction
+from fencepost.storage.compaction_rules import AbortedSpans, KeyMap, Rules
+from fencepost.storage.producers import ProducerStates
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PLACES = [Place(group, topic, 0) for group in ("g", "h") for topic in ("t", "u")]
+PRODUCERS = [1, 2, 3]
+LOG = 4  # the partition of __consumer_offsets
+
+
+@dataclass
+class Log:
+    """A partition of __consumer_offsets as a list of batches, with what the storage would know of it."""
+
+    batches: list[Batch] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    producers: ProducerStates = field(default_factory=ProducerStates)
+    end: int = 0
+
+    def append(self, made: bytes) -> Batch:
+        batch = batches.read(memoryview(batches.stamped(batches.read(memoryview(made)), self.end) + made[16:]))
+        aborted = self.producers.apply(batch, 0)
+        if aborted is not None:
+            self.aborted.append(aborted)
+        self.batches.append(batch)
+        self.end = batch.last_offset + 1
+        return batch
+
+    def commit(self, places: list[Place], offset: int, producer_id: int = -1) -> Batch:
+        written = [
+            Record(index, 0, offset_key(place), offset_value(Committed(offset, -1, "", 0, 0)))
+            for index, place in enumerate(places)
+        ]
+        in_transaction = producer_id >= 0
+        epoch = 0 if in_transaction else -1
+        return self.append(build(written, producer_id=producer_id, producer_epoch=epoch, transactional=in_transaction))
+
+    def delete(self, place: Place) -> Batch:
+        return self.append(build([Record(0, 0, offset_key(place), None)]))
+
+    def end_transaction(self, producer_id: int, kind: Marker) -> Batch:
+        return self.append(control_marker(kind, producer_id, 0, 0, 0))
+
+    def compacted(self, times: int) -> list[Batch]:
+        """What compaction leaves of all that is decided, after so many runs with the tombstones' time over."""
+        left = list(self.batches)
+        stable = self.producers.first_open_offset()
+        bound = self.end if stable is None else stable
+        for run in range(times):
+            spans = AbortedSpans(self.aborted)
+            keys = KeyMap(spans, 1000)
+            for batch in left:
+                if batch.last_offset < bound:
+                    keys.add(batch)
+            rules = Rules(
+                keys.offsets,
+                spans,
+                start_offset=0,
+                end_offset=bound,
+                last_batches=(),
+                last_epochs={},
+                now_ms=100 * run,
+                delete_retention_ms=50,
+            )
+            kept = (rules.kept(batch) for batch in left)
+            left = [batches.read(memoryview(each)) for each in kept if each is not None]
+        return left
+
+
+def replayed(found: list[Batch]) -> Offsets:
+    state = Offsets()
+    for batch in found:
+        assert state.apply_batch(LOG, batch, records(batch)) == []
+    return state
+
+
+def pictured(state: Offsets) -> Any:
+    return (
+        {group: dict(found) for group, found in state.committed.items()},
+        {owner: dict(found) for owner, found in state.pending.items()},
+        {place for place in PLACES if state.is_pending(place)},
+        {group for group in ("g", "h") if state.has_pending(group)},
+    )
+
+
+def told_by_the_whole_log(log: Log) -> Any:
+    """Who has committed what, by looking at every record and at how its transaction ended."""
+    ended: dict[tuple[int, int], bool] = {}
+    opened: dict[int, list[int]] = {}
+    for number, batch in enumerate(log.batches):
+        if batch.is_control:
+            committed = next(iter(records(batch))).key == b"\0\0\0\1"
+            ended.update({(batch.producer_id, each): committed for each in opened.pop(batch.producer_id, [])})
+        elif batch.is_transactional:
+            opened.setdefault(batch.producer_id, []).append(number)
+    latest: dict[Place, tuple[int, int | None]] = {}
+    pending: dict[tuple[int, Place], tuple[int, int]] = {}
+    for number, batch in enumerate(log.batches):
+        if batch.is_control or ended.get((batch.producer_id, number)) is False:
+            continue
+        is_open = batch.is_transactional and (batch.producer_id, number) not in ended
+        for record in records(batch):
+            place = next(place for place in PLACES if offset_key(place) == record.key)
+            offset = None if record.value is None else int.from_bytes(record.value[2:10], "big")
+            if offset is None:
+                pending = {key: found for key, found in pending.items() if key[1] != place}
+            if is_open:
+                assert offset is not None
+                pending[batch.producer_id, place] = record.offset, offset
+            else:
+                latest[place] = record.offset, offset
+    return {place: found for place, found in latest.items() if found[1] is not None}, pending
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)),
+        st.tuples(
+            st.just("in transaction"),
+            st.lists(st.sampled_from(PLACES), min_size=1, max_size=3),
+            st.sampled_from(PRODUCERS),
+        ),
+        st.tuples(st.just("end"), st.sampled_from(PRODUCERS), st.sampled_from(Marker)),
+        st.tuples(st.just("delete"), st.sampled_from(PLACES)),
+    ),
+    max_size=40,
+)
+
+
+def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
+    """The log of these actions, and the state of who was there all the time."""
+    log, state = Log(), Offsets()
+    for number, (action, *rest) in enumerate(script):
+        if action == "commit":
+            batch = log.commit(rest[0], number)
+        elif action == "in transaction":
+            batch = log.commit(rest[0], number, rest[1])
+        elif action == "delete":
+            batch = log.delete(rest[0])
+        else:
+            batch = log.end_transaction(*rest)
+        state.apply_batch(LOG, batch, records(batch))
+    return log, state
+
+
+@given(actions)
+@settings(max_examples=300, deadline=None)
+@pytest.mark.requirement("S-84", "S-85")
+def test_however_commits_transactions_and_deletions_interleave_the_latest_record_that_counts_wins(script: Any) -> None:
+    log, state = played(script)
+    committed, pending = told_by_the_whole_log(log)
+    found = {
+        Place(group, *key): (each.position, each.offset)
+        for group, of_group in state.committed.items()
+        for key, each in of_group.items()
+    }
+    assert found == committed
+    assert {
+        (owner[1], place): (each.position, each.offset)
+        for owner, of_owner in state.pending.items()
+        for place, each in of_owner.items()
+    } == pending
+    assert all(owner[0] == LOG for owner in state.pending)
+    assert {place for place in PLACES if state.is_pending(place)} == {place for _, place in pending}
+    assert {group for group in ("g", "h") if state.has_pending(group)} == {place.group for _, place in pending}
+
+
+@given(actions)
+@settings(max_examples=200, deadline=None)
+def test_a_replay_gives_the_state_of_who_was_there_all_the_time(script: Any) -> None:
+    log, state = played(script)
+    assert pictured(replayed(log.batches)) == pictured(state)
+
+
+@given(actions, st.integers(1, 3))
+@settings(max_examples=300, deadline=None)
+def test_what_compaction_leaves_gives_the_same_state_with_transactions_open_too(script: Any, times: int) -> None:
+    log, state = played(script)
+    assert pictured(replayed(log.compacted(times))) == pictured(state)
+
+
+@pytest.mark.requirement("S-84", "S-85")
+def test_an_offset_of_a_transaction_counts_from_its_commit_on_and_never_after_an_abort() -> None:
+    log, state = Log(), Offsets()
+    state.apply_batch(LOG, batch := log.commit([PLACES[0]], 1), records(batch))
+    for kind, expected in ((Marker.ABORT, 1), (Marker.COMMIT, 7)):
+        state.apply_batch(LOG, batch := log.commit([PLACES[0]], 7, producer_id=5), records(batch))
+        found = state.get(PLACES[0])
+        assert found is not None
+        assert found.offset == 1
+        assert state.is_pending(PLACES[0])
+        state.apply_batch(LOG, batch := log.end_transaction(5, kind), records(batch))
+        found = state.get(PLACES[0])
+        assert found is not None
+        assert found.offset == expected
+        assert not state.is_pending(PLACES[0])
+
+
+def test_a_marker_decides_for_its_producer_and_its_partition_and_for_nobody_else() -> None:
+    """KAFKA-17507: the offsets of the wrong transaction were made to count."""
+    state = Offsets()
+    committed = Committed(5, -1, "", 0, 0, position=0)
+    state.put(1, Place("g", "t", 0), committed, producer_id=7)
+    state.put(2, Place("h", "t", 0), committed, producer_id=7)
+    state.put(1, Place("i", "t", 0), committed, producer_id=8)
+    state.end(1, 7, commit=True)
+    assert set(state.committed) == {"g"}
+    assert not state.has_pending("g")
+    assert state.has_pending("h")
+    assert state.has_pending("i")
+
+
+@pytest.mark.parametrize("kind", Marker)
+def test_the_commit_of_a_transaction_does_not_take_back_a_later_plain_commit(kind: Marker) -> None:
+    log, state = Log(), Offsets()
+    for batch in (log.commit([PLACES[0]], 3, producer_id=5), log.commit([PLACES[0]], 9), log.end_transaction(5, kind)):
+        state.apply_batch(LOG, batch, records(batch))
+    found = state.get(PLACES[0])
+    assert found is not None
+    assert found.offset == 9
+
+
+def test_offsets_are_kept_for_their_time_from_when_the_group_was_last_used() -> None:
+    committed = Committed(5, -1, "", 10**15, age_ms=1_000)
+    assert not is_expired(committed, None, 1_499, 500)
+    assert is_expired(committed, None, 1_500, 500)
+    assert not is_expired(committed, 1_300, 1_799, 500)
+    assert is_expired(committed, 1_300, 1_800, 500)
+
+
+def test_a_time_to_live_of_its_own_counts_from_the_commit() -> None:
+    committed = Committed(5, -1, "", 0, age_ms=1_000, retention_ms=100)
+    assert not is_expired(committed, 5_000, 1_099, 10**9)
+    assert is_expired(committed, None, 1_100, 10**9)
+
+
+def test_an_offset_of_unknown_age_stays_until_its_group_has_been_idle_long_enough() -> None:
+    committed = Committed(5, -1, "", 0, UNKNOWN_AGE)
+    assert not is_expired(committed, None, 10**15, 500)
+    assert not is_expired(committed._replace(retention_ms=1), None, 10**15, 500)
+    assert is_expired(committed, 100, 600, 500)
