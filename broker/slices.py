@@ -1,7 +1,8 @@
 """A request about thousands of things, answered some milliseconds at a time, so that nobody else waits for it.
 
-Each thing is decided by itself, as the requests that are served this way promise no more; other requests come in
-between. What is left when the client goes, or the broker stops, is not done.
+Each thing is decided by itself, as the requests that are served this way promise no more; requests over other
+connections come in between, those of the same connection wait. What is left when the client goes, or the broker stops,
+is not done.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from .waiting import Parked
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .dispatch import Call
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -21,7 +23,7 @@ SLICE_MS = 4
 
 
 def in_slices(
-    broker: "Broker", items: Iterable[T], answer: Callable[[T], A], respond: Callable[[list[A]], R]
+    broker: "Broker", call: "Call", items: Iterable[T], answer: Callable[[T], A], respond: Callable[[list[A]], R]
 ) -> R | Parked:
     """respond([answer(item) for item in items]), at once if that is quick."""
     slices = _Slices(broker, iter(items), answer)
@@ -29,19 +31,21 @@ def in_slices(
         return respond(slices.answers)
     parked = Parked()
     loop = asyncio.get_running_loop()
+    call.connection.hold()
 
     def go_on() -> None:
         try:
-            if parked.cancelled:
+            if parked.cancelled or broker.housekeeping.ending:
                 return
-            if slices.take():
-                parked.answer(respond(slices.answers))
-            else:
+            if not slices.take():
                 loop.call_soon(go_on)
+                return
+            parked.answer(respond(slices.answers))
         except BrokerHalted:
             pass  # nobody is answered any more
         except Exception as error:
             parked.answer(error)
+        call.connection.go_on()
 
     loop.call_soon(go_on)
     return parked

@@ -243,7 +243,8 @@ class Journal:
         """Close the open round; run() what is returned, then tell finished(). One at a time.
 
         None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
-        already and nothing waits, it is the empty round that says so on disk (see seal).
+        already and nothing waits, it is the empty round that says so on disk: else recovery could not tell whether
+        the last round was torn before its sync or spoilt after it.
         """
         if self._in_flight is not None:
             raise RuntimeError("a round is in flight, or failed")

@@ -49,6 +49,7 @@ def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsReque
     known: _Known = {}
     return in_slices(
         broker,
+        call,
         request.resources,
         lambda resource: _described_or_refused(broker, resource, request, known),
         lambda results: DescribeConfigsResponse(results=results),
@@ -139,7 +140,7 @@ def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) ->
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
 
-    return in_slices(broker, request.resources, altered, lambda answers: AlterConfigsResponse(responses=answers))
+    return in_slices(broker, call, request.resources, altered, lambda answers: AlterConfigsResponse(responses=answers))
 
 
 @handles(IncrementalAlterConfigsRequest)
@@ -156,7 +157,7 @@ def incremental_alter_configs(
         )
 
     return in_slices(
-        broker, request.resources, altered, lambda answers: IncrementalAlterConfigsResponse(responses=answers)
+        broker, call, request.resources, altered, lambda answers: IncrementalAlterConfigsResponse(responses=answers)
     )
 
 

@@ -60,6 +60,7 @@ def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) ->
     known: _Known = {}
     return in_slices(
         broker,
+        call,
         [topic for topic in request.topics if named[topic.name] == 1],
         lambda topic: _created_or_refused(broker, topic, request.validate_only, known),
         lambda answers: CreateTopicsResponse(topics=answers + doubled),
@@ -188,6 +189,7 @@ def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) ->
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
     return in_slices(
         broker,
+        call,
         groups.values(),
         lambda group: _deleted_or_refused(broker, group),
         lambda deleted: DeleteTopicsResponse(responses=answers + deleted),
@@ -258,6 +260,7 @@ def create_partitions(
     ]
     return in_slices(
         broker,
+        call,
         [asked for asked in request.topics if named[asked.name] == 1],
         lambda asked: _grown_or_refused(broker, asked, request.validate_only),
         lambda answers: CreatePartitionsResponse(results=answers + doubled),
