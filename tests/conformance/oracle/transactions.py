@@ -80,7 +80,11 @@ def init(run: Run, command: Command) -> list[str] | None:
         producer_epoch=run.names.number(str(given.get("epoch", "-1"))),
     )
     _many(run, command, api, version, request, int(str(given.get("times", "1"))) - 1)
-    return send(run, command, api, version, request)
+    answer = send(run, command, api, version, request)
+    while answer and answer[0].startswith(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name):  # the first id of all
+        time.sleep(0.05)
+        answer = send(run, command, api, version, request)
+    return answer
 
 
 def _many(run: Run, command: Command, api: apis.Api, version: int, request: Any, times: int) -> None:
