@@ -28,7 +28,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-AREAS = ("produce", "fetch", "offsets", "topics", "configs", "cluster", "transactions", "groups")
+AREAS = (
+    "produce",
+    "fetch",
+    "offsets",
+    "commits",
+    "topics",
+    "configs",
+    "cluster",
+    "transactions",
+    "transaction_admin",
+    "groups",
+    "group_admin",
+)
 API_VERSIONS = 18
 
 Answer = Callable[["Broker", "Call", Any], Any]

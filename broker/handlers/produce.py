@@ -9,6 +9,7 @@ Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalL
 
 import contextlib
 import logging
+import struct
 from typing import TYPE_CHECKING
 
 from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, Batch
@@ -16,9 +17,11 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.store import BrokerHalted
+from ..connection import OlderConnection
 from ..dispatch import Call, handles
 from ..long_produce import Accepted, LongProduce
 from ..partition import Partition, TimestampsRefused, is_one_batch
+from ..transactions.coordinator import Joining
 from ..waiting import Parked
 
 if TYPE_CHECKING:
@@ -33,7 +36,11 @@ Answer = ProduceResponse.Topic.Partition
 ACKS = (-1, 0, 1)
 ZSTD = 4
 ZSTD_SINCE = 7  # the version from which on clients know that a consumer may not understand zstd
+TV2_SINCE = 12  # the version from which on a transaction's partitions are added with their first batch
 MAGIC_AT, ATTRIBUTES_AT = 16, 22  # the second byte of the attributes
+PRODUCER_AT = 43
+TRANSIENT = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
+_producer = struct.Struct(">qh").unpack_from
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 ERRORS_OF_OUR_OWN = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.POLICY_VIOLATION, UNKNOWN}
 NO_TRANSACTIONAL_ID = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -58,6 +65,9 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceRes
     def finish(accepted: Accepted) -> None:
         try:
             outcome: object = _outcome(broker, call, request, accepted)
+        except OlderConnection:
+            call.connection.abort()
+            return
         except Exception as error:
             if request.acks == 0 or isinstance(error, BrokerHalted):
                 raise
@@ -101,7 +111,10 @@ def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, a
 
 
 def _produce(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> ProduceResponse:
-    unauthorized = request.transactional_id is None and _any_transactional(request)  # transactions need an id (C-11)
+    transactional = _producers_in_transactions(request)
+    unauthorized = request.transactional_id is None and bool(transactional)  # transactions need an id (C-11)
+    if transactional and request.transactional_id is not None:
+        _check_transactional(broker, call, request.transactional_id, transactional)
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
         answers = [
@@ -116,12 +129,22 @@ def _produce(broker: "Broker", call: Call, request: ProduceRequest, accepted: Ac
     return response
 
 
-def _any_transactional(request: ProduceRequest) -> bool:
-    return any(
-        part.records is not None and len(part.records) >= HEADER_BYTES and _is_transactional(part.records)
+def _producers_in_transactions(request: ProduceRequest) -> set[tuple[int, int]]:
+    """(producer id, epoch) of every batch that says it is part of a transaction."""
+    return {
+        _producer(part.records, PRODUCER_AT)
         for topic in request.topic_data
         for part in topic.partition_data
-    )
+        if part.records is not None and len(part.records) >= HEADER_BYTES and _is_transactional(part.records)
+    }
+
+
+def _check_transactional(broker: "Broker", call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
+    """What concerns the request as a whole. Raises KafkaError, and OlderConnection if it comes late."""
+    if len({producer_id for producer_id, _ in found}) > 1:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request, more than one transactional producer")
+    for producer_id, epoch in found:
+        broker.transactions.check_data(transactional_id, producer_id, epoch, call.version, call.connection)
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -139,7 +162,7 @@ def _append_or_refuse(
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {request.acks}")
         if partition.rules.internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
-        return _append(broker, call, partition, part, accepted)
+        return _append(broker, call, partition, part, accepted, request.transactional_id)
     except KafkaError as error:
         answer = _refused(broker, part.index, error)
         if partition is not None and _tells_log_start(error, part.records):
@@ -157,7 +180,9 @@ def _partition(broker: "Broker", call: Call, topic: Topic, index: int) -> Partit
     return found.partitions[index]
 
 
-def _append(broker: "Broker", call: Call, partition: Partition, part: Part, accepted: Accepted) -> Answer:
+def _append(
+    broker: "Broker", call: Call, partition: Partition, part: Part, accepted: Accepted, transactional_id: str | None
+) -> Answer:
     records = part.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
@@ -165,22 +190,45 @@ def _append(broker: "Broker", call: Call, partition: Partition, part: Part, acce
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     partition.check_online()
     batch = accepted.accept(part, partition, records, broker.clock.now_ms())
-    if batch.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction: this broker has no coordinator yet")
+    joining = None
+    if batch.is_transactional and transactional_id is not None:
+        joining = _admit(broker, call, partition, batch, transactional_id)
     producers = partition.log.producers
     if batch.producer_id >= 0:
-        first = producers.judge(batch, UNKNOWN if broker.settings.producer_unknown_id_refuse else None)
+        first = producers.judge(batch, _refusal_of_unknown(broker, call, batch))
         if first is not None:
             broker.metrics.duplicates_refused += 1
             return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
         if batch.producer_id not in producers and broker.producer_limit.refuses(broker.store.age_ms()):
             producers.turned_away(batch)
             raise _too_many_producers(broker.producer_limit.count)
-    if not broker.store.admits(batch.size):
+    if not broker.store.admits(batch.size + (0 if joining is None else joining.size_bytes)):
         producers.turned_away(batch)
         raise _no_room(broker, batch)
-    base_offset = broker.store.append(partition.log, batch)
+    if joining is None:
+        base_offset = broker.store.append(partition.log, batch)
+    else:
+        base_offset = partition.log.end_offset
+        broker.store.commit([joining.part, broker.store.append_part(partition.log.log_id, batch)])
+        broker.transactions.joined(joining)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
+
+
+def _admit(broker: "Broker", call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
+    """Ask the coordinator. What it turns away for now must come before what the client has sent behind it."""
+    try:
+        return broker.transactions.admit_batch(transactional_id, batch, partition, call.version, call.connection)
+    except KafkaError as error:
+        if error.code in TRANSIENT:
+            partition.log.producers.turned_away(batch)
+        raise
+
+
+def _refusal_of_unknown(broker: "Broker", call: Call, batch: Batch) -> ErrorCode | None:
+    """With what a producer is refused that the partition does not know and that does not begin with 0."""
+    if batch.is_transactional and call.version >= TV2_SINCE:
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return UNKNOWN if broker.settings.producer_unknown_id_refuse else None
 
 
 def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:

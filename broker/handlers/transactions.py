@@ -1,36 +1,60 @@
-"""InitProducerId and DescribeProducers: who may produce with sequences, and who does.
+"""InitProducerId and the requests of a transaction: adding partitions and offsets to it, and ending it.
 
-An idempotent producer gets an id that nobody had (S-14, S-15). Transactional ids, and the requests of transactions,
-come with their coordinator: until then they are told that there is none yet, which clients retry.
-Sources: KIP-98, KIP-360, KIP-664; Kafka's TransactionCoordinator.handleInitProducerId.
+An idempotent producer gets an id that nobody had (S-14, S-15). What a transactional id's requests come to is decided by
+the coordinator; here is how they are read and answered, which depends on their version (T20): a producer that is fenced
+is told PRODUCER_FENCED only where its client knows the word. Sources: KIP-98, KIP-360, KIP-588, KIP-890.
 """
 
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.transactions import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    TxnTopicResult,
 )
 from ..dispatch import Call, handles
-from ..topic_names import check_name
+from ..transactions.init_producer_id import Initialisation
+from ..transactions.transaction import PartitionKey
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
-_Partition = DescribeProducersResponse.Topic.Partition
+INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END = 22, 24, 25, 26
+FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END: 2}  # versions that know PRODUCER_FENCED
+
+_Result = TxnTopicResult.Partition
 
 
 @handles(InitProducerIdRequest)
 def init_producer_id(broker: "Broker", call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id at epoch 0. What an idempotent producer says of its former id and of a timeout means nothing."""
-    if (request.producer_id == -1) != (request.producer_epoch == -1) or request.transactional_id == "":
+    """A new id at epoch 0; with a transactional id the one it has, at the next epoch.
+
+    What an idempotent producer says of its former id and of a timeout means nothing.
+    """
+    transactional_id = request.transactional_id
+    if (request.producer_id == -1) != (request.producer_epoch == -1) or transactional_id == "":
         return _not_initialised(broker, ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _not_initialised(broker, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return InitProducerIdResponse(producer_id=broker.topics.next_producer_id(), producer_epoch=0)
+    if transactional_id is None:
+        return InitProducerIdResponse(producer_id=broker.topics.next_producer_id(), producer_epoch=0)
+    asked = Initialisation(
+        transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        request.enable2_pc,
+        request.keep_prepared_txn,
+    )
+    decision = broker.transactions.init_producer_id(asked, call.version, call.connection)
+    if decision.error:
+        return _not_initialised(broker, _told(decision.error, INIT_PRODUCER_ID, call.version))
+    return InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)
 
 
 def _not_initialised(broker: "Broker", code: ErrorCode) -> InitProducerIdResponse:
@@ -39,42 +63,98 @@ def _not_initialised(broker: "Broker", code: ErrorCode) -> InitProducerIdRespons
     return InitProducerIdResponse(error_code=code)
 
 
-@handles(DescribeProducersRequest)
-def describe_producers(broker: "Broker", call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The producers that each partition remembers; told, as everything, when it is durable."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponse.Topic(
-                name=topic.name,
-                partitions=[_described_or_refused(broker, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
+def _told(error: ErrorCode, api: int, version: int) -> ErrorCode:
+    """The error in the words of this version."""
+    if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE[api]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+
+
+@handles(AddPartitionsToTxnRequest)
+def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """All or none: where one partition does not exist, the others are not attempted."""
+    added: dict[PartitionKey, int] = {}
+    missing: set[PartitionKey] = set()
+    by_name = broker.topics.by_name
+    for topic in request.v3_and_below_topics:
+        found = by_name.get(topic.name)
+        for index in topic.partitions:
+            if found is None or not 0 <= index < len(found.partitions):
+                missing.add((topic.name, index))
+            else:
+                added[topic.name, index] = found.partitions[index].log.log_id
+    if missing:
+        return _partitions_answered(broker, request, ErrorCode.OPERATION_NOT_ATTEMPTED, missing)
+    _check_id(request.v3_and_below_transactional_id)
+    error = broker.transactions.add_partitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        added,
+        api=ADD_PARTITIONS,
+        version=call.version,
+        connection=call.connection,
     )
+    return _partitions_answered(broker, request, _told(error, ADD_PARTITIONS, call.version), missing)
 
 
-def _described_or_refused(broker: "Broker", name: str, index: int) -> _Partition:
-    try:
-        return _Partition(partition_index=index, active_producers=_described(broker, name, index))
-    except KafkaError as error:
-        return _Partition(partition_index=index, error_code=error.code, error_message=error.text)
+def _partitions_answered(
+    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode, missing: set[PartitionKey]
+) -> AddPartitionsToTxnResponse:
+    if error:
+        broker.metrics.error(error)
+    results = []
+    for topic in request.v3_and_below_topics:
+        codes = [
+            _Result(
+                partition_index=index,
+                partition_error_code=(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic.name, index) in missing else error
+                ),
+            )
+            for index in topic.partitions
+        ]
+        results.append(TxnTopicResult(name=topic.name, results_by_partition=codes))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
-def _described(broker: "Broker", name: str, index: int) -> list[_Partition.Producer]:
-    check_name(name)
-    topic = broker.topics.by_name.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = topic.partitions[index]
-    partition.check_online()
-    return [
-        _Partition.Producer(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            last_sequence=producer.last_sequence,
-            last_timestamp=producer.last_timestamp,
-            coordinator_epoch=producer.coordinator_epoch,
-            current_txn_start_offset=producer.current_txn_start_offset,
-        )
-        for producer in partition.log.producers.describe()
-    ]
+@handles(AddOffsetsToTxnRequest)
+def add_offsets(broker: "Broker", call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    """The partition that holds the group's offsets becomes part of the transaction."""
+    _check_id(request.transactional_id)
+    error = broker.transactions.add_offsets(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        version=call.version,
+        connection=call.connection,
+    )
+    if error:
+        error = _told(error, ADD_OFFSETS, call.version)
+        broker.metrics.error(error)
+    return AddOffsetsToTxnResponse(error_code=error)
+
+
+@handles(EndTxnRequest)
+def end_txn(broker: "Broker", call: Call, request: EndTxnRequest) -> EndTxnResponse:
+    """Commit or abort. The answer leaves when every marker is on disk: then every reader sees the outcome."""
+    _check_id(request.transactional_id)
+    decision = broker.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        version=call.version,
+        connection=call.connection,
+    )
+    if decision.error:
+        error = _told(decision.error, END, call.version)
+        broker.metrics.error(error)
+        return EndTxnResponse(error_code=error)
+    return EndTxnResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)

@@ -19,8 +19,9 @@ from ..partition import Partition
 from . import machine, records
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .init_producer_id import Initialisation, Limits, init_producer_id
-from .transaction import Decision, Given, PartitionKey, Status, Transaction
-from .unit import OFFSETS_TOPIC, TransactionUnit
+from .ledger import PreparedIds
+from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
+from .unit import OFFSETS_TOPIC, PART_BYTES, TransactionUnit
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -42,6 +43,11 @@ class Joining(NamedTuple):
     part: Part
     transaction: Transaction
 
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to the unit, for admission."""
+        return PART_BYTES + len(self.part.data[0])
+
 
 class TransactionCoordinator:
     """All transactional ids of one broker. The state: transactions, by_producer_id and open."""
@@ -51,6 +57,7 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self.by_producer_id: dict[int, str] = {}
         self.open: dict[str, None] = {}  # ids with an open transaction
+        self.prepared = PreparedIds()
         self.topic = InternalTopic(
             broker,
             STATE_TOPIC,
@@ -71,6 +78,7 @@ class TransactionCoordinator:
         before = self.transactions.get(transactional_id)
         if before is not None and (state is None or before.producer_id != state.producer_id):
             self.by_producer_id.pop(before.producer_id, None)
+        self.prepared.follow(transactional_id, state)
         if state is None:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
@@ -85,6 +93,8 @@ class TransactionCoordinator:
 
     def replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
         """Apply what stands in a batch of the log. Raises what records.read raises for what it cannot be."""
+        if batch.is_control:
+            return
         for record in contents:
             self.apply(*records.read(record.key or b"", record.value))
 
@@ -220,7 +230,7 @@ class TransactionCoordinator:
     # ---- what nobody asks for --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay the log, but for partitions that are offline: their ids cannot be served. Raises what replay raises."""
+        """Replay the log, but for partitions that are offline, whose ids cannot be served. Raises as replay does."""
         topic = self._broker.topics.by_name.get(STATE_TOPIC)
         skipped = {each.index: each.log.end_offset for each in (topic.partitions if topic else ()) if each.log.offline}
         self.topic.load(self.replay, skipped)
@@ -239,6 +249,26 @@ class TransactionCoordinator:
         decision = machine.expire(txn, given)
         self.log(transactional_id, decision, given)
         return bool(decision.states)
+
+    def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
+        """An admin's marker for one partition (KIP-664), which has been judged. Raises KafkaError.
+
+        Where it meets a transaction that is open here, all of that is aborted, so that its client's commit is refused;
+        Kafka's coordinator does not hear of the marker, and lets it commit the rest.
+        """
+        log_id = partition.log.log_id
+        key = partition.topic.name, partition.index
+        transactional_id = self.by_producer_id.get(order.producer_id)
+        txn = self.transactions.get(transactional_id) if transactional_id is not None else None
+        if txn is not None and txn.status is Status.ONGOING and txn.partitions.get(key) == log_id:
+            if order.commit:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{txn.transactional_id!r} is open: it alone may commit")
+            given = self.given(txn.transactional_id)
+            self.log(txn.transactional_id, machine.force_abort(txn, given), given)
+            return
+        unit = TransactionUnit(self._broker)
+        unit.mark(order._replace(partitions={key: log_id}), self._clock.now_ms(), coordinator_epoch)
+        unit.commit()
 
     def forget(self, transactional_ids: Sequence[str]) -> None:
         """These ids are no more: null values, one batch for each partition of the log. Raises KafkaError."""
@@ -325,7 +355,11 @@ class TransactionCoordinator:
             raise _refused(decision.error, None, 0, txn)
         if not decision.states:
             return None
-        return Joining(self.state_part(transactional_id, decision, given), decision.states[-1])
+        try:
+            part = self.state_part(transactional_id, decision, given)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
+        return Joining(part, decision.states[-1])
 
     def joined(self, joining: Joining) -> None:
         """The unit with joining.part is committed."""

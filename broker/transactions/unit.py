@@ -40,10 +40,10 @@ class TransactionUnit:
         self.parts.append(part)
         self._size += PART_BYTES + sum(map(len, part.data))
 
-    def mark(self, order: MarkerOrder, wall_ms: int) -> None:
+    def mark(self, order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> None:
         """A marker for every partition of a transaction."""
         kind = Marker.COMMIT if order.commit else Marker.ABORT
-        made = control_marker(kind, order.producer_id, order.producer_epoch, COORDINATOR_EPOCH, wall_ms)
+        made = control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)
         marker = read(memoryview(made))
         store, logs = self._store, self._store.logs
         for (topic, partition), log_id in order.partitions.items():

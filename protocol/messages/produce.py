@@ -9,7 +9,7 @@ from ..primitives import ZERO_UUID
 from ..schema import Int16, Int32, Int64, Records, String, Uuid, field, request, response, struct
 
 
-@request(api=0, versions="3-13", flexible="9+", serves="3-11", listed_from=0)
+@request(api=0, versions="3-13", flexible="9+", listed_from=0)
 class ProduceRequest:
     """One batch for each partition named."""
 

@@ -93,8 +93,8 @@ def test_t2_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -
 
 def test_t4_produce_is_listed_from_0_and_served_from_3() -> None:
     produce = APIS[0]
-    assert (produce.advertised_min, produce.min, produce.max) == (0, 3, 11)
-    assert [produce.serves(version) for version in (0, 2, 3, 11, 12)] == [False, False, True, True, False]
+    assert (produce.advertised_min, produce.min, produce.max) == (0, 3, 13)
+    assert [produce.serves(version) for version in (0, 2, 3, 13, 14)] == [False, False, True, True, False]
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 

@@ -22,7 +22,7 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import records
 from fencepost.protocol.schema import schema_of
 from produce_requests import answers, bytes_of, create, fetch, fetched, idempotent, produce
-from simulated_broker import ADDRESS, SimulatedBroker, _Line
+from simulated_broker import ADDRESS, SimulatedBroker, _Line, newest
 
 TOPIC, PARTITIONS = "t", 2
 VERSIONS = (3, 9, 11)  # of Produce
@@ -103,7 +103,7 @@ class Caller:
 
     def send(self, request: Any, version: int | None = None) -> None:
         api = APIS[schema_of(type(request)).api or 0]
-        version = api.max if version is None else version
+        version = newest(api, request) if version is None else version
         self._sent.append((api, version))
         self._transport.write(b"".join(encode_request(api, version, 1, "traffic", request)))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.protocol.apis import APIS, decode_response, encode_request
 from fencepost.protocol.schema import schema_of
-from simulated_broker import ADDRESS, SimulatedBroker, _Line
+from simulated_broker import ADDRESS, SimulatedBroker, _Line, newest
 
 
 class SimulatedClient:
@@ -39,7 +39,7 @@ class SimulatedClient:
 
     def encoded(self, request: Any, version: int | None = None) -> tuple[Any, int, bytes]:
         api = APIS[schema_of(type(request)).api or 0]
-        version = api.max if version is None else version
+        version = newest(api, request) if version is None else version
         self._next_id += 1
         return api, version, b"".join(encode_request(api, version, self._next_id, self.client_id, request))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fencepost.protocol.apis import APIS, decode_response, encode_request
 from fencepost.protocol.schema import schema_of
+from simulated_broker import newest
 
 HEADER = struct.Struct(">hhih")
 
@@ -58,7 +59,7 @@ class WireClient:
     def encoded(self, request: Any, version: int | None = None) -> tuple[bytes, int, Any, int]:
         """The frame of a request, its correlation id, its API and the version used."""
         api = APIS[schema_of(type(request)).api]
-        version = api.max if version is None else version
+        version = newest(api, request) if version is None else version
         correlation_id = self._next_id
         self._next_id += 1
         return (

@@ -200,9 +200,9 @@ def test_transactional_records_without_a_transactional_id_are_refused_whole(clie
     assert answers(client.ask(produce("t", batch(), in_transaction))) == [refused, refused]
 
 
-def test_transactions_are_refused_while_there_is_no_coordinator(client):
+def test_a_transactional_id_that_nobody_began_with_is_refused(client):
     in_transaction = idempotent(0, transactional=True)
-    assert code(client.ask(produce("t", in_transaction, transactional_id="x"))) == ErrorCode.INVALID_TXN_STATE
+    assert code(client.ask(produce("t", in_transaction, transactional_id="x"))) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert end_offset(client) == 0
 
 

@@ -9,7 +9,8 @@ from simulated_broker import SimulatedBroker
 
 
 def init(broker: SimulatedBroker, version: int | None = None, **fields: object) -> tuple[int, int, int]:
-    response = broker.ask(InitProducerIdRequest(transaction_timeout_ms=1000, **fields), version)  # type: ignore[arg-type]
+    asked: dict[str, object] = {"transaction_timeout_ms": 1000} | fields
+    response = broker.ask(InitProducerIdRequest(**asked), version)  # type: ignore[arg-type]
     return response.error_code, response.producer_id, response.producer_epoch
 
 
@@ -49,8 +50,17 @@ def test_a_request_that_makes_no_sense_is_refused(broker: SimulatedBroker, field
     assert init(broker, **fields) == (42, -1, -1)
 
 
-def test_a_transactional_id_is_told_to_try_again_while_there_is_no_coordinator(broker: SimulatedBroker) -> None:
-    assert init(broker, transactional_id="t") == (15, -1, -1)
+@pytest.mark.requirement("S-61")
+def test_a_transactional_id_keeps_its_producer_id_at_the_next_epoch(broker: SimulatedBroker) -> None:
+    assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 0)
+    assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 1)
+    assert init(broker, transactional_id="u", transaction_timeout_ms=1) == (0, 1, 0)
+
+
+@pytest.mark.requirement("S-109", "C-10")
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_that_is_none_or_above_the_brokers_is_refused(broker: SimulatedBroker, timeout_ms: int) -> None:
+    assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (50, -1, -1)
 
 
 def test_a_partition_tells_of_the_producers_it_remembers(broker: SimulatedBroker) -> None:
