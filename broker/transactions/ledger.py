@@ -1,0 +1,192 @@
+"""The ledger: under each key the last decision, and who waits for the next ones.
+
+The rules (docs/apis.md): a decision is taken once. A higher number by the same owner, or by one that takes over, is a
+new decision; the same number, owner, digest and outcome is the same decision again, which is a success; anything else
+is a conflict and changes nothing. A new decision holds only if each transaction it names waits for exactly it.
+Entries are forgotten by nobody but an admin: what an old caller repeats must meet the decision it repeats.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from .transaction import Transaction
+
+RECORD_VERSION = 0
+LONGEST_KEY_BYTES = 1000
+LONGEST_DIGEST_BYTES = 256
+
+_VALUE = Struct(">hq?qh")  # version, number, committed, wall time, size of the owner; then owner, then digest
+_INT16 = Struct(">h")
+
+
+class Entry(NamedTuple):
+    """A decision. decided_ms: wall time."""
+
+    number: int
+    owner: str
+    digest: bytes
+    committed: bool
+    decided_ms: int
+
+
+class Item(NamedTuple):
+    """A transaction that a decision names."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Proposal(NamedTuple):
+    """What is to be decided."""
+
+    key: str
+    number: int
+    owner: str
+    digest: bytes
+    commit: bool
+    takeover: bool
+    items: tuple[Item, ...]
+
+
+class Verdict(Enum):
+    """What becomes of a proposal, by the entry alone."""
+
+    DECIDE = "new"
+    ALREADY_DECIDED = "the same again"
+    CONFLICT = "another decision stands"
+
+
+def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
+    """By the entry that stands under the proposal's key."""
+    if entry is None:
+        return Verdict.DECIDE
+    if proposal.number > entry.number and (proposal.owner == entry.owner or proposal.takeover):
+        return Verdict.DECIDE
+    same = (proposal.number, proposal.owner, proposal.digest, proposal.commit)
+    return Verdict.ALREADY_DECIDED if same == entry[:4] else Verdict.CONFLICT
+
+
+def waits_for(txn: Transaction | None, item: Item, key: str, number: int) -> bool:
+    """Whether this is the transaction that is meant, and it waits for this decision."""
+    return (
+        txn is not None
+        and txn.prepared is not None
+        and txn.producer_id == item.producer_id
+        and txn.producer_epoch == item.producer_epoch
+        and txn.prepared.number == number
+        and txn.prepared.ledger_key == key
+    )
+
+
+def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there: Callable[[int], object]) -> ErrorCode:
+    """Why this item cannot be ended so; NONE if it can.
+
+    is_there: by log id, whether the partition still exists. One that was deleted took its part of the transaction with
+    it: such a transaction can be aborted, but not committed.
+    """
+    if txn is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if not waits_for(txn, item, proposal.key, proposal.number):
+        other = (txn.producer_id, txn.producer_epoch) != (item.producer_id, item.producer_epoch)
+        return ErrorCode.PRODUCER_FENCED if other else ErrorCode.INVALID_TXN_STATE
+    if proposal.commit and not all(map(is_there, txn.partitions.values())):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def wrong_in(proposal: Proposal) -> str | None:
+    """What no state of the ledger can make good; None if nothing."""
+    if not 0 < len(proposal.key.encode()) <= LONGEST_KEY_BYTES:
+        return f"a ledger key has between 1 and {LONGEST_KEY_BYTES} bytes"
+    if proposal.number < 0:
+        return "the number of a decision is not negative"
+    if len(proposal.owner.encode()) > LONGEST_KEY_BYTES or len(proposal.digest) > LONGEST_DIGEST_BYTES:
+        return f"an owner has at most {LONGEST_KEY_BYTES} bytes, a digest {LONGEST_DIGEST_BYTES}"
+    if len({item.transactional_id for item in proposal.items}) < len(proposal.items):
+        return "a transaction is named twice"
+    return None
+
+
+class PreparedIds:
+    """Which transactions are Prepared, by the key they wait for: follows what the coordinator applies. len(): how many."""
+
+    def __init__(self) -> None:
+        self._key_of: dict[str, str] = {}
+        self._by_key: dict[str, dict[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._key_of)
+
+    def follow(self, transactional_id: str, txn: Transaction | None) -> None:
+        """This is the id's state from now on."""
+        if transactional_id in self._key_of:
+            key = self._key_of.pop(transactional_id)
+            waiting = self._by_key[key]
+            del waiting[transactional_id]
+            if not waiting:
+                del self._by_key[key]
+        if txn is not None and txn.prepared is not None:
+            key = self._key_of[transactional_id] = txn.prepared.ledger_key
+            self._by_key.setdefault(key, {})[transactional_id] = txn.prepared.number
+
+    def keys(self) -> Iterable[str]:
+        """Keys that somebody waits for."""
+        return self._by_key.keys()
+
+    def all(self) -> Iterable[str]:
+        """Every transactional id that waits."""
+        return self._key_of.keys()
+
+    def on(self, key: str) -> Mapping[str, int]:
+        """Who waits under a key, and for which number."""
+        return self._by_key.get(key, {})
+
+    def up_to(self, key: str, number: int) -> list[str]:
+        """Who waits under a key for a decision that is not above `number`."""
+        return [transactional_id for transactional_id, waits in self.on(key).items() if waits <= number]
+
+
+# Records of __fencepost_ledger ---------------------------------------------------------------------------------------
+
+
+class DamagedLedgerRecord(Exception):
+    """Bytes that are no record of the ledger."""
+
+
+class NewerLedgerRecord(Exception):
+    """Written by a later version of fencepost."""
+
+
+def record_key(key: str) -> bytes:
+    """An int16 version, then the key."""
+    return _INT16.pack(RECORD_VERSION) + key.encode()
+
+
+def record_value(entry: Entry) -> bytes:
+    """docs/formats.md, "Ledger"."""
+    owner = entry.owner.encode()
+    head = _VALUE.pack(RECORD_VERSION, entry.number, entry.committed, entry.decided_ms, len(owner))
+    return head + owner + entry.digest
+
+
+def read_record(key: bytes, value: bytes | None) -> tuple[str, Entry | None]:
+    """A key and its entry; None where an admin removed it. Raises DamagedLedgerRecord, NewerLedgerRecord."""
+    try:
+        for version in [_INT16.unpack_from(part)[0] for part in (key, value) if part is not None]:
+            if version != RECORD_VERSION:
+                raise NewerLedgerRecord(f"a record of version {version}, where {RECORD_VERSION} is known")
+        name = key[_INT16.size :].decode()
+        if value is None:
+            return name, None
+        _, number, committed, decided_ms, size = _VALUE.unpack_from(value)
+        owner_ends = _VALUE.size + size
+        if size < 0 or owner_ends > len(value) or not name:
+            raise ValueError(f"an owner of {size} bytes")
+        return name, Entry(number, value[_VALUE.size : owner_ends].decode(), value[owner_ends:], committed, decided_ms)
+    except (StructError, ValueError) as error:
+        raise DamagedLedgerRecord(f"{key[:80]!r}: {error}") from error
