@@ -18,7 +18,7 @@ INLINE_BYTES = 256 << 10  # an unsynced round up to this size is written by the 
 SEAL_AFTER_MS = 50  # idle for so long: an empty round says that the last one was synced
 
 
-class Waiting(Protocol):
+class Replying(Protocol):
     """A connection, as far as rounds know it."""
 
     def flush(self, released_unit: int) -> bool:
@@ -34,8 +34,8 @@ class Rounds:
         self._lane = lane
         self._loop = loop
         self._sync_every_ms = sync_every_ms
-        self._touched: dict[Waiting, None] = {}
-        self._waiting: dict[Waiting, None] = {}
+        self._touched: dict[Replying, None] = {}
+        self._waiting: dict[Replying, None] = {}
         self._scheduled = False
         self._in_flight = False
         self._sync_next = False
@@ -55,14 +55,14 @@ class Rounds:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
 
-    def touch(self, connection: Waiting) -> None:
+    def touch(self, connection: Replying) -> None:
         """Flush this connection at the end of the turn, and at releases for as long as something waits."""
         self._touched[connection] = None
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
 
-    def forget(self, connection: Waiting) -> None:
+    def forget(self, connection: Replying) -> None:
         """The connection is gone."""
         self._touched.pop(connection, None)
         self._waiting.pop(connection, None)
@@ -152,7 +152,7 @@ class Rounds:
             return
         self._rest(write)
 
-    def _flush(self, connections: dict[Waiting, None]) -> None:
+    def _flush(self, connections: dict[Replying, None]) -> None:
         released = self._store.released_unit
         for connection in connections:
             if connection.flush(released):

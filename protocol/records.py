@@ -189,37 +189,6 @@ def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[
     return tuple(headers), position
 
 
-def offset_for_timestamp(
-    batch: Batch, timestamp: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES
-) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at or after `timestamp`, if the batch has one."""
-    if batch.max_timestamp < timestamp:
-        return None
-    for record in records(batch, limit=limit):
-        if record.timestamp >= timestamp:
-            return record.offset, record.timestamp
-    return None
-
-
-def latest(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record that has the highest timestamp; None for a batch emptied by cleaning."""
-    first = max(records(batch, limit=limit), key=lambda record: record.timestamp, default=None)
-    return None if first is None else (first.offset, first.timestamp)
-
-
-# Checking what a client sent
-
-
-def check_records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
-    """Walk all the records: each must be sound, and their offset deltas 0, 1, 2, ….
-
-    A batch passed by `batches.check_produced` has as many offsets as records, so increasing deltas are these.
-    Raises: KafkaError.
-    """
-    for _ in records(batch, limit=limit):
-        pass
-
-
 # Writing
 
 

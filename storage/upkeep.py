@@ -187,15 +187,8 @@ class Upkeep:
         logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
         return logs[:SNAPSHOTS_A_RUN]
 
-    def begin_checkpoint(self) -> CheckpointRun:
-        """Capture every log as it stands now. Only released and flushed bytes are named."""
-        capture = self.begin_capture()
-        while capture.advance():
-            pass
-        return self.captured(capture)
-
     def begin_capture(self) -> "Capture":
-        """As begin_checkpoint, in slices: advance it until it says that all is captured, then hand it to captured."""
+        """Only released and flushed bytes are named. Advance it until all is captured, then hand it to captured."""
         return Capture(self._store)
 
     def captured(self, capture: "Capture") -> CheckpointRun:

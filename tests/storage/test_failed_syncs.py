@@ -18,7 +18,7 @@ def flush_and_checkpoint_that_meet_a_failing_file():
     driver.append(other, [b"x"])
     driver.round(sync=True)
     failing = next(f"{log.directory}/{name}" for name in driver.disk.list(log.directory) if name.endswith(".log"))
-    flush, checkpoint = driver.upkeep.begin_flush(), driver.upkeep.begin_checkpoint()
+    flush, checkpoint = driver.upkeep.begin_flush(), driver.begin_checkpoint()
     driver.round(sync=True)
     driver.disk.fail_sync(lambda path: path == failing)
     return driver, flush, checkpoint

@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 STRICTER = "nothing but one whole batch is accepted: bytes that nobody asked for are not dropped in silence"
 CRASH = "Kafka fails with an exception of its own"
-UNREAD = "the records are opaque here; check_records refuses them"
+UNREAD = "the records are opaque here; reading them does not go"
 NOT_REWRITTEN = "Kafka lets it pass; the next reader would stumble"
 THREE = record(0) + record(1) + record(2)
 

@@ -10,7 +10,7 @@ from fencepost.storage.log import PartitionLog
 from fencepost.storage.log_settings import LogSettings
 from fencepost.storage.recovery import RecoveryReport, open_store
 from fencepost.storage.store import Store, StoreSettings
-from fencepost.storage.upkeep import Upkeep
+from fencepost.storage.upkeep import CheckpointRun, Upkeep
 
 DIRECTORY = "/data"
 SMALL = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=64)
@@ -58,11 +58,18 @@ class Driven:
 
     def checkpoint(self) -> None:
         """A checkpoint of what is released, and the removals it allows."""
-        run = self.upkeep.begin_checkpoint()
+        run = self.begin_checkpoint()
         self.round(sync=True)
         run.run()
         self.upkeep.checkpointed(run).run()
         self.fill()
+
+    def begin_checkpoint(self) -> CheckpointRun:
+        """Capture every log as it stands now."""
+        capture = self.upkeep.begin_capture()
+        while capture.advance():
+            pass
+        return self.upkeep.captured(capture)
 
     def fill(self) -> None:
         """Zero-fill the journal ahead."""
