@@ -1,0 +1,245 @@
+"""Offsets through a broker's life: restarts, deleted topics, transactions, and how long they are kept."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.offsets import OffsetCommitRequest
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from offset_requests import Producer, commit, delete, fetch
+from simulated_broker import SimulatedBroker
+
+UNSTABLE = -100 - ErrorCode.UNSTABLE_OFFSET_COMMIT
+DAY_MS = 86_400_000
+HOUR_S = 3600
+
+
+def kept_for(minutes: int, **more: object) -> BrokerSettings:
+    return BrokerSettings(
+        offsets_retention_minutes=minutes,
+        offsets_retention_check_interval_ms=1_000,
+        offsets_topic_num_partitions=2,
+        log_checkpoint_interval_ms=60_000,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def end_offsets(world: SimulatedBroker) -> list[int]:
+    return [part.log.end_offset for part in world.broker.topics.by_name["__consumer_offsets"].partitions]
+
+
+@pytest.mark.requirement("S-05", "S-09")
+def test_what_was_committed_is_there_after_a_power_cut_and_what_was_not_is_not() -> None:
+    world = SimulatedBroker()
+    world.broker.topics.create("t", 3)
+    assert commit(world, "g", "t", {0: 5, 2: 7}) == [0, 0]
+    with world.after_power_cut() as later:
+        assert fetch(later, "g", {"t": [0, 1, 2]}) == {("t", 0): 5, ("t", 1): -1, ("t", 2): 7}
+        assert fetch(later, "h") == {}
+
+
+def test_a_commit_is_one_unit_and_memory_never_knows_what_the_log_does_not() -> None:
+    """KAFKA-15784: the record and the memory of it could part."""
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", 2)
+        commit(world, "g", "t", {0: 1})
+        unit = world.broker.store.last_unit
+        commit(world, "g", "t", {0: 2, 1: 3})
+        assert world.broker.store.last_unit == unit + 1
+        world.broker.store.space_exhausted = True
+        assert commit(world, "g", "t", {0: 9, 1: 9}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        assert fetch(world, "g") == {("t", 0): 2, ("t", 1): 3}
+        assert world.broker.store.last_unit == unit + 1
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+@pytest.mark.requirement("S-84", "S-85")
+def test_offsets_of_a_transaction_show_when_it_commits_also_over_a_power_cut(tv: int) -> None:
+    world = SimulatedBroker()
+    world.broker.topics.create("t", 2)
+    commit(world, "g", "t", {0: 1})
+    producer = Producer(world, "x", tv=tv)
+    assert producer.send_offsets("g", "t", {0: 5, 1: 6}) == [0, 0]
+    expected = {("t", 0): 1, ("t", 1): -1}
+    assert fetch(world, "g", {"t": [0, 1]}) == expected
+    assert fetch(world, "g", {"t": [0, 1]}, stable=True) == {("t", 0): UNSTABLE, ("t", 1): UNSTABLE}
+    with world.after_power_cut() as later:
+        assert fetch(later, "g", {"t": [0, 1]}) == expected
+        assert fetch(later, "g", {"t": [0, 1]}, stable=True) == {("t", 0): UNSTABLE, ("t", 1): UNSTABLE}
+        producer.asked = later
+        producer.end(commit=True)
+        assert fetch(later, "g", {"t": [0, 1]}, stable=True) == {("t", 0): 5, ("t", 1): 6}
+        with later.after_power_cut() as last:
+            assert fetch(last, "g", {"t": [0, 1]}, stable=True) == {("t", 0): 5, ("t", 1): 6}
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+@pytest.mark.requirement("S-85")
+def test_offsets_of_an_aborted_transaction_leave_what_was_there(tv: int) -> None:
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", 1)
+        commit(world, "g", "t", {0: 1})
+        producer = Producer(world, "x", tv=tv)
+        producer.send_offsets("g", "t", {0: 5})
+        producer.end(commit=False)
+        assert fetch(world, "g", {"t": [0]}, stable=True) == {("t", 0): 1}
+
+
+def test_a_topic_takes_its_offsets_with_it_and_one_made_again_has_none() -> None:
+    world = SimulatedBroker(kept_for(10_000))
+    world.broker.topics.create("t", 1)
+    world.broker.topics.create("u", 1)
+    commit(world, "g", "t", {0: 5})
+    commit(world, "g", "u", {0: 6})
+    world.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=0))
+    assert fetch(world, "g", {"t": [0]}) == {("t", 0): -1}
+    world.broker.topics.create("t", 1)
+    assert fetch(world, "g") == {("u", 0): 6}
+    with world.after_power_cut() as later:
+        assert fetch(later, "g") == {("u", 0): 6}
+        later.wait(5)
+        assert set(later.broker.group_offsets.state.of_group("g")) == {("u", 0)}  # forgotten for good
+        commit(later, "g", "t", {0: 1})
+        later.wait(5)
+        assert fetch(later, "g") == {("t", 0): 1, ("u", 0): 6}
+
+
+def test_offsets_committed_in_a_transaction_for_a_topic_that_then_went_are_nobodys() -> None:
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", 1)
+        producer = Producer(world, "x")
+        producer.send_offsets("g", "t", {0: 5})
+        world.broker.topics.delete(world.broker.topics.by_name["t"])
+        world.broker.topics.create("t", 1)
+        producer.end(commit=True)
+        assert fetch(world, "g", {"t": [0]}) == {("t", 0): -1}
+
+
+def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 2)
+        commit(world, "g", "t", {0: 5})
+        world.wait(HOUR_S // 2)
+        commit(world, "g", "t", {1: 6})
+        world.wait(HOUR_S // 2 - 10)
+        assert fetch(world, "g") == {("t", 0): 5, ("t", 1): 6}
+        world.wait(20)
+        assert fetch(world, "g") == {("t", 1): 6}
+        world.wait(HOUR_S // 2)
+        assert fetch(world, "g") == {}
+        with world.after_power_cut() as later:
+            assert fetch(later, "g") == {}
+
+
+@pytest.mark.parametrize("jump_ms", [400 * DAY_MS, -400 * DAY_MS])
+def test_no_jump_of_the_wall_clock_makes_offsets_go_sooner_or_stay_longer(jump_ms: int) -> None:
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 1)
+        commit(world, "g", "t", {0: 5})
+        world.broker.clock.jump_wall(jump_ms)  # type: ignore[attr-defined]
+        world.wait(HOUR_S - 60)
+        assert fetch(world, "g") == {("t", 0): 5}
+        world.wait(120)
+        assert fetch(world, "g") == {}
+
+
+def test_the_time_goes_on_over_a_restart() -> None:
+    world = SimulatedBroker(kept_for(60))
+    world.broker.topics.create("t", 1)
+    commit(world, "g", "t", {0: 5})
+    world.wait(HOUR_S - 100)
+    with world.again() as later:
+        assert fetch(later, "g") == {("t", 0): 5}
+        later.wait(200)
+        assert fetch(later, "g") == {}
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_no_offset_of_a_group_goes_while_a_transaction_of_it_is_open(committed: bool) -> None:
+    """KAFKA-19163: a group was forgotten with the offsets of a transaction that was still open."""
+    settings = kept_for(1)
+    with SimulatedBroker(settings) as world:
+        world.broker.topics.create("t", 2)
+        commit(world, "g", "t", {1: 1})
+        producer = Producer(world, "x")
+        producer.send_offsets("g", "t", {0: 5})
+        world.wait(50)
+        producer.end(committed)
+        producer.send_offsets("g", "t", {0: 6})
+        world.wait(20)  # the first offset is over its time by now
+        assert fetch(world, "g", {"t": [1]}) == {("t", 1): 1}
+        producer.end(committed)
+        world.wait(5)
+        assert fetch(world, "g") == ({("t", 0): 6} if committed else {})
+
+
+def test_an_offset_with_a_time_to_live_of_its_own_goes_by_that() -> None:
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 1)
+        part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=5)
+        topics = [OffsetCommitRequest.Topic(name="t", partitions=[part])]
+        world.ask(OffsetCommitRequest(group_id="g", retention_time_ms=10_000, topics=topics), 2)
+        world.wait(8)
+        assert fetch(world, "g") == {("t", 0): 5}
+        world.wait(5)
+        assert fetch(world, "g") == {}
+
+
+def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
+    with SimulatedBroker(kept_for(1)) as world:
+        world.broker.topics.create("t", 2_500)
+        commit(world, "g", "t", dict.fromkeys(range(2_500), 5))
+        world.wait(120)
+        assert fetch(world, "g") == {}
+        assert sum(end_offsets(world)) == 5_000
+
+
+def test_deleted_offsets_stay_deleted_and_pending_ones_go_with_them() -> None:
+    world = SimulatedBroker()
+    world.broker.topics.create("t", 2)
+    commit(world, "g", "t", {0: 1, 1: 2})
+    producer = Producer(world, "x")
+    producer.send_offsets("g", "t", {0: 5})
+    assert not delete(world, "g", "t", 0).error_code
+    producer.end(commit=True)
+    assert fetch(world, "g") == {("t", 1): 2}
+    with world.after_power_cut() as later:
+        assert fetch(later, "g") == {("t", 1): 2}
+
+
+def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> None:
+    with SimulatedBroker(BrokerSettings(offset_metadata_max_bytes=30_000)) as world:
+        world.broker.topics.create("t", 100)
+        made = OffsetCommitRequest.Topic
+        parts = [
+            made.Partition(partition_index=index, committed_offset=5, committed_metadata="m" * 20_000)
+            for index in range(100)
+        ]
+        answer = world.ask(OffsetCommitRequest(group_id="g", topics=[made(name="t", partitions=parts)]), 9)
+        errors = {part.error_code for part in answer.topics[0].partitions}
+        assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert fetch(world, "g") == {}
+
+
+def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
+    settings = BrokerSettings(
+        offsets_topic_num_partitions=1, offsets_topic_segment_bytes=1 << 20, log_cleaner_backoff_ms=1_000
+    )
+    world = SimulatedBroker(settings)
+    world.broker.topics.create("t", 50)
+    early, late = Producer(world, "early"), Producer(world, "late")
+    early.send_offsets("g", "t", {49: 77})
+    early.end(commit=True)
+    for number in range(500):
+        commit(world, "g", "t", dict.fromkeys(range(48), number))
+    late.send_offsets("g", "t", {48: 88})
+    for number in range(500):
+        commit(world, "h", "t", dict.fromkeys(range(48), number))
+    world.wait(120)
+    log = world.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    assert log.cleaned_offset > 0
+    expected = {("t", index): 499 for index in range(48)} | {("t", 49): 77}
+    with world.after_power_cut() as later:
+        assert fetch(later, "g") == expected
+        late.asked = later
+        late.end(commit=True)
+        assert fetch(later, "g") == expected | {("t", 48): 88}
