@@ -178,14 +178,15 @@ class Partition:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
 
     def _out_of_range(self, batch: Batch, wall_ms: int) -> "TimestampsRefused":
-        """The refusal, which names the first records that are out of range."""
+        """The refusal, which names the first records that are out of range, and says how many there are."""
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
-        wrong, _ = outside(batch, lowest, highest)
+        wrong, count = outside(batch, lowest, highest)
         named = [
             (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]") for index, stamp in wrong
         ]
-        return TimestampsRefused("one or more records have a timestamp that is out of range", named)
+        more = f": {count} of them, of which the first {len(named)} are named" if count > len(named) else ""
+        return TimestampsRefused(f"one or more records have a timestamp that is out of range{more}", named)
 
 
 class TimestampsRefused(KafkaError):

@@ -19,7 +19,11 @@ ANNOUNCED = struct.pack(">i", 100 * MIB) + b"\0\0"
 def world():
     with SimulatedBroker(BrokerSettings()) as broker:
         broker.ask(create("t"))
+        broker.senders = []
         yield broker
+        for sender in broker.senders:
+            sender.cancel()
+        broker.loop.run_until_complete(asyncio.gather(*broker.senders, return_exceptions=True))
 
 
 class Client(asyncio.Protocol):
@@ -46,7 +50,7 @@ def begin(world, *speeds, seconds=60, first=0):
         clients = []
         for speed in speeds:
             transport, client = await world.net.connect(Client, *ADDRESS)
-            client.task = asyncio.ensure_future(client.send(transport, speed, seconds, first))
+            world.senders.append(asyncio.ensure_future(client.send(transport, speed, seconds, first)))
             clients.append(client)
         await asyncio.sleep(0.1)
         return clients

@@ -206,6 +206,12 @@ def test_a_transactional_id_that_nobody_began_with_is_refused(client):
     assert end_offset(client) == 0
 
 
+def test_a_transactional_id_without_letters_is_refused(client):
+    in_transaction = idempotent(0, transactional=True)
+    assert code(client.ask(produce("t", in_transaction, transactional_id=""))) == ErrorCode.INVALID_REQUEST
+    assert end_offset(client) == 0
+
+
 @pytest.mark.requirement("S-24")
 def test_a_batch_without_a_producer_id_is_never_checked(client):
     same = produce("t", batch())
@@ -233,6 +239,14 @@ def test_a_topic_may_refuse_what_is_too_old(client):
     assert [error.batch_index for error in refused.record_errors] == [1]
     assert code(client.ask(produce("fresh", batch(timestamp=now)))) == OK
     assert code(client.ask(produce("fresh", batch(timestamp=-1)))) == OK
+
+
+def test_of_very_many_records_out_of_range_the_first_are_named_and_all_are_counted(client):
+    ahead = client.broker.broker.clock.now_ms() + 2 * HOUR_MS
+    few, many = (one(client.ask(produce("t", batch(count, timestamp=ahead)))) for count in (100, 250))
+    assert len(few.record_errors) == len(many.record_errors) == 100
+    assert "named" not in few.error_message
+    assert "250 of them, of which the first 100 are named" in many.error_message
 
 
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS, 2**63 - 1])
