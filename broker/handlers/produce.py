@@ -54,7 +54,12 @@ ERRORS_OF_THE_REQUEST = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.TRANSACTION_ABORTABLE,
 }
+ERRORS_OF_THE_COORDINATOR = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
+"""Of transactional batches: with others it is the log that finds them."""
 
 
 @handles(ProduceRequest)
@@ -141,6 +146,8 @@ def _producers_in_transactions(request: ProduceRequest) -> set[tuple[int, int]]:
 
 def _check_transactional(broker: "Broker", call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
     """What concerns the request as a whole. Raises KafkaError, and OlderConnection if it comes late."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if len({producer_id for producer_id, _ in found}) > 1:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request, more than one transactional producer")
     for producer_id, epoch in found:
@@ -285,4 +292,6 @@ def _tells_log_start(error: KafkaError, records: memoryview | None) -> bool:
     """Kafka tells where the log begins with the errors that its log finds, and not with those of the request."""
     if error.code is ErrorCode.INVALID_RECORD:
         return records is not None and is_one_batch(records)
+    if error.code in ERRORS_OF_THE_COORDINATOR:
+        return records is not None and not _is_transactional(records)
     return error.code not in ERRORS_OF_THE_REQUEST

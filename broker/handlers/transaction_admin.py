@@ -64,6 +64,8 @@ def _marked_or_refused(broker: "Broker", marker: _Asked, name: str, index: int) 
         if partition.rules.internal and name != OFFSETS_TOPIC:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} holds no transactions")
         partition.check_online()
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "no producer has such an id or epoch")
         partition.log.producers.judge_marker(
             marker.producer_id,
             marker.producer_epoch,

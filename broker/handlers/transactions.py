@@ -20,6 +20,7 @@ from ...protocol.messages.transactions import (
     TxnTopicResult,
 )
 from ..dispatch import Call, handles
+from ..topic_names import INTERNAL
 from ..transactions.init_producer_id import Initialisation
 from ..transactions.transaction import PartitionKey
 
@@ -79,13 +80,15 @@ def _check_id(transactional_id: str) -> None:
 def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """All or none: where one partition does not exist, the others are not attempted."""
     added: dict[PartitionKey, int] = {}
-    missing: set[PartitionKey] = set()
+    missing: dict[PartitionKey, ErrorCode] = {}
     by_name = broker.topics.by_name
     for topic in request.v3_and_below_topics:
         found = by_name.get(topic.name)
         for index in topic.partitions:
-            if found is None or not 0 <= index < len(found.partitions):
-                missing.add((topic.name, index))
+            if topic.name in INTERNAL:  # what only the broker writes to, nobody takes into a transaction
+                missing[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif found is None or not 0 <= index < len(found.partitions):
+                missing[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 added[topic.name, index] = found.partitions[index].log.log_id
     if missing:
@@ -104,19 +107,14 @@ def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequ
 
 
 def _partitions_answered(
-    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode, missing: set[PartitionKey]
+    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode, missing: dict[PartitionKey, ErrorCode]
 ) -> AddPartitionsToTxnResponse:
     if error:
         broker.metrics.error(error)
     results = []
     for topic in request.v3_and_below_topics:
         codes = [
-            _Result(
-                partition_index=index,
-                partition_error_code=(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic.name, index) in missing else error
-                ),
-            )
+            _Result(partition_index=index, partition_error_code=missing.get((topic.name, index), error))
             for index in topic.partitions
         ]
         results.append(TxnTopicResult(name=topic.name, results_by_partition=codes))
