@@ -100,13 +100,14 @@ class TransactionCoordinator:
 
     def given(self, transactional_id: str) -> Given:
         """What a decision about this id needs from outside."""
+        new_producer_id = self._broker.topics.next_producer_id
+        ephemeral = self.is_ephemeral(transactional_id)
+        return Given(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
+
+    def is_ephemeral(self, transactional_id: str) -> bool:
+        """Whether the id goes with the end of its transaction."""
         prefix = self._broker.settings.transactional_id_ephemeral_prefix
-        return Given(
-            self._clock.now_ms(),
-            self._store.age_ms(),
-            self._broker.topics.next_producer_id,
-            bool(prefix) and transactional_id.startswith(prefix),
-        )
+        return bool(prefix) and transactional_id.startswith(prefix)
 
     def log(self, transactional_id: str, decision: Decision, given: Given) -> None:
         """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
@@ -128,13 +129,14 @@ class TransactionCoordinator:
 
     def state_part(self, transactional_id: str, decision: Decision, given: Given) -> Part:
         """The states of a decision, as one batch of the log."""
-        partition, key = self._home(transactional_id)
+        partition, key = self.home(transactional_id)
         contents: list[tuple[bytes, bytes | None]] = [(key, records.value(state)) for state in decision.states]
         if decision.gone:
             contents.append((key, None))
         return self.topic.part(partition, contents, now_ms=given.now_ms)
 
-    def _home(self, transactional_id: str) -> tuple[int, bytes]:
+    def home(self, transactional_id: str) -> tuple[int, bytes]:
+        """The partition of the topic where the id's state stands, and its key there."""
         home = self._homes.get(transactional_id)
         if home is None:
             self.topic.ensure()
@@ -148,7 +150,7 @@ class TransactionCoordinator:
         """The state of an id; None if there is no such id. Raises COORDINATOR_NOT_AVAILABLE if it cannot be known."""
         found = self.transactions.get(transactional_id)
         if found is None and self.topic.exists:
-            self.topic.log(self._home(transactional_id)[0])
+            self.topic.log(self.home(transactional_id)[0])
         return found
 
     # ---- requests of the coordinator -------------------------------------------------------------------------

@@ -40,11 +40,15 @@ class TransactionUnit:
         self.parts.append(part)
         self._size += PART_BYTES + sum(map(len, part.data))
 
-    def mark(self, order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> None:
-        """A marker for every partition of a transaction."""
-        kind = Marker.COMMIT if order.commit else Marker.ABORT
-        made = control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)
-        marker = read(memoryview(made))
+    def mark(
+        self,
+        order: MarkerOrder,
+        wall_ms: int,
+        coordinator_epoch: int = COORDINATOR_EPOCH,
+        made: Batch | None = None,
+    ) -> None:
+        """A marker for every partition of a transaction; `made` by marker_of, if that was done ahead."""
+        marker = made or marker_of(order, wall_ms, coordinator_epoch)
         store, logs = self._store, self._store.logs
         for (topic, partition), log_id in order.partitions.items():
             log = logs.get(log_id)
@@ -88,6 +92,12 @@ class TransactionUnit:
             self._broker.topics.commit(debts, self.parts)
         else:
             self._store.commit(self.parts)
+
+
+def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
+    """The marker of an order, the same in all its partitions."""
+    kind = Marker.COMMIT if order.commit else Marker.ABORT
+    return read(memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)))
 
 
 def _no_room() -> KafkaError:
