@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..protocol import apis, batches, headers
 
 PRODUCE = 0
+END_TXN = 26
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Tally:
 
     acknowledgements_lost: int = 0
     connections_cut: int = 0
+    commits_lost: int = 0  # answers to EndTxn
     retries: int = 0  # batches that came again
     repeats_recognised: int = 0  # answers that gave a batch the offset it had been given before
 
@@ -28,7 +30,8 @@ class Tally:
 class FlakyProxy:
     """Listens on a free loopback port, in a thread with a loop of its own.
 
-    lose: share of Produce answers that are lost; half of these with their connection.
+    lose: share of Produce answers that are lost; half of these with their connection. lose_next: an API key; the next
+    answer of that API is lost together with its connection.
     """
 
     def __init__(self, seed: int, lose: float) -> None:
@@ -36,6 +39,7 @@ class FlakyProxy:
         self.port = 0
         self.target_port = 0
         self.lose = lose
+        self.lose_next: int | None = None
         self._random = random.Random(seed)
         self._asked: set[tuple[str, int, int, int]] = set()  # topic, partition, epoch, first sequence of every batch
         self._given: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
@@ -71,10 +75,10 @@ class FlakyProxy:
         except OSError:
             writer.close()
             return
-        produces: dict[int, int] = {}  # correlation id → version of the Produce requests under way
+        asked: dict[int, tuple[int, int]] = {}  # correlation id → API and version of what may lose its answer
         pumps = [
-            asyncio.ensure_future(self._requests(reader, to_writer, produces)),
-            asyncio.ensure_future(self._answers(to_reader, writer, produces)),
+            asyncio.ensure_future(self._requests(reader, to_writer, asked)),
+            asyncio.ensure_future(self._answers(to_reader, writer, asked)),
         ]
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         for pump in pumps:
@@ -84,22 +88,27 @@ class FlakyProxy:
         to_writer.close()
 
     async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, produces: dict[int, int]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
     ) -> None:
         while (frame := await _frame(reader)) is not None:
             key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
+            if key in (PRODUCE, END_TXN):
+                asked[correlation_id] = key, version
             if key == PRODUCE:
-                produces[correlation_id] = version
                 self._note_batches(frame[4:], version)
             writer.write(frame)
             await writer.drain()
 
     async def _answers(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, produces: dict[int, int]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
     ) -> None:
         while (frame := await _frame(reader)) is not None:
-            version = produces.pop(struct.unpack_from(">i", frame, 4)[0], None)
-            if version is not None:
+            key, version = asked.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
+            if key is not None and key == self.lose_next:
+                self.lose_next = None
+                self.tally.commits_lost += key == END_TXN
+                return
+            if key == PRODUCE:
                 self._note(frame, version)
                 if self._random.random() < self.lose:
                     self.tally.acknowledgements_lost += 1

@@ -1,0 +1,67 @@
+"""A client of `fencepost demo`: reads lines, writes them in capitals, each transaction with the offsets it has read.
+
+Consume, transform, produce, exactly once: the lines of one transaction become visible together with the group's
+offsets, so whoever takes over after a kill goes on where the last commit ended. Says a line for every commit.
+Every record carries the name of its transaction and the number of records in it, by which half of one would show.
+"""
+
+import sys
+import time
+from typing import Any
+
+GROUP = "demo-copiers"
+PER_TRANSACTION = 250
+ANSWER_S = 20.0
+IDLE_S = 2.0  # nothing to read for so long: all is copied
+
+
+def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
+    """Copy until there is nothing left."""
+    from confluent_kafka import Consumer, Producer
+
+    shared = {"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, "reconnect.backoff.max.ms": 200}
+    consumer = Consumer(
+        {
+            **shared,
+            "group.id": GROUP,
+            "group.instance.id": "copier",  # a successor takes the place of the dead one at once
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    producer = Producer({**shared, "transactional.id": "demo-copier", "linger.ms": 0, "log_level": 0})
+    producer.init_transactions(ANSWER_S)  # ends what a dead predecessor left, before its offsets are read
+    consumer.subscribe([source])
+    number, last = 0, time.monotonic()
+    while time.monotonic() - last < IDLE_S:
+        messages = [message for message in consumer.consume(PER_TRANSACTION, 0.3) if message.error() is None]
+        if messages:
+            _copy(consumer, producer, messages, target, f"{incarnation}-{number}")
+            number += 1
+            last = time.monotonic()
+            print("committed", len(messages), flush=True)
+        elif not consumer.assignment():
+            last = time.monotonic()  # still joining
+    consumer.close()
+    print("done", flush=True)
+
+
+def _copy(consumer: Any, producer: Any, messages: list[Any], target: str, name: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    headers = [("transaction", name), ("records", str(len(messages)))]
+    producer.begin_transaction()
+    offsets: dict[int, int] = {}
+    for message in messages:
+        line = message.value().decode().upper()
+        producer.produce(target, line, message.key(), message.partition(), headers=headers)
+        offsets[message.partition()] = message.offset() + 1
+    positions = [TopicPartition(messages[0].topic(), partition, offset) for partition, offset in offsets.items()]
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), ANSWER_S)
+    producer.commit_transaction(ANSWER_S)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
