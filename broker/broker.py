@@ -30,6 +30,7 @@ from .settings import BrokerSettings, address
 from .straight_produce import StraightProduce
 from .topics import Topics
 from .transactions.coordinator import TransactionCoordinator
+from .transactions.ledger_log import Ledger
 from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
 from .waiting import Waiter, Waiting
@@ -45,7 +46,7 @@ class Broker:
     """One broker on one data directory, in the loop that runs start().
 
     What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    transactions, fetch_sessions, metrics.
+    transactions, ledger, fetch_sessions, metrics.
     """
 
     store: Store
@@ -53,6 +54,7 @@ class Broker:
     housekeeping: Housekeeping
     topics: Topics
     transactions: TransactionCoordinator
+    ledger: Ledger
     server: Server
     recovery: RecoveryReport
     producer_limit: ProducerLimit
@@ -146,6 +148,8 @@ class Broker:
         self.groups.start()
         self.transactions = TransactionCoordinator(self)
         self.transactions.load()
+        self.ledger = Ledger(self)
+        self.ledger.load()
         serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
@@ -157,6 +161,7 @@ class Broker:
         sweeps = Sweeps(self, self.housekeeping)
         self.housekeeping.keep(sweeps.abort_late())
         self.housekeeping.keep(sweeps.expire_ids())
+        self.housekeeping.keep(self.ledger.watch(self.housekeeping))
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
 
     async def stop(self) -> None:

@@ -19,6 +19,7 @@ from ..protocol.primitives import Buffer, Readable
 from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
 from .connection import Connection, OlderConnection, Slot
+from .metrics import counted_at
 from .refusals import refusal
 from .request_limits import check_extent, check_items
 from .waiting import Parked
@@ -40,6 +41,7 @@ AREAS = (
     "transaction_admin",
     "groups",
     "group_admin",
+    "ledger",
 )
 API_VERSIONS = 18
 
@@ -119,7 +121,7 @@ class Dispatcher:
         if handler is None or not handler.api.min <= header.api_version <= handler.api.max:
             self._unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
-        self._requests[header.api_key] += 1
+        self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
         try:
             check_extent(frame, header)

@@ -3,10 +3,16 @@
 Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks.
 """
 
-API_KEYS = 128  # Kafka's keys end below 100; what lies above is counted nowhere
+API_KEYS = 128  # Kafka's keys end below 100
+OWN_APIS_FROM, OWN_APIS_AT = 20_000, 120  # our own are counted behind them
 
 
 KEPT_FAILURES = 20
+
+
+def counted_at(api_key: int) -> int:
+    """The place of an API's count in Metrics.requests."""
+    return api_key if api_key < API_KEYS else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
 class Metrics:
@@ -27,6 +33,7 @@ class Metrics:
         "fenced_connections",
         "fetch_waits",
         "out_of_order",
+        "prepared_for_long",
         "refused_connections",
         "requests",
         "space_refusals",
@@ -35,7 +42,7 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        self.requests = [0] * API_KEYS  # by API key
+        self.requests = [0] * API_KEYS  # by API key, see counted_at
         self.errors: dict[int, int] = {}  # responses that carry an error, by code
         self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
         self.accepted_connections = 0
@@ -51,6 +58,7 @@ class Metrics:
         self.stale_epochs = 0
         self.fenced_connections = 0  # closed because a request came over them that a newer connection had overtaken
         self.space_refusals = 0
+        self.prepared_for_long = 0  # now: Prepared transactions that wait for longer than transaction.prepared.alert.ms
         self.fetch_waits = 0
         self.cold_reads = 0
         self.stalls = 0  # times a connection was not read because something was full

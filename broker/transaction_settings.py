@@ -48,6 +48,27 @@ class TransactionSettings:
         "Transactional ids that begin so are for one transaction: with its end the id and its producer are forgotten. "
         "Empty: none are.",
     )
+    max_prepared_transactions: int = option(
+        10_000,
+        "Transactions that wait for a decision of the ledger at one time; above it PrepareTxn is refused.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
+    max_ledger_entries: int = option(
+        100_000,
+        "Keys of the ledger; above it EndTxns under a new one is refused.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
+    transaction_prepared_alert_ms: int = option(
+        3_600_000,
+        "A transaction that has waited for its decision for so long is named in the log, and counted.",
+        type=INT,
+        at_least=1,
+        dynamic=True,
+    )
     transaction_two_phase_commit_enable: bool = option(
         False, "Whether a producer may ask for transactions that no timeout ends (KIP-939)."
     )

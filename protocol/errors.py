@@ -161,6 +161,9 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132, False, "The epoch of the topology is an old one."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "There are as many share sessions as allowed."
 
+    # Ours, from 10,000 on: only in answers to our own APIs (docs/apis.md).
+    LEDGER_CONFLICT = 10_000, False, "Another decision stands under this key of the ledger."
+
 
 class KafkaError(Exception):
     """A request, or one item of it, is refused with a code that the client understands."""

@@ -48,6 +48,7 @@ PURE = [
     "broker/groups/subscriptions.py",
     "broker/transactions/fence.py",
     "broker/transactions/init_producer_id.py",
+    "broker/transactions/ledger.py",
     "broker/transactions/machine.py",
     "broker/transactions/outcome.py",
     "broker/transactions/records.py",

@@ -104,7 +104,7 @@ def test_what_only_brokers_ask_and_what_is_not_settled_is_declared_and_not_serve
 
 
 def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
-    ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values()}
+    ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),
         "Fetch": (4, 17),

@@ -1,0 +1,164 @@
+"""PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: many transactions, one decision.
+
+The rules stand in docs/apis.md. These requests are never fenced by their connection: what they say is checked against
+the ledger, and a repeated decision is a success.
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.ledger import (
+    DescribeLedgerRequest,
+    DescribeLedgerResponse,
+    EndTxnsRequest,
+    EndTxnsResponse,
+    LedgerEntry,
+    PrepareTxnRequest,
+    PrepareTxnResponse,
+    RemoveLedgerEntriesRequest,
+    RemoveLedgerEntriesResponse,
+)
+from ..dispatch import Call, handles
+from ..slices import in_slices
+from ..transactions.deciding import Deciding, Outcome
+from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
+from ..transactions.ledger_log import Preparation
+from ..transactions.transaction import NEVER_MS
+from ..waiting import Parked
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+_Key = DescribeLedgerResponse.Key
+_Removed = RemoveLedgerEntriesResponse.Key
+
+
+@handles(PrepareTxnRequest)
+def prepare_txn(broker: "Broker", call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
+    """From now on only its decision ends the transaction; refused, and aborted, if that has been taken already."""
+    item = Item(request.transactional_id, request.producer_id, request.producer_epoch)
+    proposal = Proposal(request.ledger_key, request.number, "", b"", True, False, ())
+    reason = wrong_in(proposal)
+    if not request.transactional_id or (request.prepared_timeout_ms <= 0 and request.prepared_timeout_ms != NEVER_MS):
+        reason = "a transactional id is not empty, and a timeout is positive or -1"
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    decision = broker.ledger.prepare(Preparation(item, request.ledger_key, request.number, request.prepared_timeout_ms))
+    if not decision.error:
+        return PrepareTxnResponse()
+    broker.metrics.error(decision.error)
+    entry = broker.ledger.entries.get(request.ledger_key)
+    late = decision.error is ErrorCode.LEDGER_CONFLICT and entry is not None
+    return PrepareTxnResponse(
+        error_code=decision.error,
+        error_message=decision.error.text,
+        ledger_number=entry.number if late and entry is not None else -1,
+    )
+
+
+@handles(EndTxnsRequest)
+def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> EndTxnsResponse | Parked:
+    """Decide, in slices where it takes long. The answer leaves when every marker is on disk."""
+    proposal = Proposal(
+        request.ledger_key,
+        request.number,
+        request.owner,
+        request.digest,
+        request.committed,
+        request.takeover,
+        tuple(Item(each.transactional_id, each.producer_id, each.producer_epoch) for each in request.transactions),
+    )
+    if reason := wrong_in(proposal):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    broker.ledger.ready_for(proposal)
+    deciding = Deciding(broker.ledger, proposal)
+    return in_slices(
+        broker, call, deciding.steps(), lambda step: step(), lambda _: _answered(broker, deciding.finish())
+    )
+
+
+def _answered(broker: "Broker", outcome: Outcome) -> EndTxnsResponse:
+    error, message = ErrorCode.NONE, None
+    if outcome.verdict is Verdict.CONFLICT:
+        error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
+    elif outcome.refused:
+        error = ErrorCode.INVALID_TXN_STATE
+        message = f"{len(outcome.refused)} of the transactions do not wait for this decision; nothing was written"
+    if error:
+        broker.metrics.error(error)
+    return EndTxnsResponse(
+        error_code=error,
+        error_message=message,
+        already_decided=outcome.verdict is Verdict.ALREADY_DECIDED,
+        aborted=outcome.aborted,
+        entry=_told(outcome.entry),
+        refused=[EndTxnsResponse.Transaction(transactional_id=name, error_code=code) for name, code in outcome.refused],
+    )
+
+
+def _told(entry: Entry | None) -> LedgerEntry | None:
+    if entry is None:
+        return None
+    return LedgerEntry(
+        number=entry.number,
+        owner=entry.owner,
+        digest=entry.digest,
+        committed=entry.committed,
+        decided_ms=entry.decided_ms,
+    )
+
+
+@handles(DescribeLedgerRequest)
+def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest) -> DescribeLedgerResponse | Parked:
+    """Entries, and who waits."""
+    keys = request.keys
+    if keys is None:
+        keys = sorted({*broker.ledger.entries, *broker.transactions.prepared.keys()})
+    return in_slices(
+        broker, call, keys, lambda key: _described(broker, key), lambda found: DescribeLedgerResponse(keys=found)
+    )
+
+
+def _described(broker: "Broker", key: str) -> _Key:
+    entry = broker.ledger.entries.get(key)
+    age_ms, transactions = broker.store.age_ms(), broker.transactions.transactions
+    waiting = []
+    for name, number in broker.transactions.prepared.on(key).items():
+        txn = transactions[name]
+        assert txn.prepared is not None
+        waiting.append(
+            _Key.Waiting(
+                transactional_id=name,
+                producer_id=txn.producer_id,
+                producer_epoch=txn.producer_epoch,
+                number=number,
+                waits_for_ms=age_ms - txn.prepared.since_age_ms,
+                timeout_ms=txn.prepared.timeout_ms,
+            )
+        )
+    known = entry is not None or waiting
+    code = ErrorCode.NONE if known else ErrorCode.RESOURCE_NOT_FOUND
+    return _Key(key=key, error_code=code, entry=_told(entry), waiting=waiting)
+
+
+@handles(RemoveLedgerEntriesRequest)
+def remove_ledger_entries(
+    broker: "Broker", call: Call, request: RemoveLedgerEntriesRequest
+) -> RemoveLedgerEntriesResponse | Parked:
+    """Each key by itself."""
+    return in_slices(
+        broker,
+        call,
+        request.keys,
+        lambda key: _removed(broker, key),
+        lambda found: RemoveLedgerEntriesResponse(keys=found),
+    )
+
+
+def _removed(broker: "Broker", key: str) -> _Removed:
+    try:
+        broker.ledger.remove(key)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return _Removed(key=key, error_code=error.code, error_message=error.text)
+    return _Removed(key=key)

@@ -1,0 +1,161 @@
+"""A decision of the ledger as one unit: the entry, every transaction it ends, and all their markers.
+
+The rules: all of it or nothing (design D8). What can be made ahead is made in slices, so that a decision about
+thousands of transactions holds nobody up: states, records, markers. Others are served in between, so at the end each
+transaction must still be the one that was looked at, or it is looked at again; then the unit is committed and applied
+in one step. Of each transaction only the last state is logged: no unit shows the ones before it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import is_
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.journal import Part
+from . import machine, records
+from .ledger import Entry, Proposal, Verdict, judge, wrong_with
+from .transaction import Decision, Transaction
+from .unit import TransactionUnit, marker_of
+
+if TYPE_CHECKING:
+    from .ledger_log import Ledger
+
+MOST_MARKERS = 40_000  # a unit has room for 50,000 parts
+
+
+class Outcome(NamedTuple):
+    """What became of a proposal. `refused`: the transactions that are the reason, where nothing was written."""
+
+    verdict: Verdict
+    entry: Entry | None
+    refused: tuple[tuple[str, ErrorCode], ...] = ()
+    aborted: int = 0
+
+
+class Planned(NamedTuple):
+    """The end of one transaction, ready to be written. txn: as it was looked at."""
+
+    txn: Transaction
+    decision: Decision
+    home: int  # partition of the coordinator's log
+    record: tuple[bytes, bytes | None]
+    marker: Batch
+
+
+class Deciding:
+    """One proposal on its way to become a decision: steps() in any number of slices, then finish()."""
+
+    def __init__(self, ledger: "Ledger", proposal: Proposal) -> None:
+        self._ledger = ledger
+        self._coordinator = ledger.coordinator
+        self._proposal = proposal
+        self._listed = {item.transactional_id: item for item in proposal.items}
+        self._plans: dict[str, Planned] = {}
+        self._parts: dict[int, tuple[list[Planned], Part]] = {}  # by partition of the coordinator's log
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """What can be done ahead, piece by piece. Nothing of it is seen by anybody."""
+        if self._verdict() is not Verdict.DECIDE:
+            return
+        for name in self._to_end():
+            yield partial(self._plan, name)
+        for home, plans in self._by_home().items():
+            yield partial(self._write, home, plans)
+
+    def finish(self) -> Outcome:
+        """Decide. Raises KafkaError if it cannot be written; nothing was changed."""
+        entry = self._ledger.entries.get(self._proposal.key)
+        verdict = self._verdict()
+        if verdict is Verdict.CONFLICT:
+            return Outcome(verdict, entry)
+        if verdict is Verdict.ALREADY_DECIDED:
+            return Outcome(verdict, entry, aborted=self._ledger.abort_what_waits(self._proposal))
+        self._plan_anew()
+        if refused := self._refused():
+            return Outcome(verdict, entry, refused)
+        return self._commit()
+
+    def _verdict(self) -> Verdict:
+        return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
+
+    def _to_end(self) -> list[str]:
+        """Those listed, and whoever else waits for this number or one below it."""
+        waiting = self._coordinator.prepared.up_to(self._proposal.key, self._proposal.number)
+        return [*self._listed, *(name for name in waiting if name not in self._listed)]
+
+    def _plan(self, name: str) -> None:
+        """How it would end. One that cannot end so has no plan, and is refused at the end."""
+        txn = self._coordinator.transactions.get(name)
+        item = self._listed.get(name)
+        self._plans.pop(name, None)
+        if txn is None or (item is not None and wrong_with(item, txn, self._proposal, self._ledger.is_there)):
+            return
+        given = self._coordinator.given(name)
+        decision = machine.settle_prepared(txn, self._proposal.commit and item is not None, given)
+        assert decision.marker is not None, "nothing is Prepared without a partition"
+        home, key = self._coordinator.home(name)
+        value = None if decision.gone else records.value(decision.states[-1])
+        marker = marker_of(decision.marker, given.now_ms)
+        self._plans[name] = Planned(txn, decision, home, (key, value), marker)
+
+    def _by_home(self) -> dict[int, list[Planned]]:
+        homes: dict[int, list[Planned]] = {}
+        for plan in self._plans.values():
+            homes.setdefault(plan.home, []).append(plan)
+        return homes
+
+    def _write(self, home: int, plans: list[Planned]) -> None:
+        part = self._coordinator.topic.part(home, [plan.record for plan in plans], now_ms=self._ledger.now_ms())
+        self._parts[home] = plans, part
+
+    def _plan_anew(self) -> None:
+        """What changed since it was looked at, or was not looked at."""
+        transactions, plans = self._coordinator.transactions, self._plans
+        wanted = dict.fromkeys(self._to_end())
+        for name in [name for name in plans if name not in wanted]:
+            del plans[name]
+        for name in wanted:
+            plan = plans.get(name)
+            if plan is None or plan.txn is not transactions.get(name):
+                self._plan(name)
+
+    def _refused(self) -> tuple[tuple[str, ErrorCode], ...]:
+        """Listed transactions that cannot end so, with the reason."""
+        transactions, is_there = self._coordinator.transactions, self._ledger.is_there
+        found = []
+        for name, item in self._listed.items():
+            plan = self._plans.get(name)
+            if plan is None or (self._proposal.commit and not all(map(is_there, plan.txn.partitions.values()))):
+                found.append((name, wrong_with(item, transactions.get(name), self._proposal, is_there)))
+        return tuple(found)
+
+    def _commit(self) -> Outcome:
+        proposal, ledger = self._proposal, self._ledger
+        self._check_extent()
+        for home, plans in self._by_home().items():
+            made = self._parts.get(home)
+            if made is None or len(made[0]) != len(plans) or not all(map(is_, made[0], plans)):
+                self._write(home, plans)
+        now_ms = ledger.now_ms()
+        entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
+        unit = TransactionUnit(ledger.broker)
+        unit.add(ledger.part(proposal.key, entry))
+        for home in {plan.home for plan in self._plans.values()}:
+            unit.add(self._parts[home][1])
+        for plan in self._plans.values():
+            assert plan.decision.marker is not None
+            unit.mark(plan.decision.marker, now_ms, made=plan.marker)
+        unit.commit()
+        ledger.apply(proposal.key, entry)
+        for name, plan in self._plans.items():
+            self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
+        return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
+
+    def _check_extent(self) -> None:
+        markers = sum(len(plan.txn.partitions) for plan in self._plans.values())
+        if markers > MOST_MARKERS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{markers} partitions to mark in one decision, {MOST_MARKERS} are allowed"
+            )

@@ -1,0 +1,169 @@
+"""The ledger of one broker: its entries in memory, their log, and the requests about them.
+
+The rules: as in any coordinator, decide on memory, commit one unit, apply (design D5). The log is __fencepost_ledger,
+one compacted partition; what is in it is never expired. A transaction that waits for its decision longer than
+transaction.prepared.alert.ms is named in the log of the broker, once, and counted.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Record
+from ...storage.journal import Part
+from ..internal_topic import InternalTopic
+from . import machine
+from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
+from .transaction import NEVER_MS, Decision, Prepared, Transaction
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from .sweeps import Tasks
+
+log = logging.getLogger("fencepost.broker")
+
+LEDGER_TOPIC = "__fencepost_ledger"
+LONGEST_LOOK_S = 60
+LOOKED_AT_ONCE = 1000
+
+
+class Preparation(NamedTuple):
+    """PrepareTxn."""
+
+    item: Item
+    key: str
+    number: int
+    timeout_ms: int
+
+
+class Ledger:
+    """All entries. `apply` is the only way in, live and in replay."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.entries: dict[str, Entry] = {}
+        self.broker = broker
+        self.coordinator = broker.transactions
+        self.is_there = broker.store.logs.__contains__
+        self.topic = InternalTopic(broker, LEDGER_TOPIC, 1, {})
+        self._told: set[str] = set()  # transactional ids that wait for long and were named in the log
+
+    def load(self) -> None:
+        """Replay the log. Raises what read_record raises, and InternalTopicDamaged."""
+        self.topic.load(self._replay)
+
+    def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        for record in contents:
+            self.apply(*read_record(record.key or b"", record.value))
+
+    def apply(self, key: str, entry: Entry | None) -> None:
+        """What stands under the key from now on."""
+        if entry is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = entry
+
+    def now_ms(self) -> int:
+        """Wall time."""
+        return self.broker.clock.now_ms()
+
+    def part(self, key: str, entry: Entry | None) -> Part:
+        """The record of an entry, as a part of a unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+        value = None if entry is None else record_value(entry)
+        return self.topic.part(0, [(record_key(key), value)], now_ms=self.now_ms())
+
+    def ready_for(self, proposal: Proposal) -> None:
+        """Make the log, and see that there is room for one more key. Raises KafkaError."""
+        most = self.broker.settings.max_ledger_entries
+        if proposal.key not in self.entries and len(self.entries) >= most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{len(self.entries)} keys are in use already (max.ledger.entries)"
+            )
+        self.topic.ensure()
+
+    def prepare(self, request: Preparation) -> Decision:
+        """The transaction waits from now on; or it is too late, and it is aborted (LEDGER_CONFLICT).
+
+        Raises KafkaError, and nothing was changed.
+        """
+        item, coordinator = request.item, self.coordinator
+        txn = coordinator.find(item.transactional_id)
+        entry = self.entries.get(request.key)
+        given = coordinator.given(item.transactional_id)
+        waits = Prepared(request.key, request.number, request.timeout_ms, given.age_ms)
+        decided = None if entry is None else entry.number
+        decision = machine.prepare(txn, item.producer_id, item.producer_epoch, waits, decided, given)
+        most = self.broker.settings.max_prepared_transactions
+        if decision.states and not decision.error and len(coordinator.prepared) >= most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(coordinator.prepared)} transactions wait for a decision (max.prepared.transactions)",
+            )
+        coordinator.log(item.transactional_id, decision, given)
+        if decision.error and decision.states:
+            return decision._replace(error=ErrorCode.LEDGER_CONFLICT)
+        return decision
+
+    def abort_what_waits(self, proposal: Proposal) -> int:
+        """The same decision again: what it names and still waits is aborted. Returns how many."""
+        transactions = self.coordinator.transactions
+        decisions = []
+        given = None
+        for item in proposal.items:
+            if waits_for(transactions.get(item.transactional_id), item, proposal.key, proposal.number):
+                given = self.coordinator.given(item.transactional_id)
+                txn = transactions[item.transactional_id]
+                decisions.append((item.transactional_id, machine.settle_prepared(txn, False, given)))
+        if given is not None:
+            self.coordinator.log_all(decisions, given)
+        return len(decisions)
+
+    def remove(self, key: str) -> None:
+        """Forget how a key stands. Raises KafkaError RESOURCE_NOT_FOUND, INVALID_TXN_STATE while somebody waits."""
+        if key not in self.entries:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")
+        if waiting := self.coordinator.prepared.on(key):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"{len(waiting)} transactions wait for a decision under the key {key!r}"
+            )
+        self.topic.commit([self.part(key, None)])
+        self.apply(key, None)
+
+    # ---- those that wait for long ----------------------------------------------------------------------------
+
+    async def watch(self, tasks: "Tasks") -> None:
+        """Look for them from time to time, until the broker ends."""
+        while not await tasks.pause(min(self.broker.settings.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
+            self.look()
+
+    def look(self) -> None:
+        """Name, once, each transaction that waits for longer than transaction.prepared.alert.ms; and count them."""
+        alert_ms, age_ms = self.broker.settings.transaction_prepared_alert_ms, self.broker.store.age_ms()
+        late = set()
+        for name in self.coordinator.prepared.all():
+            txn = self.coordinator.transactions[name]
+            assert txn.prepared is not None
+            waited_ms = age_ms - txn.prepared.since_age_ms
+            if waited_ms >= alert_ms:
+                late.add(name)
+                if name not in self._told:
+                    _tell(txn, txn.prepared, waited_ms)
+        self._told = late
+        self.broker.metrics.prepared_for_long = len(late)
+
+
+def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
+    partitions = ", ".join(f"{topic}-{index}" for topic, index in list(txn.partitions)[:10])
+    more = f" and {len(txn.partitions) - 10} more" if len(txn.partitions) > 10 else ""
+    left_ms = waits.timeout_ms - waited_ms
+    log.warning(
+        "transaction %r has waited for %d s for decision %d under the ledger key %r and holds readers up at %s%s; %s",
+        txn.transactional_id,
+        waited_ms // 1000,
+        waits.number,
+        waits.ledger_key,
+        partitions,
+        more,
+        "it waits without limit" if waits.timeout_ms == NEVER_MS else f"it is aborted in {max(left_ms, 0) // 1000} s",
+    )

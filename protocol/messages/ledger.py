@@ -1,0 +1,131 @@
+"""The APIs of our own: transactions that wait for a decision, decided many at once and recorded once.
+
+Kafka has no such thing. Keys from 20000 on, not listed in ApiVersions, found by the feature fencepost.version; byte by
+byte in docs/apis.md.
+"""
+
+from ..schema import Boolean, Bytes, Int16, Int32, Int64, String, field, request, response, struct
+
+NEVER_MS = -1
+
+
+@request(api=20000, versions="0", flexible="0+")
+class PrepareTxnRequest:
+    """My transaction is complete and waits: decision `number` of this ledger entry, and nothing else, will end it."""
+
+    transactional_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    ledger_key: String
+    number: Int64
+    prepared_timeout_ms: Int32 = 3_600_000  # then it is aborted; -1 never
+
+
+@response(to=PrepareTxnRequest)
+class PrepareTxnResponse:
+    """ledger_number: where the entry stands, if that is why it was refused; -1 else."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    ledger_number: Int64 = -1
+
+
+@struct
+class LedgerEntry:
+    """The last decision under a key."""
+
+    number: Int64
+    owner: String
+    digest: Bytes
+    committed: Boolean
+    decided_ms: Int64  # wall time
+
+
+@request(api=20001, versions="0", flexible="0+")
+class EndTxnsRequest:
+    """Decision `number` under this key: these transactions end so, all or none; others that wait for it are aborted."""
+
+    @struct
+    class Transaction:
+        transactional_id: String
+        producer_id: Int64
+        producer_epoch: Int16
+
+    ledger_key: String
+    number: Int64
+    owner: String
+    digest: Bytes
+    committed: Boolean
+    takeover: Boolean = False
+    transactions: list[Transaction] = field(factory=list)
+
+
+@response(to=EndTxnsRequest)
+class EndTxnsResponse:
+    """The entry as it stands now; and on an error the transactions that are the reason."""
+
+    @struct
+    class Transaction:
+        transactional_id: String
+        error_code: Int16
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    already_decided: Boolean = False
+    aborted: Int32 = 0  # how many others were
+    entry: LedgerEntry | None = field(nullable="0+", default=None)
+    refused: list[Transaction] = field(factory=list)
+
+
+@request(api=20002, versions="0", flexible="0+")
+class DescribeLedgerRequest:
+    """Where these keys stand; null asks for all."""
+
+    keys: list[String] | None = None
+
+
+@response(to=DescribeLedgerRequest)
+class DescribeLedgerResponse:
+    """For each key its entry, if it has one, and who waits for its next decisions."""
+
+    @struct
+    class Key:
+        @struct
+        class Waiting:
+            transactional_id: String
+            producer_id: Int64
+            producer_epoch: Int16
+            number: Int64
+            waits_for_ms: Int64  # so far
+            timeout_ms: Int64
+
+        key: String
+        error_code: Int16 = 0
+        entry: LedgerEntry | None = field(nullable="0+", default=None)
+        waiting: list[Waiting] = field(factory=list)
+
+    throttle_time_ms: Int32 = 0
+    keys: list[Key] = field(factory=list)
+
+
+@request(api=20003, versions="0", flexible="0+")
+class RemoveLedgerEntriesRequest:
+    """These keys are not used any more: an admin forgets how they stood."""
+
+    keys: list[String]
+
+
+@response(to=RemoveLedgerEntriesRequest)
+class RemoveLedgerEntriesResponse:
+    """For each key whether it is gone."""
+
+    @struct
+    class Key:
+        key: String
+        error_code: Int16 = 0
+        error_message: String | None = None
+
+    throttle_time_ms: Int32 = 0
+    keys: list[Key] = field(factory=list)
