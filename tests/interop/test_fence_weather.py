@@ -10,7 +10,7 @@ import random
 import time
 
 import pytest
-from chaos_proxy import REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
+from chaos_proxy import API_VERSIONS, REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
 from library_producers import LIBRARIES, Hung
 from old_client import Looker
 from served_broker import ServedBroker
@@ -19,6 +19,8 @@ TRANSACTIONS = int(os.environ.get("TRANSACTIONS", "30"))
 SLOWER = {"confluent-kafka": 3}  # librdkafka waits for a second, or for ever, when it loses a group's coordinator
 SEED = int(os.environ.get("SEED", "4"))
 SETTLE_S = 10
+# Not while a connection is made: kafka-python 3.0.12 forgets the request that it makes one for, and waits for ever.
+CUT_OFF = [api for api in range(70) if api != API_VERSIONS]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,8 @@ def calm(proxy):
 
 def cuts(proxy):
     """Connections die, before a request reached the broker or before its reply came back."""
-    proxy.cut(side=REQUEST, times=None, share=0.04)
-    proxy.cut(side=REPLY, times=None, share=0.04)
+    proxy.cut(*CUT_OFF, side=REQUEST, times=None, share=0.04)
+    proxy.cut(*CUT_OFF, side=REPLY, times=None, share=0.04)
 
 
 def delays(proxy):
