@@ -1,0 +1,460 @@
+"""Transactions through a whole broker: what each request is told, what readers see, and what outlasts a restart."""
+
+import pytest
+from broker_lives import offset_at
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import (
+    DescribeProducersRequest,
+    WriteTxnMarkersRequest,
+)
+from produce_requests import answers, create, idempotent, list_offsets, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, offset_of, stable, state, values
+
+OK = ErrorCode.NONE
+FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING, STATE = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 3))
+        broker.ask(create("u", 1))
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+def begun(broker: SimulatedBroker, version: int = 1, name: str = "x") -> Txn:
+    txn = Txn(broker, name, version)
+    assert txn.init() == OK
+    return txn
+
+
+# ---- what readers see ------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.requirement("S-65", "S-88", "S-90", "S-98", "S-106")
+def test_what_was_written_in_a_transaction_is_seen_with_its_commit_in_every_partition_at_once(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"a", 0, 1)
+    txn.write("u", b"b", 0)
+    assert (values(broker, "t"), values(broker, "t", 1), values(broker, "u")) == ([], [], [])
+    assert values(broker, "t", committed=False) == [b"a"]
+    assert txn.commit() == OK
+    assert (values(broker, "t"), values(broker, "t", 1), values(broker, "u")) == ([b"a"], [b"a"], [b"b"])
+    assert state(broker) == "CompleteCommit"
+
+
+@BOTH
+@pytest.mark.requirement("S-75", "S-100")
+def test_what_was_aborted_is_never_seen_by_a_committed_reader_and_stays_in_the_log(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"no")
+    assert txn.abort() == OK
+    txn.write("t", b"yes")
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"yes"]
+    assert values(broker, "t", committed=False) == [b"no", b"yes"]
+
+
+@BOTH
+@pytest.mark.requirement("S-80", "S-99", "S-97")
+def test_an_open_transaction_holds_up_committed_readers_of_its_partition_and_of_no_other(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"open")
+    broker.ask(produce("t", idempotent(0), idempotent(0)))
+    assert (stable(broker, "t"), stable(broker, "t", 1)) == (0, 1)
+    (latest,) = broker.ask(list_offsets("t", -1, committed=True)).topics[0].partitions
+    assert (latest.offset, offset_at(broker, "t", -1)) == (0, 2)
+    assert txn.abort() == OK
+    assert stable(broker, "t") == 3
+
+
+@BOTH
+def test_the_last_stable_offset_only_grows(broker, version):
+    one, two = begun(broker, version, "one"), begun(broker, version, "two")
+    seen = [0]
+    for number in range(6):
+        first, second = (one, two) if number % 2 else (two, one)
+        first.write("t", b"1")
+        second.write("t", b"2")
+        seen.append(stable(broker, "t"))
+        first.end(commit=number % 3 == 0)
+        seen.append(stable(broker, "t"))
+        second.end(commit=number % 3 == 1)
+        seen.append(stable(broker, "t"))
+    assert seen == sorted(seen)
+    assert seen[-1] == offset_at(broker, "t", -1)
+
+
+# ---- adding and ending -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-76", "C-12")
+def test_an_empty_transaction_leaves_no_trace(broker):
+    txn = begun(broker)
+    assert state(broker) == "Empty"
+    assert txn.add("t", 0) == [OK]
+    assert state(broker) == "Ongoing"
+    assert txn.commit() == OK
+    assert offset_at(broker, "t", -1) == 1  # its marker
+
+
+def test_partitions_are_added_all_or_none(broker):
+    txn = begun(broker)
+    missing, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert txn.add("t", 0, 7) == [others, missing]
+    assert state(broker) == "Empty"
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, STATE), (10, STATE), (11, ABORTABLE)])
+def test_a_batch_for_a_partition_that_was_not_added_is_refused_by_tv1(broker, version, code):
+    txn = begun(broker)
+    assert txn.add("t", 1) == [OK]
+    assert txn.send("t", b"x", version=version) == code
+    assert offset_at(broker, "t", -1) == 0
+
+
+@pytest.mark.requirement("S-62")
+@BOTH
+def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborted(broker, version):
+    zombie = begun(broker, version)
+    zombie.write("t", b"lost")
+    zombie.write_offset("t", 5)
+    successor = begun(broker, version)
+    assert (successor.producer_id, successor.epoch) > (zombie.producer_id, zombie.epoch)
+    assert zombie.send("t", b"late") == STALE
+    assert zombie.commit() == FENCED
+    assert zombie.end(True, version=1) == STALE
+    assert zombie.add("t", 0) == [FENCED]
+    assert zombie.add("t", 0, version=1) == [STALE]
+    assert zombie.add_offsets() == FENCED
+    assert zombie.send_offset("t", 6) == STALE
+    assert zombie.init(keep=True) == FENCED
+    assert values(broker, "t") == []
+    assert offset_of(broker, "t") == -1
+    successor.write("t", b"kept")
+    assert successor.commit() == OK
+    assert values(broker, "t") == [b"kept"]
+
+
+def test_one_request_has_one_transactional_producer(broker):
+    one, two = begun(broker, 2, "one"), begun(broker, 2, "two")
+    request, other = one.producing("t", b"1"), two.producing("t", b"2", 1)
+    request.topic_data[0].partition_data += other.topic_data[0].partition_data
+    assert answers(broker.ask(request, 12)) == [(MAPPING, -1)] * 2
+
+
+def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(broker):
+    txn = begun(broker)
+    txn.write("t", b"x")
+    plain = idempotent(1, producer_id=txn.producer_id, epoch=txn.epoch)
+    assert answers(broker.ask(produce("t", plain), 9)) == [(STATE, -1)]
+    assert answers(broker.ask(produce("t", idempotent(0, producer_id=txn.producer_id, epoch=0), partition=1), 9)) == [
+        (OK, 0)
+    ]
+
+
+# ---- TV2 -------------------------------------------------------------------------------------------------------------
+
+
+def test_tv2_bumps_the_epoch_with_every_transaction_and_sequences_begin_anew(broker):
+    txn = begun(broker, 2)
+    for epoch in range(5):
+        assert txn.epoch == epoch
+        txn.write("t", b"%d" % epoch)
+        assert txn.end(commit=epoch % 2 == 0) == OK
+    assert values(broker, "t") == [b"0", b"2", b"4"]
+
+
+def test_tv2_a_first_batch_begins_with_sequence_0(broker):
+    txn = begun(broker, 2)
+    assert txn.send("t", b"x", sequence=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state(broker) == "Empty"
+    assert txn.send("t", b"x", sequence=0) == OK
+
+
+def test_tv2_a_lost_answer_to_end_txn_may_be_asked_for_again(broker):
+    txn = begun(broker, 2)
+    txn.write("t", b"x")
+    pair = txn.producer_id, txn.epoch
+    assert txn.commit() == OK
+    after = txn.producer_id, txn.epoch
+    txn.goes_on_as(*pair)
+    assert txn.commit() == OK
+    assert (txn.producer_id, txn.epoch) == after
+    txn.goes_on_as(*pair)
+    assert txn.abort() == STATE
+
+
+def test_old_and_new_protocol_side_by_side_and_one_after_the_other_for_one_id(broker):
+    txn = begun(broker, 2)
+    for number in range(6):
+        txn.version = 1 + number % 2
+        txn.write("t", b"%d" % number)
+        assert txn.commit() == OK
+    assert values(broker, "t") == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+# ---- offsets ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.requirement("S-84", "S-85", "S-89")
+def test_offsets_sent_in_a_transaction_count_from_its_commit_on(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"out")
+    txn.write_offset("u", 7)
+    assert offset_of(broker, "u") == -1
+    assert offset_of(broker, "u", stable=True) == -ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert txn.commit() == OK
+    assert (offset_of(broker, "u"), values(broker, "t")) == (7, [b"out"])
+    txn.write_offset("u", 9)
+    assert txn.abort() == OK
+    assert offset_of(broker, "u", stable=True) == 7
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, STATE), (3, STATE), (4, ABORTABLE)])
+def test_offsets_of_a_group_that_was_not_added_are_refused_by_tv1(broker, version, code):
+    txn = begun(broker)
+    assert txn.send_offset("t", 1, version=version) == code
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.requirement("S-110", "S-111")
+def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fenced(broker, version):
+    txn = Txn(broker, version=version)
+    assert txn.init(timeout_ms=30_000) == OK
+    txn.write("t", b"slow")
+    broker.wait(29)
+    assert state(broker) == "Ongoing"
+    broker.wait(15)
+    assert state(broker) == "CompleteAbort"
+    assert txn.send("t", b"more") == STALE
+    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert values(broker, "t") == []
+    assert txn.init(keep=True) == OK
+    txn.write("t", b"again")
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"again"]
+
+
+@pytest.mark.requirement("S-68")
+def test_the_timeout_of_an_open_transaction_runs_on_over_restarts(broker):
+    txn = Txn(broker)
+    txn.init(timeout_ms=40_000)
+    txn.write("t", b"x")
+    broker.wait(25)
+    with broker.again() as second:
+        assert state(second) == "Ongoing"
+        second.wait(30)
+        assert state(second) == "CompleteAbort"
+
+
+@pytest.mark.requirement("S-113")
+def test_an_id_that_nobody_uses_is_forgotten_and_stays_so():
+    settings = BrokerSettings(
+        transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=1_000
+    )
+    with SimulatedBroker(settings) as broker:
+        broker.ask(create("t"))
+        unused, used = begun(broker, name="unused"), begun(broker, name="used")
+        used.write("t", b"x")
+        broker.wait(55)
+        assert state(broker, "unused") == "Empty"
+        broker.wait(10)
+        assert state(broker, "unused") == str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
+        assert state(broker, "used") == "Ongoing" or state(broker, "used") == "CompleteAbort"
+        assert unused.add("t", 0) == [MAPPING]
+        with broker.after_power_cut() as second:
+            assert state(second, "unused") == str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
+
+
+# ---- the fence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-62")
+def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_its_connection_closed(broker):
+    txn = begun(broker)
+    txn.write("t", b"1")
+    old = txn.client
+    held = txn.ending(True)
+    txn.client = SimulatedClient(broker)
+    assert txn.commit() == OK
+    txn.write("t", b"2")
+    old.send(held, 3)
+    assert old.closed()
+    assert state(broker) == "Ongoing"
+    assert txn.abort() == OK
+    assert values(broker, "t") == [b"1"]
+    assert broker.broker.metrics.fenced_connections == 1
+
+
+def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kafka():
+    with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
+        broker.ask(create("t"))
+        txn = begun(broker)
+        txn.write("t", b"1")
+        old, held = txn.client, txn.ending(True)
+        txn.client = SimulatedClient(broker)
+        assert txn.commit() == OK
+        txn.write("t", b"2")
+        assert old.ask(held, 3).error_code == OK
+        assert values(broker, "t") == [b"1", b"2"]
+
+
+def test_a_stale_epoch_moves_no_fence_so_a_hammering_zombie_harms_nobody(broker):
+    zombie, live = begun(broker), begun(broker)
+    live.write("t", b"x")
+    for _ in range(5):
+        zombie.client = SimulatedClient(broker)
+        assert zombie.commit() == FENCED
+        assert zombie.send("t", b"z") == STALE
+    assert live.send("t", b"y") == OK
+    assert live.commit() == OK
+    assert broker.broker.metrics.fenced_connections == 0
+
+
+def test_policy_refuse_serves_tv2_only():
+    with SimulatedBroker(BrokerSettings(transaction_v1_policy="refuse")) as broker:
+        broker.ask(create("t"))
+        assert Txn(broker, version=1).init() == ErrorCode.UNSUPPORTED_VERSION
+        txn = begun(broker, 2)
+        txn.write("t", b"x")
+        assert txn.commit() == OK
+
+
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def marker(txn: Txn, partition: int = 0, *, commit: bool = False, topic: str = "t") -> WriteTxnMarkersRequest:
+    place = WriteTxnMarkersRequest.Marker.Topic(name=topic, partition_indexes=[partition])
+    return WriteTxnMarkersRequest(
+        markers=[
+            WriteTxnMarkersRequest.Marker(
+                producer_id=txn.producer_id,
+                producer_epoch=txn.epoch,
+                transaction_result=commit,
+                topics=[place],
+                coordinator_epoch=0,
+            )
+        ]
+    )
+
+
+def marked(broker: SimulatedBroker, request: WriteTxnMarkersRequest) -> int:
+    return broker.ask(request).markers[0].topics[0].partitions[0].error_code
+
+
+@BOTH
+def test_an_admins_abort_of_one_partition_ends_the_whole_transaction_and_its_commit_is_refused(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x", 0, 1)
+    assert marked(broker, marker(txn, commit=True)) == STATE
+    assert marked(broker, marker(txn)) == OK
+    assert (stable(broker, "t"), stable(broker, "t", 1)) == (2, 2)
+    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert values(broker, "t") == values(broker, "t", 1) == []
+
+
+def test_markers_by_hand_are_judged_like_any_other(broker):
+    zombie = begun(broker)
+    zombie.write("t", b"x")
+    begun(broker)
+    assert marked(broker, marker(zombie)) == STALE
+    assert marked(broker, marker(zombie, 9)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert marked(broker, marker(zombie, topic="__transaction_state")) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_describe_producers_shows_where_a_transaction_began_until_it_ends(broker):
+    txn = begun(broker)
+    broker.ask(produce("t", idempotent(0, producer_id=500)))
+    txn.write("t", b"x")
+
+    def began() -> int:
+        asked = DescribeProducersRequest.Topic(name="t", partition_indexes=[0])
+        (part,) = broker.ask(DescribeProducersRequest(topics=[asked])).topics[0].partitions
+        return next(p.current_txn_start_offset for p in part.active_producers if p.producer_id == txn.producer_id)
+
+    assert began() == 1
+    assert txn.commit() == OK
+    assert began() == -1
+
+
+# ---- topics come and go ----------------------------------------------------------------------------------------------
+
+
+def delete(broker: SimulatedBroker, topic: str) -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=topic)], timeout_ms=1000)
+    assert broker.ask(request).responses[0].error_code == OK
+
+
+@BOTH
+def test_a_topic_deleted_inside_a_transaction_holds_nobody_up(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    txn.write("u", b"y")
+    delete(broker, "t")
+    assert txn.commit() == OK
+    assert values(broker, "u") == [b"y"]
+
+
+@BOTH
+def test_a_topic_made_again_inside_a_transaction_gets_no_marker_of_it(broker, version):
+    """kfake d222eb3: a marker written into a recreated topic."""
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    delete(broker, "t")
+    broker.ask(create("t", 3))
+    assert txn.commit() == OK
+    assert offset_at(broker, "t", -1) == 0
+
+
+def test_tv1_must_add_a_topic_made_again_anew(broker):
+    txn = begun(broker)
+    txn.write("t", b"x")
+    delete(broker, "t")
+    broker.ask(create("t", 3))
+    assert txn.send("t", b"y", sequence=0) == STATE
+    assert txn.add("t", 0) == [OK]
+    assert txn.send("t", b"y", sequence=0) == OK
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"y"]
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_transactional_ids_are_bounded_and_those_that_are_known_go_on():
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=2)) as broker:
+        assert [Txn(broker, name).init() for name in "ab"] == [OK, OK]
+        assert Txn(broker, "c").init() == ErrorCode.POLICY_VIOLATION
+        assert Txn(broker, "a").init() == OK
+
+
+@pytest.mark.requirement("S-60", "S-61")
+def test_ids_epochs_and_open_transactions_outlast_a_power_cut(broker):
+    kept, done = begun(broker, 1, "kept"), begun(broker, 2, "done")
+    kept.write("t", b"open")
+    done.write("t", b"done", 1)
+    assert done.commit() == OK
+    with broker.after_power_cut() as second:
+        assert (state(second, "kept"), state(second, "done")) == ("Ongoing", "CompleteCommit")
+        assert values(second, "t", 1) == [b"done"]
+        kept.broker = done.broker = second
+        kept.client, done.client = SimulatedClient(second), SimulatedClient(second)
+        assert kept.commit() == OK
+        assert values(second, "t") == [b"open"]
+        done.write("t", b"more", 1)
+        assert done.commit() == OK
+        assert values(second, "t", 1) == [b"done", b"more"]

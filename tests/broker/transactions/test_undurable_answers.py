@@ -1,0 +1,143 @@
+"""A retry that meets its own first attempt, not durable yet, is not answered before that is; a power cut comes between.
+
+The journal's sync takes a second here. Each test sends a request, and again on another connection while the first is
+on its way; nobody is told anything. Then the power goes, and the next broker knows nothing of it: no answer was a lie.
+"""
+
+import pytest
+from broker_lives import slow, small, unplug
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.offsets import OffsetFetchRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from produce_requests import answers, create, list_offsets
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, offset_of, state, values
+
+OK = ErrorCode.NONE
+UNKNOWN = str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+@pytest.fixture
+def broker():
+    disk = SimulatedDisk()
+    delays = slow(disk, journal=0.001)
+    with SimulatedBroker(small(transaction_v1_policy="allow"), disk=disk) as broker:
+        broker.ask(create("t", 2))
+        begun = Txn(broker, "before", 1)
+        begun.init()
+        begun.write_offset("t", 1)  # so that both internal topics are there
+        begun.commit()
+        delays["journal"] = 1.0
+        yield broker
+
+
+def again(left: SimulatedDisk) -> SimulatedBroker:
+    return SimulatedBroker(small(), disk=left, seed=9)
+
+
+def neither_is_answered(broker: SimulatedBroker, first, second) -> SimulatedDisk:
+    """Send both, each on its connection; nothing comes, the power goes."""
+    clients = SimulatedClient(broker), SimulatedClient(broker)
+    for client, (request, version) in zip(clients, (first, second), strict=True):
+        client.send(request, version)
+        assert client.quiet(0.1)
+    return unplug(broker)
+
+
+def both_are_answered(broker: SimulatedBroker, first, second):
+    """The same without a power cut: both answers, once it is durable."""
+    clients = SimulatedClient(broker), SimulatedClient(broker)
+    for client, (request, version) in zip(clients, (first, second), strict=True):
+        client.send(request, version)
+    return [client.receive() for client in clients]
+
+
+@pytest.fixture(params=[1, 2])
+def open_txn(request, broker):
+    """A producer with an open transaction, all of it durable."""
+    txn = Txn(broker, "x", request.param)
+    assert txn.init() == OK
+    txn.write("t", b"x")
+    return txn
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_a_duplicate_batch_of_a_transaction(broker, open_txn, version):
+    request = open_txn.producing("t", b"y", sequence=1)
+    with again(neither_is_answered(broker, (request, version), (request, version))) as after:
+        assert values(after, "t", committed=False) == [b"x"]
+
+
+def test_a_duplicate_batch_is_answered_with_the_first_ones_offset_when_that_is_durable(broker, open_txn):
+    request = open_txn.producing("t", b"y", sequence=1)
+    first, second = both_are_answered(broker, (request, 12), (request, 12))
+    assert answers(first) == answers(second) == [(OK, 1)]
+
+
+def test_end_txn(broker, open_txn):
+    asked = open_txn.ending(True), 3 if open_txn.version == 1 else 5
+    with again(neither_is_answered(broker, asked, asked)) as after:
+        assert (state(after), values(after, "t")) == ("Ongoing", [])
+
+
+def test_end_txn_is_answered_twice_alike_when_it_is_durable(broker, open_txn):
+    asked = open_txn.ending(True), 3 if open_txn.version == 1 else 5
+    first, second = both_are_answered(broker, asked, asked)
+    assert first == second
+    assert first.error_code == OK
+    assert values(broker, "t") == [b"x"]
+
+
+@BOTH
+def test_init_producer_id(broker, version):
+    asked = InitProducerIdRequest(transactional_id="new", transaction_timeout_ms=1000), 3 + version
+    with again(neither_is_answered(broker, asked, asked)) as after:
+        assert state(after, "new") == UNKNOWN
+
+
+def test_init_producer_id_that_tells_the_pair_it_had(broker, open_txn):
+    pair = {"producer_id": open_txn.producer_id, "producer_epoch": open_txn.epoch}
+    asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000, **pair), 4
+    with again(neither_is_answered(broker, asked, asked)) as after:
+        assert (state(after), values(after, "t", committed=False)) == ("Ongoing", [b"x"])
+
+
+def test_adding_partitions(broker):
+    txn = Txn(broker)
+    txn.init()
+    asked = txn.adding("t", 0, 1), 3
+    with again(neither_is_answered(broker, asked, asked)) as after:
+        assert state(after) == "Empty"
+
+
+def test_fetching_offsets_after_a_commit(broker, open_txn):
+    open_txn.write_offset("t", 5)
+    group = OffsetFetchRequest.Group(
+        group_id="g", topics=[OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])]
+    )
+    fetch_offsets = OffsetFetchRequest(groups=[group]), 8
+    commit = open_txn.ending(True), 3 if open_txn.version == 1 else 5
+    with again(neither_is_answered(broker, commit, fetch_offsets)) as after:
+        assert offset_of(after, "t") == 1
+
+
+def test_sending_offsets(broker, open_txn):
+    if open_txn.version == 1:
+        assert open_txn.add_offsets() == OK
+    asked = open_txn.committing("t", 5), 3 if open_txn.version == 1 else 5
+    with again(neither_is_answered(broker, asked, asked)) as after:
+        assert offset_of(after, "t", stable=True) == 1
+
+
+def test_a_commit_on_its_way_moves_no_stable_offset_that_a_power_cut_would_move_back(broker, open_txn):
+    client, reader = SimulatedClient(broker), SimulatedClient(broker)
+    client.send(open_txn.ending(True), 3 if open_txn.version == 1 else 5)
+    assert client.quiet(0.1)
+    (latest,) = reader.ask(list_offsets("t", -1, committed=True)).topics[0].partitions
+    assert latest.offset == 0
+    assert values(broker, "t") == []
+    assert client.receive().error_code == OK
+    assert values(broker, "t") == [b"x"]
