@@ -63,8 +63,11 @@ class GroupCoordinator:
             self._values[group_id] = bytes(value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """What apply() would need to know what is in the log now."""
-        return ((group_records.key(group_id), value) for group_id, value in self._values.items())
+        """What apply() would need to know what is in the log now; groups may change while one goes through it."""
+        for group_id in list(self._values):
+            value = self._values.get(group_id)
+            if value is not None:
+                yield group_records.key(group_id), value
 
     def start(self) -> None:
         """All records were applied: begin the sessions of all members."""
@@ -83,7 +86,8 @@ class GroupCoordinator:
             return None
         if kept.since_age_ms != UNKNOWN_AGE:
             return kept.since_age_ms
-        return self._broker.store.age_ms() - max(0, self._clock.now_ms() - kept.since_ms)
+        past_ms = self._clock.now_ms() - kept.since_ms if kept.since_ms >= 0 else 0
+        return self._broker.store.age_ms() - max(0, past_ms)
 
     def stop(self) -> None:
         """No alarm rings any more."""

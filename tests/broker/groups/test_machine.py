@@ -1,0 +1,320 @@
+"""What a group does over time: delays, timeouts, votes, limits, and a log that cannot be written."""
+
+import pytest
+from fencepost.broker.groups.members import Leaving
+from fencepost.broker.groups.states import State
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from group_driver import REBALANCE_MS, SESSION_MS, GroupDriver
+
+DELAY_MS = 3_000
+NO_ROOM = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no room")
+
+
+# ---- joining -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_member_waits_for_others_no_longer_than_the_initial_delay() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    _, answer = driver.member()
+    driver.wait(DELAY_MS - 1)
+    assert answer.got is None
+    driver.wait(1)
+    assert (answer.error, answer.got.generation) == (ErrorCode.NONE, 1)
+
+
+def test_members_that_come_during_the_initial_delay_extend_it_up_to_the_rebalance_timeout() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    answers = [driver.member(rebalance_timeout_ms=10_000)[1]]
+    for _ in range(6):
+        driver.wait(2_000)
+        answers.append(driver.member(rebalance_timeout_ms=10_000)[1])
+        if answers[0].got is not None:
+            break
+    driver.wait(DELAY_MS)
+    assert driver.now_ms <= 1_000 + 10_000 + 2 * DELAY_MS
+    assert sum(answer.got is not None and answer.got.generation == 1 for answer in answers) >= 5
+
+
+def test_a_delay_that_nobody_extends_ends_at_the_next_look() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    driver.member()
+    driver.wait(1_000)
+    _, second = driver.member()
+    driver.wait(DELAY_MS - 1_000)
+    assert second.got is None
+    driver.wait(DELAY_MS)
+    assert second.error is ErrorCode.NONE
+
+
+def test_a_later_rebalance_does_not_wait_once_all_are_there() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    (first,) = driver.stable()
+    _, second = driver.member()
+    answer = driver.join(first)
+    assert (answer.got.generation, second.got.generation) == (2, 2)
+
+
+def test_the_most_liked_protocol_that_all_know_is_chosen_and_the_eldest_decides_a_tie() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    preferences = [("range", "sticky"), ("sticky", "range"), ("sticky", "other", "range"), ("range", "sticky")]
+    answers = [driver.member(protocols=tuple((name, b"") for name in names))[1] for names in preferences]
+    driver.wait(2 * DELAY_MS)
+    assert {answer.got.protocol for answer in answers} == {"range"}
+    roster = answers[0].got.roster
+    assert answers[0].got.leader == roster[0].member_id
+    assert all(not answer.got.roster for answer in answers[1:])
+
+
+def test_a_protocol_that_only_the_leavers_did_not_know_can_be_chosen() -> None:
+    driver = GroupDriver()
+    (first,) = driver.stable(protocols=(("range", b""), ("sticky", b"")))
+    second, _ = driver.member(protocols=(("range", b""),))
+    assert driver.join(protocols=(("sticky", b""),)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    driver.leave(second)
+    assert driver.join(protocols=(("sticky", b""),)).error is ErrorCode.MEMBER_ID_REQUIRED
+    assert first in driver.group.members
+
+
+def test_a_newcomer_that_does_not_come_back_is_forgotten_after_its_session() -> None:
+    driver = GroupDriver()
+    (first,) = driver.stable()
+    driver.join()
+    answer = driver.join(first)
+    driver.wait(SESSION_MS - 1)
+    assert answer.got is None
+    driver.wait(1)
+    assert answer.error is ErrorCode.NONE
+    assert not driver.group.pending
+
+
+def test_a_group_takes_as_many_members_as_it_may() -> None:
+    driver = GroupDriver(max_size=2)
+    ids = driver.stable(2)
+    refused = driver.join(must_know_id=False)
+    assert (refused.error, refused.got.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert driver.group.state is State.STABLE
+    driver.join(ids[0])
+    assert driver.join(ids[1]).error is ErrorCode.NONE
+
+
+def test_of_a_group_made_smaller_the_last_to_come_back_are_refused() -> None:
+    driver = GroupDriver()
+    ids = driver.stable(3)
+    driver.rules = driver.rules._replace(max_size=2)
+    driver.restarted()
+    assert driver.group.state is State.PREPARING_REBALANCE
+    answers = [driver.join(member_id) for member_id in ids]
+    assert [answer.error for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ]
+
+
+def test_ids_are_told_to_so_many_newcomers_only() -> None:
+    driver = GroupDriver(most_pending=3)
+    errors = [driver.join().error for _ in range(4)]
+    assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    driver.wait(SESSION_MS)
+    assert driver.join().error is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_join_sent_again_over_another_connection_is_answered_there_and_the_first_is_not_left_hanging() -> None:
+    driver = GroupDriver(initial_delay_ms=DELAY_MS)
+    member_id, first = driver.member()
+    second = driver.join(member_id)
+    assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.wait(DELAY_MS)
+    assert second.error is ErrorCode.NONE
+
+
+def test_a_sync_sent_again_over_another_connection_is_answered_there() -> None:
+    driver = GroupDriver()
+    ids = driver.stable(2)
+    driver.join(ids[0])
+    driver.join(ids[1])
+    first, second = driver.sync(ids[1]), driver.sync(ids[1])
+    assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.sync(ids[0], {ids[1]: b"x"})
+    assert second.got.assignment == b"x"
+
+
+# ---- time ----------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_is_silent_for_its_session_is_given_up_and_the_others_rebalance() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2)
+    for _ in range(4):
+        driver.wait(SESSION_MS // 4)
+        if driver.group.state is State.STABLE:
+            assert driver.heartbeat(first) is ErrorCode.NONE
+    assert driver.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(second) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_commits_keep_a_member_alive_as_heartbeats_do() -> None:
+    driver = GroupDriver()
+    (member_id,) = driver.stable()
+    for _ in range(5):
+        driver.wait(SESSION_MS - 1)
+        assert driver.commit(member_id) is ErrorCode.NONE
+
+
+def test_who_waits_for_the_others_needs_no_heartbeats() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, session_timeout_ms=6_000)
+    answer = driver.join(first, session_timeout_ms=6_000)
+    for _ in range(10):
+        driver.wait(5_000)
+        driver.heartbeat(second)  # alive, but not back
+    assert first in driver.group.members
+    driver.wait(10_000)
+    assert (answer.error, list(driver.group.members)) == (ErrorCode.NONE, [first])
+
+
+def test_a_group_whose_members_all_died_becomes_empty_and_that_is_kept() -> None:
+    driver = GroupDriver()
+    driver.stable(3)
+    driver.wait(SESSION_MS + REBALANCE_MS)
+    assert (driver.group.state, driver.logged[-1].members) == (State.EMPTY, ())
+    assert driver.logged[-1].generation == driver.group.generation
+
+
+def test_static_members_keep_their_place_until_their_session_ends() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, static=True, rebalance_timeout_ms=2_000)
+    answer = driver.join(first, "i0", rebalance_timeout_ms=2_000)
+    driver.wait(2_000)
+    assert [each.member_id for each in answer.got.roster] == [first, second]
+    driver.wait(SESSION_MS + 4_000)
+    assert second not in driver.group.members
+
+
+def test_while_no_static_member_is_back_nobody_leads_and_the_rebalance_waits_on() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, static=True, rebalance_timeout_ms=2_000)
+    driver.leave(Leaving("", "i0"))
+    for _ in range(4):
+        driver.wait(2_000)
+        assert driver.heartbeat(second, instance_id="i1") is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.join(second, "i1", rebalance_timeout_ms=2_000).got.leader == second
+    assert first not in driver.group.members
+
+
+# ---- nobody is left waiting ----------------------------------------------------------------------------------
+
+
+def test_two_with_one_instance_id_never_both_stay() -> None:
+    driver = GroupDriver(initial_delay_ms=3_000)
+    first, second = driver.join("", "i"), driver.join("", "i")
+    assert first.error is ErrorCode.FENCED_INSTANCE_ID
+    driver.wait(6_000)
+    assert second.error is ErrorCode.NONE
+    assert len(driver.group.members) == 1
+
+
+def test_a_session_that_ends_before_the_leader_assigned_does_not_take_the_member_out() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, session_timeout_ms=6_000)
+    driver.join(first, session_timeout_ms=6_000)
+    driver.join(second, session_timeout_ms=6_000)
+    waits = driver.sync(second)
+    for _ in range(10):
+        driver.wait(4_000)
+        driver.heartbeat(first)
+    driver.sync(first, {first: b"1", second: b"2"})
+    assert waits.got.assignment == b"2"
+    driver.wait(5_999)
+    assert driver.heartbeat(second) is ErrorCode.NONE
+
+
+def test_a_leader_that_leaves_while_others_wait_for_it_leaves_nobody_waiting() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2)
+    driver.join(first)
+    driver.join(second)
+    waits = driver.sync(second)
+    driver.leave(first)
+    assert waits.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.join(second).got.leader == second
+
+
+def test_a_member_removed_while_it_waits_is_told_so_itself() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, static=True)
+    driver.join(first, "i0")
+    driver.join(second, "i1")
+    waits = driver.sync(second, instance_id="i1")
+    driver.leave(Leaving("", "i1"))
+    assert waits.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# ---- the log -------------------------------------------------------------------------------------------------
+
+
+def test_assignments_that_cannot_be_kept_are_told_to_nobody() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2)
+    driver.join(first)
+    driver.join(second)
+    follower = driver.sync(second)
+    driver.log_fails = NO_ROOM
+    leader = driver.sync(first, {first: b"1", second: b"2"})
+    assert (leader.error, follower.error) == (NO_ROOM.code, NO_ROOM.code)
+    assert (leader.got.assignment, driver.group.state) == (b"", State.PREPARING_REBALANCE)
+    driver.log_fails = None
+    driver.join(first)
+    assert driver.join(second).error is ErrorCode.NONE
+
+
+def test_a_static_member_whose_return_cannot_be_kept_is_refused_and_the_old_one_stays() -> None:
+    driver = GroupDriver()
+    (member_id,) = driver.stable(static=True)
+    driver.log_fails = NO_ROOM
+    assert driver.join("", "i0").error is NO_ROOM.code
+    assert driver.heartbeat(member_id, instance_id="i0") is ErrorCode.NONE
+    assert driver.group.leader == member_id
+
+
+def test_a_restart_finds_the_last_generation_and_its_assignments() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2)
+    driver.now_ms += 3_600_000  # the broker was away for an hour
+    driver.restarted()
+    assert driver.group.state is State.STABLE
+    for member_id in (first, second):
+        assert driver.heartbeat(member_id) is ErrorCode.NONE
+        assert driver.sync(member_id).got.assignment == member_id.encode()
+        assert driver.commit(member_id) is ErrorCode.NONE
+
+
+def test_what_a_restart_makes_of_a_record_makes_the_same_record_again() -> None:
+    driver = GroupDriver()
+    driver.stable(3, static=True)
+    driver.restarted()
+    assert driver.group._kept() == driver.logged[-1]
+
+
+def test_members_that_did_not_survive_a_restart_are_given_up_after_a_session() -> None:
+    driver = GroupDriver()
+    driver.stable(2)
+    driver.restarted()
+    driver.wait(SESSION_MS + REBALANCE_MS)
+    assert driver.group.state is State.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "subscription", "topics"),
+    [
+        ("consumer", b"\0\3\0\0\0\1\0\5topicwhatever", {"topic"}),
+        ("consumer", b"\0\0\0\0\0\0", set()),
+        ("consumer", b"x", None),
+        ("consumer", b"\0\0\x7f\xff\xff\xff", None),
+        ("connect", b"\0\3\0\0\0\1\0\5topic", None),
+    ],
+)
+def test_of_what_members_say_only_topics_are_read(protocol_type: str, subscription: bytes, topics: object) -> None:
+    driver = GroupDriver()
+    driver.stable(protocol_type=protocol_type, protocols=(("range", subscription),))
+    assert driver.group.subscribed_topics == topics
