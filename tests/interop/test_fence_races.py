@@ -44,6 +44,11 @@ def test_a_late_record_is_not_taken_for_a_newer_one(fenced, name):
     assert late == [None] * ROUNDS
 
 
+def test_what_remains_open_is_a_late_record_that_no_newer_connection_has_overtaken(fenced, name):
+    """The fence cannot know of a connection over which nothing has come yet (docs/guarantees.md). TV2 has epochs."""
+    assert races.corruptions(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce_alone, name, 3) == 3
+
+
 @pytest.mark.parametrize("kind", ["end", "offsets"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_without_the_fence_a_late_request_corrupts_as_it_does_in_kafka(as_kafka, client, kind, name):

@@ -14,7 +14,11 @@ from chaos_proxy import (
     TXN_OFFSET_COMMIT,
     ChaosProxy,
 )
-from fencepost.protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
+from fencepost.protocol.messages.transactions import (
+    DescribeProducersRequest,
+    InitProducerIdRequest,
+    WriteTxnMarkersRequest,
+)
 from java_clients import JavaError
 from old_client import connected
 
@@ -292,3 +296,27 @@ def test_a_transaction_that_is_open_elsewhere_delays_nobody(java, broker, look, 
     producer.do("commit")
     assert settled(look, name, 0) == [b"open"]
     other.do("close")
+
+
+def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(broker, look, producer, name):
+    """Apache Kafka says that the commit is done, and its records are gone."""
+    look.topic(name, 2)
+    producer.do("begin")
+    for partition in (0, 1):
+        producer.send(name, "aborted", partition=partition)
+    producer_id, epoch = epoch_of(broker, name)
+    operator = connected(broker.bootstrap)
+    Marker = WriteTxnMarkersRequest.Marker
+    marker = Marker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=False,
+        topics=[Marker.Topic(name=name, partition_indexes=[0])],
+        coordinator_epoch=-1,
+    )
+    (marked,) = operator.call(WriteTxnMarkersRequest(markers=[marker]), 1).markers
+    operator.close()
+    assert marked.topics[0].partitions[0].error_code == 0
+    with pytest.raises(JavaError):
+        producer.do("commit")
+    assert [settled(look, name, partition) for partition in (0, 1)] == [[], []]

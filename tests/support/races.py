@@ -127,8 +127,11 @@ def produce(racer: Racer, number: int) -> None:
     racer.check()
 
 
-def abandoned_produce(racer: Racer, number: int) -> None:
-    """A late Produce of a client that gave its record up and reuses epoch and sequence: Kafka confuses the two."""
+def abandoned_produce(racer: Racer, number: int, *, newer_connection: bool = True) -> None:
+    """A late Produce of a client that gave its record up and reuses epoch and sequence: Kafka confuses the two.
+
+    newer_connection: whether the client has sent records over one by then, which is what the fence goes by.
+    """
     client, given_up, kept = racer.producer, b"given-up-%d" % number, b"kept-%d" % number
     assert isinstance(client, OldClient)
     client.begin()
@@ -138,7 +141,8 @@ def abandoned_produce(racer: Racer, number: int) -> None:
     client.abort()
     client.begin()
     client.add(racer.topic, 0, 1)
-    client.send(racer.topic, b"beside-%d" % number, 1)  # the newer connection that the fence goes by
+    if newer_connection:
+        client.send(racer.topic, b"beside-%d" % number, 1)
     racer.arrive(held)
     client.send(racer.topic, kept)
     client.commit()
@@ -160,6 +164,11 @@ def init(racer: Racer, number: int) -> None:
         raise Corruption(f"a client fenced itself: {error!r}") from error
     racer.expected.append(b"one-%d" % number)
     racer.check()
+
+
+def abandoned_produce_alone(racer: Racer, number: int) -> None:
+    """The same, and the late request arrives before the client has sent anything over a newer connection."""
+    abandoned_produce(racer, number, newer_connection=False)
 
 
 Race = Callable[[Racer, int], None]
