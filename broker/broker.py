@@ -17,6 +17,8 @@ from ..effects.rng import Rng, SystemRng
 from ..storage.log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
+from .coordinator_snapshots import CoordinatorSnapshots
+from .coordinator_sources import snapshots_of
 from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
@@ -144,11 +146,13 @@ class Broker:
         self.topics.load()
         self.groups = GroupCoordinator(self, loop)
         self.group_offsets = GroupOffsets(self)
+        self.transactions = TransactionCoordinator(self)
+        self.ledger = Ledger(self)
+        self.coordinator_snapshots = snapshots_of(self)
+        self.coordinator_snapshots.restore()
         self.group_offsets.load()
         self.groups.start()
-        self.transactions = TransactionCoordinator(self)
         self.transactions.load()
-        self.ledger = Ledger(self)
         self.ledger.load()
         serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
@@ -163,6 +167,7 @@ class Broker:
         self.housekeeping.keep(sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch(self.housekeeping))
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
+        self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
 
     async def stop(self) -> None:
         """End in order; what was answered is durable, and the directory is free for the next."""
@@ -178,6 +183,8 @@ class Broker:
             self._deadline_timer.cancel()
         if hasattr(self, "groups"):
             self.groups.stop()
+        if hasattr(self, "coordinator_snapshots"):
+            await self.coordinator_snapshots.take_last()
         if hasattr(self, "housekeeping"):
             await self.housekeeping.stop()
         await self._close_store()

@@ -54,6 +54,7 @@ class Housekeeping:
         settings: HousekeepingSettings,
     ) -> None:
         self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
+        self.before_checkpoint: list[Callable[[], Awaitable[None]]] = []  # what else is written down from time to time
         self.checkpoints = 0
         self.flushes = 0
         self._store = store
@@ -159,7 +160,8 @@ class Housekeeping:
     def _released(self, moved: Collection[PartitionLog]) -> None:
         if self._store.tail_bytes >= FLUSH_AT_BYTES:
             self._flush_wanted.set()
-        self._fill_wanted.set()
+        if self._store.journal.may_fill:
+            self._fill_wanted.set()
         self.stir()
         self._look_at_congestion()
 
@@ -263,6 +265,8 @@ class Housekeeping:
                     last_ms = asked_ms = self._clock.monotonic_ms()
                     continue
             last_ms = asked_ms = now_ms
+            for written in self.before_checkpoint:
+                await written()
             try:
                 await self._checkpoint_once()
             except DiskFull:
@@ -284,7 +288,7 @@ class Housekeeping:
             await self.pause(SLICE_PAUSE_S)
         run = self._upkeep.captured(capture)
         try:
-            await self._synced(run.needs_unit)
+            await self.synced(run.needs_unit)
             await self.job(run.run)
         except DiskFull:
             self._upkeep.checkpoint_failed(run)
@@ -304,7 +308,7 @@ class Housekeeping:
                 await self.job(job.run)
                 log.snapshotted(job)
 
-    async def _synced(self, unit: int) -> None:
+    async def synced(self, unit: int) -> None:
         """Wait until the journal is synced through a unit. Raises: BrokerHalted."""
         synced = asyncio.Event()
         self._rounds.when_synced(unit, synced.set)

@@ -38,6 +38,7 @@ class InternalTopic:
         self.name = name
         self._topics = broker.topics
         self._store = broker.store
+        self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
         self._partitions = partitions
         self._configs = configs
 
@@ -101,18 +102,21 @@ class InternalTopic:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def load(self, apply: Apply, since: Mapping[int, int] | None = None) -> None:
-        """Hand every batch there is to `apply`, each checked, markers included, partition by partition.
+        """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
 
+        A partition that is offline is left out: what it holds cannot be served, and log() says so.
         since: by partition, the offset from which on to read, where it is not the log's start.
         Raises: InternalTopicDamaged. What was applied until then must not be served.
         """
         topic = self._topics.by_name.get(self.name)
         for partition in topic.partitions if topic else ():
-            log = partition.log
-            offset = max(log.start_offset, (since or {}).get(partition.index, 0))
+            log, index = partition.log, partition.index
+            if log.offline is not None:
+                continue
+            offset = max(log.start_offset, self.replay_from.get(index, 0), (since or {}).get(index, 0))
             try:
                 while offset < log.end_offset:
-                    offset = _replay(log, partition.index, offset, apply)
+                    offset = _replay(log, index, offset, apply)
             except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
                 reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
                 raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error

@@ -16,6 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
 from ...storage.journal import Part
+from ..coordinator_snapshots import Row
 from ..internal_topic import InternalTopic
 from . import records
 from .offsets import Offsets, PartitionKey, is_expired
@@ -58,6 +59,38 @@ class GroupOffsets:
     def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
         for record in self.state.apply_batch(partition, batch, contents):
             self._broker.groups.apply(record.key or b"", record.value)
+
+    # ---- snapshots -------------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[Row]:
+        """The state as records: [log partition, producer id, key, value, position].
+
+        What is pending comes first: a transaction that ends between two slices is then pending, settled, or both, and
+        the replay of its marker ends all the same.
+        """
+        for partition, producer_id in list(self.state.pending):
+            for place, committed in list(self.state.pending.get((partition, producer_id), {}).items()):
+                yield partition, producer_id, *_record(place, committed)
+        for group in list(self.state.committed):
+            for key, committed in list(self.state.of_group(group).items()):
+                yield NOBODY, NOBODY, *_record(Place(group, *key), committed)
+        for group_key, value in self._broker.groups.records():
+            yield NOBODY, NOBODY, group_key, value, NOBODY
+
+    def read_row(self, row: Row) -> Row:
+        """One of the rows, with what its record says in the place of the record. Raises UnreadableRecord."""
+        partition, producer_id, key, value, position = row
+        if records.key_kind(key) not in records.OFFSET_KEYS:
+            return row
+        return partition, producer_id, records.read_offset_key(key), records.read_offset_value(value, position)
+
+    def put_row(self, row: Row) -> None:
+        """Take in what read_row gave."""
+        if isinstance(row[2], Place):
+            partition, producer_id, place, committed = row
+            self.state.put(partition, place, committed, producer_id)
+        else:
+            self._broker.groups.apply(row[2], row[3])
 
     # ---- commits ---------------------------------------------------------------------------------------------
 
@@ -220,6 +253,10 @@ class GroupOffsets:
             )
             if expired or not self._counts(committed):
                 yield key
+
+
+def _record(place: Place, committed: Committed) -> tuple[bytes, bytes, int]:
+    return records.offset_key(place), records.offset_value(committed), committed.position
 
 
 def _any_topic(topic: str) -> bool:

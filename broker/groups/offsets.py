@@ -43,6 +43,11 @@ class Offsets:
         """Whether any transaction with offsets of the group is open."""
         return group in self._pending_of
 
+    @property
+    def pending_groups(self) -> Iterable[str]:
+        """The groups of which that can be said."""
+        return self._pending_of.keys()
+
     def pending_places(self, group: str) -> Iterator[PartitionKey]:
         """What of the group an open transaction may still change."""
         return iter(self._pending_of.get(group, {}))

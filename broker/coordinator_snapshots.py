@@ -1,0 +1,183 @@
+"""What coordinators know, written down from time to time, so that a start does not replay all of their logs.
+
+The rules: a snapshot holds the records that make up the state and, for each partition of the logs, from which offset on
+to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
+slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
+whole log, gives the same state (law 4). The last two are kept; docs/formats.md has them byte by byte.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from ..effects.disk import DiskFull
+from ..storage import checkpoints
+from .internal_topic import InternalTopic
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+KIND = "coordinators"
+VERSION = 1
+KEPT = 2
+SLICE_ROWS = 250  # some 2 ms
+PAUSE_S = 0.002
+AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
+
+Row = Sequence[Any]
+Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of its log, offset
+
+
+class Source(NamedTuple):
+    """A coordinator, as a snapshot sees it.
+
+    rows: its state as records, in slices between which it may change: what a later row says must not contradict what
+    a replay makes of the earlier ones. read: one of these, decoded; put: has it in the state.
+    """
+
+    topic: InternalTopic
+    rows: Callable[[], Iterator[Row]]
+    read: Callable[[Row], Any]
+    put: Callable[[Any], None]
+
+
+class CoordinatorSnapshots:
+    """Takes and restores snapshots of all coordinators of one broker."""
+
+    def __init__(self, broker: "Broker", sources: Sequence[Source]) -> None:
+        self._broker = broker
+        self._disk = broker.disk
+        self._directory = broker.settings.log_dir
+        self._sources = sources
+        self._taken_bytes = 0  # appended to the logs when the last one was begun
+        self._size_bytes = 0  # of the last one
+        self._taking = False
+        self.taken = 0
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Give the coordinators the newest state that is whole; their loads then replay what came after.
+
+        Raises: checkpoints.NewerFormat.
+        """
+        found = self._numbers()
+        for number in found:
+            try:
+                self._restore(number)
+                return
+            except (checkpoints.Damaged, ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+                log.warning("%s is not used: %s", self._path(number), error)
+        log_bytes = sum(partition.log.size_bytes for partition in self._partitions())
+        if found or log_bytes > AFTER_BYTES:
+            log.warning("no snapshot of the coordinators: all %d bytes of their logs are read", log_bytes)
+
+    def _restore(self, number: int) -> None:
+        payload = checkpoints.read_file(self._disk, self._path(number), KIND, VERSION)
+        positions, slices = msgpack.unpackb(payload, raw=False, use_list=False)
+        self._check(positions)
+        decoded = [
+            (source, [source.read(row) for rows in slices.get(source.topic.name, ()) for row in _unpacked(rows)])
+            for source in self._sources
+        ]
+        for source, entries in decoded:
+            for entry in entries:
+                source.put(entry)
+            of_topic = positions.get(source.topic.name, ())
+            source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
+        self._size_bytes = len(payload)
+
+    def _check(self, positions: Positions) -> None:
+        """Whether the logs are those that the snapshot knew, and have all that it knew. Raises ValueError."""
+        by_name = self._broker.topics.by_name
+        for name, of_topic in positions.items():
+            for index, log_id, offset in of_topic:
+                found = by_name[name].partitions[index].log
+                if found.offline is not None:
+                    raise ValueError(f"{name}-{index} is offline")
+                if found.log_id != log_id or found.end_offset < offset:
+                    raise ValueError(f"{name}-{index} is not the log that it was taken of")
+
+    def _partitions(self) -> Iterator[Any]:
+        names = [source.topic.name for source in self._sources]
+        return (each for name in names if (topic := self._broker.topics.by_name.get(name)) for each in topic.partitions)
+
+    # ---- taking one ------------------------------------------------------------------------------------------
+
+    async def take_if_due(self) -> None:
+        """Take one if so much was appended that a replay would begin to take long."""
+        if self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
+            try:
+                await self.take()
+            except DiskFull:
+                log.warning("no room for a snapshot of the coordinators; the last one still counts")
+
+    async def take_last(self) -> None:
+        """At an orderly end, if anything was appended since the last one."""
+        if self._broker.halted is None and not self._taking and self._appended_bytes() > self._taken_bytes:
+            try:
+                await self.take()
+            except DiskFull:
+                pass  # the logs have it all
+
+    def _appended_bytes(self) -> int:
+        return sum(partition.appended_bytes for partition in self._partitions())
+
+    async def take(self) -> None:
+        """Write one, in slices. Raises DiskFull, and then the last one still counts; BrokerHalted."""
+        self._taking = True
+        try:
+            await self._take()
+        finally:
+            self._taking = False
+
+    async def _take(self) -> None:
+        tasks, store = self._broker.housekeeping, self._broker.store
+        taken_bytes = self._appended_bytes()
+        positions: Positions = {}
+        for partition in self._partitions():
+            at = partition.index, partition.log.log_id, partition.log.end_offset
+            positions.setdefault(partition.topic.name, []).append(at)
+        slices: dict[str, list[bytes]] = {}
+        for source in self._sources:
+            of_source = slices.setdefault(source.topic.name, [])
+            for packed in _sliced(source.rows()):
+                of_source.append(packed)
+                await tasks.pause(PAUSE_S)
+        number = max(self._numbers(), default=0) + 1
+        await tasks.synced(store.last_unit)
+        self._size_bytes = await tasks.job(lambda: self._write(number, positions, slices))
+        self._taken_bytes = taken_bytes
+        self.taken += 1
+
+    def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
+        """In a worker. Returns the size."""
+        payload: bytes = msgpack.packb([positions, slices], use_bin_type=True)
+        checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
+        for old in self._numbers()[KEPT:]:
+            self._disk.unlink(self._path(old))
+        return len(payload)
+
+    def _numbers(self) -> list[int]:
+        """Of the snapshots on disk, the newest first."""
+        rests = (name.removeprefix(f"{KIND}-") for name in self._disk.list(self._directory) if name.startswith(KIND))
+        return sorted((int(rest) for rest in rests if rest.isdigit()), reverse=True)
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/{KIND}-{number}"
+
+
+def _sliced(rows: Iterator[Row]) -> Iterator[bytes]:
+    while some := list(islice(rows, SLICE_ROWS)):
+        packed: bytes = msgpack.packb(some, use_bin_type=True)
+        yield packed
+
+
+def _unpacked(rows: bytes) -> Iterable[Row]:
+    found: Iterable[Row] = msgpack.unpackb(rows, raw=False, use_list=False)
+    return found
