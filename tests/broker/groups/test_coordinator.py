@@ -1,0 +1,245 @@
+"""Groups in a whole broker: under its clock, behind its barrier, in its log, within its bounds."""
+
+import pytest
+from broker_lives import slow
+from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+)
+from group_client import MEMBER_ID_REQUIRED, alone, beating, joining, leaving, state_of, syncing
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+UNKNOWN, REBALANCING, TOO_MANY = 25, 27, 81
+AT_ONCE = BrokerSettings(group_initial_rebalance_delay_ms=0)
+
+
+def begin(disk=None, **more):
+    return SimulatedBroker(BrokerSettings(**{"group_initial_rebalance_delay_ms": 0, **more}), disk=disk)
+
+
+@pytest.fixture
+def broker():
+    with begin() as broker:
+        yield broker
+
+
+def listed(broker):
+    return sorted(each.group_id for each in broker.ask(ListGroupsRequest()).groups)
+
+
+# ---- clients and time ----------------------------------------------------------------------------------------
+
+
+def test_a_client_that_goes_while_it_waits_to_join_stays_a_member_until_its_session_ends(broker):
+    member, generation = alone(broker)
+    other = SimulatedClient(broker)
+    told = other.ask(joining("g"))
+    other.send(joining("g", told.member_id))
+    broker.wait(0.1)
+    other.close()
+    assert broker.ask(beating("g", member, generation)).error_code == REBALANCING
+    again = broker.ask(joining("g", member))
+    assert {each.member_id for each in again.members} == {member, told.member_id}
+    broker.ask(syncing("g", member, again.generation_id, {member: b"all"}))
+    for _ in range(3):
+        broker.wait(5)
+        broker.ask(beating("g", member, again.generation_id))
+    assert broker.ask(joining("g", member)).members[0].member_id == member
+
+
+def test_a_session_ends_by_the_clock_that_nobody_can_set(broker):
+    member, generation = alone(broker)
+    for hours in (48, -96):
+        broker.broker.clock.jump_wall(hours * 3_600_000)
+        broker.wait(5)
+        assert broker.ask(beating("g", member, generation)).error_code == 0
+    broker.wait(9.9)
+    assert state_of(broker) == "Stable"
+    broker.wait(0.2)
+    assert state_of(broker) == "Empty"
+
+
+def test_the_first_of_a_group_waits_three_seconds_for_others_by_default():
+    with SimulatedBroker() as broker:
+        assert broker.settings.group_initial_rebalance_delay_ms == 3_000
+        began = broker.loop.time()
+        alone(broker)
+        assert 3 <= broker.loop.time() - began < 3.1
+
+
+def test_kafka_8653_before_version_1_a_member_has_its_session_to_come_back(broker):
+    old = broker.ask(joining("g", session_timeout_ms=6_000, rebalance_timeout_ms=-1), 0)
+    broker.ask(syncing("g", old.member_id, 1, {old.member_id: b"all"}), 0)
+    newcomer = SimulatedClient(broker)
+    newcomer.send(joining("g", session_timeout_ms=6_000, rebalance_timeout_ms=-1), 0)
+    for _ in range(5):
+        broker.wait(1)
+        assert broker.ask(beating("g", old.member_id, 1), 0).error_code == REBALANCING
+    broker.wait(1.1)
+    assert newcomer.receive().generation_id == 2
+
+
+def test_kafka_8715_two_that_come_in_the_same_moment_have_ids_of_their_own(broker):
+    ids = {broker.ask(joining("g")).member_id for _ in range(50)}
+    assert len(ids) == 50
+    assert all(each.startswith("test-") for each in ids)
+
+
+def test_members_wait_in_order_with_what_else_goes_over_their_connection(broker):
+    client = SimulatedClient(broker)
+    member, generation = alone(client)
+    other = SimulatedClient(broker)
+    told = other.ask(joining("g"))
+    other.send(joining("g", told.member_id))
+    other.send(FindCoordinatorRequest(coordinator_keys=["g"]))
+    assert other.quiet()
+    client.ask(joining("g", member))
+    assert other.receive().generation_id == generation + 1
+    assert other.receive().coordinators[0].error_code == 0
+
+
+# ---- the barrier and the log ---------------------------------------------------------------------------------
+
+
+def test_an_assignment_is_told_when_it_is_durable_and_not_before():
+    disk = SimulatedDisk(history=False)
+    delays = slow(disk, journal=0.001)
+    with begin(disk) as broker:
+        alone(broker, "other")  # the log of groups is there now
+        joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
+        delays["journal"] = 5.0
+        member, generation = joined.member_id, joined.generation_id
+        first, retry, reader = (SimulatedClient(broker) for _ in range(3))
+        first.send(syncing("g", member, generation, {member: b"all"}))
+        assert first.quiet(1)
+        retry.send(syncing("g", member, generation))
+        assert retry.quiet(1)
+        assert reader.ask(beating("g", member, generation)).error_code == 0  # tells nothing that could be lost
+        assert first.receive().assignment == retry.receive().assignment == b"all"
+
+
+@pytest.mark.parametrize("leave", ["again", "after_power_cut"])
+def test_a_group_goes_on_after_a_restart_where_it_was(leave):
+    with begin() as before:
+        member, generation = alone(before)
+        static, _ = alone(before, "s", instance_id="i")
+        gone, _ = alone(before, "gone")
+        before.ask(leaving("gone", gone))
+        after = getattr(before, leave)()
+    with after:
+        assert [state_of(after, group) for group in ("g", "s", "gone")] == ["Stable", "Stable", "Empty"]
+        assert after.ask(beating("g", member, generation)).error_code == 0
+        assert after.ask(syncing("g", member, generation)).assignment == b"all"
+        back = after.ask(joining("s", "", "i"))
+        assert (back.generation_id, back.skip_assignment) == (1, True)
+        assert back.member_id != static
+        after.wait(11)
+        assert state_of(after) == "Empty"
+
+
+def test_members_that_only_joined_are_forgotten_by_a_restart():
+    with begin() as before:
+        member, generation = alone(before)
+        again = before.ask(joining("g", member))
+        assert again.generation_id == generation + 1
+        after = before.after_power_cut()
+    with after:
+        assert after.ask(beating("g", member, generation + 1)).error_code == 22
+        assert after.ask(beating("g", member, generation)).error_code == 0
+
+
+def test_a_deleted_group_stays_deleted():
+    with begin() as before:
+        member, _ = alone(before)
+        before.ask(leaving("g", member))
+        assert before.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == 0
+        after = before.after_power_cut()
+    with after:
+        assert listed(after) == []
+
+
+def test_groups_that_nobody_is_in_and_that_have_no_offsets_are_forgotten_in_time():
+    with begin(offsets_retention_check_interval_ms=60_000) as before:
+        alone(before, "stays", session_timeout_ms=1_800_000)
+        for number in range(3):
+            group = f"g{number}"
+            before.ask(leaving(group, alone(before, group)[0]))
+        assert len(listed(before)) == 4
+        before.wait(61)
+        assert listed(before) == ["stays"]
+        after = before.after_power_cut()
+    with after:
+        assert listed(after) == ["stays"]
+
+
+# ---- bounds --------------------------------------------------------------------------------------------------
+
+
+def test_groups_that_nobody_ever_entered_leave_nothing(broker):
+    for number in range(100):
+        assert broker.ask(joining(f"g{number}")).error_code == MEMBER_ID_REQUIRED
+        broker.ask(joining(f"h{number}", protocols={}))
+    assert len(broker.broker.groups.groups) == 100
+    broker.wait(11)
+    assert broker.broker.groups.groups == {}
+
+
+def test_what_members_say_is_bounded_in_all_groups_together_and_given_back():
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        client = SimulatedClient(broker)
+        large = {"range": bytes(400_000)}
+        members = [(group, alone(client, group, protocols=large)[0]) for group in ("a", "b")]
+        assert client.ask(joining("c", protocols=large)).error_code == TOO_MANY
+        client.ask(leaving(*members[0]))
+        assert broker.broker.groups.size_bytes == 400_005
+        alone(client, "c", protocols=large)
+        broker.wait(11)
+        assert broker.broker.groups.size_bytes == 0
+
+
+def test_a_member_that_says_more_than_a_record_holds_is_refused(broker):
+    assert broker.ask(joining("g", protocols={"range": bytes(2 << 20)})).error_code == TOO_MANY
+
+
+def test_an_assignment_larger_than_a_record_is_told_to_nobody(broker):
+    joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
+    answer = broker.ask(syncing("g", joined.member_id, 1, {joined.member_id: bytes(2 << 20)}))
+    assert answer.error_code == -1
+    assert state_of(broker) == "PreparingRebalance"
+    assert broker.ask(joining("g", joined.member_id)).generation_id == 2
+
+
+def test_on_a_full_disk_nobody_is_assigned_anything_and_heartbeats_go_on(broker):
+    member, generation = alone(broker)
+    joined = broker.ask(joining("h", broker.ask(joining("h")).member_id))
+    broker.broker.store.space_exhausted = True
+    assert broker.ask(syncing("h", joined.member_id, 1, {joined.member_id: b"all"})).error_code == 15
+    assert broker.ask(beating("g", member, generation)).error_code == 0
+    broker.broker.store.space_exhausted = False
+    assert broker.ask(joining("h", joined.member_id)).error_code == 0
+
+
+# ---- the way to the coordinator ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-56")
+def test_the_log_of_a_coordinator_comes_into_being_with_the_first_who_looks_for_it(broker):
+    topics = broker.broker.topics.by_name
+    assert not topics
+    assert broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])).coordinators[0].error_code == 0
+    assert list(topics) == ["__consumer_offsets"]
+    assert len(topics["__consumer_offsets"].partitions) == 50
+    assert broker.ask(FindCoordinatorRequest(key="t", key_type=1), 3).error_code == 0
+    assert list(topics) == ["__consumer_offsets", "__transaction_state"]
+
+
+def test_while_there_is_no_room_for_the_log_there_is_no_coordinator(broker):
+    broker.broker.store.space_exhausted = True
+    found = broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])).coordinators
+    assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]
+    assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == 15
+    assert not broker.broker.topics.by_name
