@@ -131,8 +131,9 @@ def split_offsets(facts: Facts) -> Iterator[Anomaly]:
                 if other != value:
                     yield Anomaly("duplicate", f"{source} was worked on twice: {other!r}, {value!r}", (first, op))
     inputs = _inputs(facts)
+    moving = {offsets.group for _, offsets in facts.history.of(Offsets, only_ok=False)}
     for op, stand in facts.history.of(OffsetOf):
-        if op.client != "final":
+        if op.client != "final" or stand.group not in moving:
             continue
         for offset in inputs.get(stand.place, ()):
             has = (stand.place, offset) in shown

@@ -7,8 +7,12 @@ from connections that their clients gave up long ago.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from simulation.world import JOURNAL_S, World
 
+HELD_OFTEN = {EndTxnRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest, ProduceRequest}
+HELD = 0.015
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]
 
@@ -32,12 +36,14 @@ class Faults:
             (2, self.full_disk),
             (1, self.failed_sync),
             (2, self.stopped_process),
+            (3, self.unplugged_while_it_writes),
         ]
         self._kinds = [fault for weight, fault in kinds for _ in range(weight)]
 
     async def run(self) -> None:
         self.world.network.delay_ms = (0.05, 2.0)
         self.world.network.fragments = self.rng.random() < 0.5
+        self.world.on_send = self.perhaps_hold
         while not self.world.over:
             await asyncio.sleep(self.rng.uniform(0.1, 1.5))
             fault = self.rng.choice(self._kinds)
@@ -48,6 +54,7 @@ class Faults:
     async def heal(self) -> None:
         """Nothing is wrong any more, and a broker runs."""
         world = self.world
+        world.on_send = lambda transport, requests: None
         world.network.delay_ms = (0.05, 1.0)
         world.delays["journal"] = JOURNAL_S
         world.disk.capacity_bytes = None
@@ -73,6 +80,15 @@ class Faults:
             connection.to_server.hold()
             self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
 
+    def perhaps_hold(self, transport: object, requests: list[object]) -> None:
+        """Requests of transactions are held up more often: what comes late is what hurts there."""
+        if not HELD_OFTEN.isdisjoint(type(request) for request in requests) and self.rng.random() < HELD:
+            self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
+            for connection in self.world.network.connections:
+                if connection.client is transport:
+                    connection.to_server.hold()
+                    self.world.loop.call_later(self.rng.uniform(0.5, 4.0), connection.release)
+
     async def held_answers(self) -> None:
         if connections := self.world.network.connections:
             connection = self.rng.choice(connections)
@@ -88,6 +104,13 @@ class Faults:
     async def power_cut(self) -> None:
         if self.world.broker is not None:
             await self.world.restart(power=True, rng=self.rng, after_s=self.rng.uniform(0.0, 1.0))
+
+    async def unplugged_while_it_writes(self) -> None:
+        """The power goes while a slow sync is under way: some of what was written is there, and nobody was told."""
+        self.world.delays["journal"] = 0.4
+        await asyncio.sleep(self.rng.uniform(0.3, 0.8))
+        self.world.delays["journal"] = JOURNAL_S
+        await self.power_cut()
 
     async def stopped_process(self) -> None:
         """Nothing runs for a while, as under SIGSTOP of the whole machine."""

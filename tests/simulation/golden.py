@@ -337,6 +337,16 @@ def a_gap_stands_in_the_log(s):
     s.dump(data(0, "x", plain=True), data(1, "y", sequence=2, plain=True))
 
 
+@bad("forgotten batch")
+def one_of_the_last_five_is_out_of_order(s):
+    s.send("x"), s.send("x", again=True, ok=False, error=45)
+
+
+@bad("forgotten batch")
+def after_a_restart_the_producer_is_not_known(s):
+    s.send("x"), s.restart(), s.send("x", again=True, ok=False, error=59)
+
+
 @bad("nonmonotonic send")
 def the_later_batch_stands_earlier(s):
     s.send("x", at=1), s.send("y", at=0, sequence=1)

@@ -27,6 +27,7 @@ RETRIED = {
     E.KAFKA_STORAGE_ERROR,
     E.REQUEST_TIMED_OUT,
 }
+STARTS_ANEW = 0.03
 GAP = 3  # sequences left out by a probe
 
 
@@ -125,7 +126,7 @@ class PlainProducer:
             producer = await init_plain(self.caller, self.name)
             self._sequences.clear()
             self._recent.clear()
-            while not self.world.over and await self._burst(producer):  # noqa: ASYNC110
+            while not self.world.over and await self._burst(producer) and self.rng.random() > STARTS_ANEW:  # noqa: ASYNC110
                 await asyncio.sleep(self.rng.choice((0, 0.01, 0.2, 0.6)))
 
     async def _burst(self, producer: Producer) -> bool:
@@ -207,10 +208,10 @@ class Reader:
         while not self.world.over:
             start = self.next_offset if self.rng.random() < 0.9 else self.rng.randint(0, self.next_offset)
             size = self.rng.choice((1, 400, 5_000, 1 << 20))
-            seen = await self.read(start, wait_ms=self.rng.choice((0, 50, 400)), size=size)
+            seen = await self.read(start, wait_ms=self.rng.choice((0, 100, 400, 400)), size=size)
             if seen is not None:
                 self.next_offset = max(seen.next_offset, self.next_offset)
-            await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1)))
+            await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1, 0.3)))
 
     async def read(self, start: int, *, wait_ms: int = 0, size: int = 1 << 20, client: str = "") -> Seen | None:
         """One fetch; None if nothing came of it."""

@@ -8,6 +8,8 @@ from simulation.history import FAIL, OK, Begin, End, Init, Kill, Offsets, Op, Pl
 
 FENCED = {47, 90, 49}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING
 
+FORGOTTEN = {45, 46, 59}  # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
+
 
 def reused_producers(facts: Facts) -> Iterator[Anomaly]:
     """An id belongs to one transactional id, or to one producer without; each epoch is given once, and they grow."""
@@ -96,6 +98,8 @@ def sequences(facts: Facts) -> Iterator[Anomaly]:
         reach, last = 0, None
         for op, send in sorted(sends, key=lambda one: (one[1].sequence, one[0].outcome != OK)):
             end = send.sequence + len(send.values)
+            if op.outcome == FAIL and send.again and op.error in FORGOTTEN:
+                yield Anomaly("forgotten batch", "one of the last five is not known any more", (op,))
             if op.outcome == OK and not send.again:
                 if send.sequence > reach:
                     yield Anomaly("sequence gap", f"{reach} to {send.sequence} were never taken", (op,))

@@ -7,6 +7,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker, read_marker, records
 from produce_requests import create, fetch, fetched
 from simulation.faults import Faults
+from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
 from simulation.history import Dump, Entry, Place
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import PlainProducer, Reader, batches_in
@@ -40,6 +41,8 @@ def clients_of(world: World) -> list[Any]:
     clients: list[Any] = [PlainProducer(world, f"plain-{n}", PLACES[:3]) for n in range(2)]
     for number in range(4):
         clients.append(transactional(world, f"tx{number}", 1 + number % 2))
+    clients += [moving(world, f"mv{number}", 1 + number % 2) for number in range(3)]
+    clients.append(PlainCommitter(world, "committer", PLACES[0]))
     for place in PLACES:
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
@@ -51,6 +54,13 @@ def transactional(world: World, name: str, tv: int) -> Supervisor:
 
     def make(number: int, tv: int) -> Incarnation:
         return Incarnation(world, name, number, tv, places)
+
+    return Supervisor(world, name, tv, make)
+
+
+def moving(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> Mover:
+        return Mover(world, name, number, tv, PLACES[:2], PLACES[5:])
 
     return Supervisor(world, name, tv, make)
 
@@ -83,6 +93,9 @@ async def look(world: World) -> None:
         for committed in (False, True):
             await _read_all(Reader(world, f"final {place}", place, committed))
         await _dump(world, place)
+    for place in PLACES[:2]:
+        for group in (GROUP, PLAIN_GROUP):
+            await stand_of(Caller(world, "final"), "final", group, place)
 
 
 async def _read_all(reader: Reader) -> None:

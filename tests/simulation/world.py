@@ -33,6 +33,7 @@ SETTINGS: dict[str, Any] = {
     "transaction_state_log_num_partitions": 3,
     "offsets_topic_num_partitions": 3,
     "group_initial_rebalance_delay_ms": 0,
+    "group_min_session_timeout_ms": 1_000,
 }
 JOURNAL_S, SEGMENTS_S, READS_S = 0.004, 0.003, 0.001
 
@@ -61,6 +62,7 @@ class World:
         self.broker: Broker | None = None
         self.lives = 0
         self.over = False  # clients begin nothing new
+        self.on_send: Callable[[Any, list[Any]], None] = lambda transport, requests: None  # shown to the faults
         self.settings = settings()
         self._prepare = prepare
         self._process: Process | None = None

@@ -1,0 +1,336 @@
+"""A bank of bugs: brokers that are wrong in one thing, each of which the simulation has to notice within some seeds.
+
+Most were real once, here or in other brokers (KAFKA-17754, KAFKA-9807, KAFKA-5376, KAFKA-14402 and their like). A
+mutant patches classes while brokers run; `hunt` tells by which seed it was caught, and by what.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from fencepost.broker.broker import Broker
+from fencepost.broker.connection import Connection
+from fencepost.broker.straight_produce import StraightProduce
+from fencepost.broker.topics import Topics
+from fencepost.broker.transactions import coordinator as coordinator_module
+from fencepost.broker.transactions import sweeps as sweeps_module
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.transaction import Status
+from fencepost.broker.transactions.unit import TransactionUnit
+from fencepost.storage.log import PartitionLog
+from fencepost.storage.producers import ProducerStates
+from fencepost.storage.store import Store
+from simulation.run import Result, simulate
+
+Patches = Callable[[ExitStack], object]
+MUTANTS: dict[str, Patches] = {}
+Wrapped = Callable[..., Any]
+
+
+def mutant(make: Patches) -> Patches:
+    """Its name says what is wrong."""
+    MUTANTS[make.__name__] = make
+    return make
+
+
+@contextmanager
+def infected(name: str) -> Iterator[None]:
+    """Brokers have this bug within the block."""
+    with ExitStack() as stack:
+        MUTANTS[name](stack)
+        yield
+
+
+def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result | None:
+    """The first run that catches it."""
+    with infected(name):
+        for seed in range(first, first + seeds):
+            result = simulate(seed, seconds)
+            if not result.good:
+                return result
+    return None
+
+
+def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    stack.enter_context(mock.patch.object(owner, name, value))
+
+
+def _around(stack: ExitStack, owner: Any, name: str, wrapper: Callable[[Wrapped], Wrapped]) -> None:
+    _replaced(stack, owner, name, wrapper(getattr(owner, name)))
+
+
+# ---- what readers see ----------------------------------------------------------------------------------------
+
+
+@mutant
+def last_stable_offset_does_not_wait_for_the_marker_to_be_durable(stack):
+    def stable(self):
+        first = self.producers.first_open_offset()
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    _replaced(stack, PartitionLog, "last_stable_offset", property(stable))
+
+
+@mutant
+def last_stable_offset_is_the_high_watermark(stack):
+    _replaced(stack, PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+@mutant
+def the_list_of_aborted_transactions_is_empty(stack):
+    _replaced(stack, PartitionLog, "aborted_between", lambda self, offset, below: [])
+
+
+@mutant
+def what_is_not_durable_is_shown(stack):
+    def wrapper(apply):
+        def applied(self, batch, *more):
+            apply(self, batch, *more)
+            self.released(self.end_offset)
+
+        return applied
+
+    _around(stack, PartitionLog, "apply", wrapper)
+    _no_straight_way(stack)
+
+
+@mutant
+def replies_do_not_wait_for_the_sync(stack):
+    _around(stack, Connection, "reply", lambda reply: lambda self, answer, unit: reply(self, answer, 0))
+    _no_straight_way(stack)
+
+
+@mutant
+def rounds_are_not_synced(stack):
+    _around(stack, Store, "take_round", lambda take: lambda self, sync=None: take(self, sync=False))
+
+
+def _no_straight_way(stack: ExitStack) -> None:
+    """All of Produce goes through the handler."""
+    _replaced(stack, StraightProduce, "serve", lambda self, connection, frame: self._otherwise(connection, frame))
+
+
+# ---- what producers may do -----------------------------------------------------------------------------------
+
+
+@mutant
+def sequences_are_not_looked_at(stack):
+    _replaced(stack, ProducerStates, "judge", lambda self, batch, refuse_unknown_with=None: None)
+
+
+@mutant
+def a_batch_sent_again_is_appended_again(stack):
+    def wrapper(judge):
+        def judged(self, batch, refuse_unknown_with=None):
+            return judge(self, batch, refuse_unknown_with) and None
+
+        return judged
+
+    _around(stack, ProducerStates, "judge", wrapper)
+
+
+@mutant
+def the_last_batches_are_forgotten_at_a_restart(stack):
+    def forget(broker):
+        for log in broker.store.logs.values():
+            for producer in log.producers._producers.values():
+                producer.window.clear()
+
+    _after_recovery(stack, forget)
+
+
+@mutant
+def producers_are_forgotten_at_a_restart(stack):
+    _after_recovery(stack, lambda broker: [log.producers.evict(10_000) for log in broker.store.logs.values()])
+
+
+@mutant
+def producer_ids_begin_again_after_a_restart(stack):
+    def next_id(self):
+        self.given = getattr(self, "given", -1) + 1
+        return self.given
+
+    _replaced(stack, Topics, "next_producer_id", next_id)
+
+
+def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> None:
+    def wrapper(assemble):
+        def assembled(self):
+            change(self)
+            assemble(self)
+
+        return assembled
+
+    _around(stack, Broker, "_assemble", wrapper)
+
+
+# ---- the fence -----------------------------------------------------------------------------------------------
+
+
+@mutant
+def old_connections_are_not_fenced(stack):
+    _replaced(stack, TransactionCoordinator, "_fence", lambda self, *args: None)
+
+
+@mutant
+def the_epoch_is_not_checked_at_the_partition(stack):
+    def wrapper(admit):
+        def admitted(self, transactional_id, batch, *more):
+            txn = self.transactions.get(transactional_id)
+            if txn is not None and txn.producer_epoch != batch.producer_epoch:
+                return None
+            return admit(self, transactional_id, batch, *more)
+
+        return admitted
+
+    _around(stack, TransactionCoordinator, "admit_batch", wrapper)
+    _replaced(stack, ProducerStates, "judge", lambda self, batch, refuse_unknown_with=None: None)
+
+
+@mutant
+def the_epoch_is_not_checked_at_the_end(stack):
+    def wrapper(end):
+        def ended(txn, commit, producer_id, producer_epoch, *more):
+            epoch = producer_epoch if txn is None else txn.producer_epoch
+            return end(txn, commit, producer_id, epoch, *more)
+
+        return ended
+
+    _around(stack, coordinator_module.machine, "end", wrapper)
+
+
+@mutant
+def a_batch_of_no_transaction_is_taken(stack):
+    """KAFKA-14402: a late batch after the marker hangs for ever."""
+
+    def wrapper(admit):
+        def admitted(self, *more):
+            try:
+                return admit(self, *more)
+            except Exception:
+                return None
+
+        return admitted
+
+    _around(stack, TransactionCoordinator, "admit_batch", wrapper)
+
+
+@mutant
+def a_new_incarnation_does_not_get_a_new_epoch(stack):
+    def wrapper(init):
+        def initialised(txn, *more):
+            decision = init(txn, *more)
+            if txn is None or not decision.states or decision.error or txn.status is Status.ONGOING:
+                return decision
+            last = replace_state(decision.states[-1], producer_epoch=txn.producer_epoch)
+            return decision._replace(states=(*decision.states[:-1], last), producer_epoch=txn.producer_epoch)
+
+        return initialised
+
+    _around(stack, coordinator_module, "init_producer_id", wrapper)
+
+
+def replace_state(state: Any, **fields: Any) -> Any:
+    return state._replace(**fields) if hasattr(state, "_replace") else replace(state, **fields)
+
+
+@mutant
+def a_new_incarnation_leaves_the_transaction_open(stack):
+    def wrapper(init):
+        def initialised(txn, *more):
+            return init(txn, *more)._replace(marker=None)
+
+        return initialised
+
+    _around(stack, coordinator_module, "init_producer_id", wrapper)
+
+
+# ---- the end of transactions ---------------------------------------------------------------------------------
+
+
+@mutant
+def markers_come_after_the_answer(stack):
+    """As in Apache Kafka, but a crash between the two is not made good."""
+
+    def wrapper(mark):
+        def marked(self, order, *more):
+            def later():
+                store = self._broker.store
+                if store.halted is None:
+                    unit = TransactionUnit(self._broker)
+                    mark(unit, order, *more)
+                    unit.commit()
+
+            self._broker._loop.call_later(0.03, later)
+
+        return marked
+
+    _around(stack, TransactionUnit, "mark", wrapper)
+
+
+@mutant
+def one_partition_gets_no_marker(stack):
+    def wrapper(mark):
+        def marked(self, order, *more):
+            kept = dict(list(order.partitions.items())[: max(1, len(order.partitions) - 1)])
+            mark(self, order._replace(partitions=kept), *more)
+
+        return marked
+
+    _around(stack, TransactionUnit, "mark", wrapper)
+
+
+@mutant
+def the_markers_of_one_transaction_are_of_both_kinds(stack):
+    def wrapper(mark):
+        def marked(self, order, *more):
+            for number, item in enumerate(order.partitions.items()):
+                mark(self, order._replace(partitions=dict([item]), commit=order.commit and number == 0), *more)
+
+        return marked
+
+    _around(stack, TransactionUnit, "mark", wrapper)
+
+
+@mutant
+def an_abort_is_a_commit(stack):
+    def wrapper(mark):
+        return lambda self, order, *more: mark(self, order._replace(commit=True), *more)
+
+    _around(stack, TransactionUnit, "mark", wrapper)
+
+
+@mutant
+def the_state_of_transactions_is_not_read_at_start(stack):
+    _replaced(stack, TransactionCoordinator, "load", lambda self: None)
+
+
+@mutant
+def late_transactions_are_left_open(stack):
+    _replaced(stack, sweeps_module.Sweeps, "_late", lambda self: [])
+
+
+@mutant
+def timeouts_follow_the_wall_clock(stack):
+    def age(self):
+        if not hasattr(self, "wall_origin_ms"):
+            self.wall_origin_ms = self.clock.now_ms() - (self.clock.monotonic_ms() - self._age_origin_ms)
+        return self.clock.now_ms() - self.wall_origin_ms
+
+    _replaced(stack, Store, "age_ms", age)
+
+
+@mutant
+def a_commit_is_answered_and_not_logged(stack):
+    def wrapper(log):
+        def logged(self, transactional_id, decision, given):
+            if decision.marker is not None and decision.marker.commit and self._store.age_ms() % 5 == 0:
+                self.apply(transactional_id, decision.states[-1])
+                return
+            log(self, transactional_id, decision, given)
+
+        return logged
+
+    _around(stack, TransactionCoordinator, "log", wrapper)
