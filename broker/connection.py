@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..protocol.errors import MalformedFrame
-from ..protocol.framing import Framer
+from ..protocol.framing import PREFIX_BYTES, Framer
 from ..protocol.primitives import Buffer, Readable
 from .metrics import Metrics
 from .waiting import Parked
@@ -145,8 +145,22 @@ class Connection:
         """One pass over what came: every whole frame is handled now, unless something is full."""
         self.seen = True
         self._metrics.bytes_in += len(chunk)
-        if self._stopped & CLOSING:
-            return
+        owner = self._owner
+        held_up = self._stopped or self._backlog or self._reserved_bytes or owner.congested
+        if not held_up and self._framer.is_one_small_frame(chunk):
+            # Nearly all are. Taken apart as below it would come to the same, and cost 0.4 us more.
+            try:
+                owner.serve(self, chunk[PREFIX_BYTES:])
+            except Exception as error:
+                owner.failed(self, error)
+            if len(self.slots) > WAITING_REPLIES:
+                self._stop(TOO_MUCH_AHEAD)
+            owner.touch(self)
+        elif not self._stopped & CLOSING:
+            self._take_apart(chunk)
+
+    def _take_apart(self, chunk: bytes) -> None:
+        """Any number of frames, or pieces of them."""
         framer = self._framer
         try:
             frames = framer.feed(chunk)

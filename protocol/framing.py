@@ -14,7 +14,7 @@ LARGEST_FRAME_BYTES = 104_857_600
 """Kafka's default of socket.request.max.bytes."""
 
 _LENGTH = Struct(">i").unpack_from
-_PREFIX_BYTES = 4
+PREFIX_BYTES = 4
 _COPIED_BYTES = 4096  # frames up to here are bytes, larger ones views
 _PIECES_AT_MOST = 1024
 
@@ -43,26 +43,33 @@ class Framer:
         frames: list[Readable] = []
         position = 0
         if self.held_bytes:
-            missing = (self.wanted_bytes or _PREFIX_BYTES) - self.held_bytes
+            missing = (self.wanted_bytes or PREFIX_BYTES) - self.held_bytes
             if len(chunk) < missing:
                 self._hold(chunk)
                 return frames
             chunk, position = self._completed(chunk, missing, frames)
         end = len(chunk)
-        while end - position >= _PREFIX_BYTES:
+        while end - position >= PREFIX_BYTES:
             (length,) = _LENGTH(chunk, position)
             if not 0 < length <= self.max_bytes:
                 raise MalformedFrame(f"a frame of {length} bytes")
-            start = position + _PREFIX_BYTES
+            start = position + PREFIX_BYTES
             after = start + length
             if after > end:
-                self.wanted_bytes = _PREFIX_BYTES + length
+                self.wanted_bytes = PREFIX_BYTES + length
                 break
             frames.append(chunk[start:after] if length <= _COPIED_BYTES else _large(chunk, start, after))
             position = after
         if position < end:
             self._hold(chunk[position:])
         return frames
+
+    def is_one_small_frame(self, chunk: bytes) -> bool:
+        """Whether feed(chunk) would give a copy of just what follows the prefix, and hold nothing."""
+        size = len(chunk) - PREFIX_BYTES
+        return (
+            0 < size <= _COPIED_BYTES and size <= self.max_bytes and not self.held_bytes and _LENGTH(chunk)[0] == size
+        )
 
     def _completed(self, chunk: bytes, missing: int, frames: list[Readable]) -> tuple[bytes, int]:
         """What was held, a frame or only its prefix, is whole with this chunk. Returns what to read on, and where."""
@@ -71,7 +78,7 @@ class Framer:
         if not wanted:
             return b"".join((*pieces, chunk)), 0
         whole = b"".join((*pieces, memoryview(chunk)[:missing]))
-        frames.append(whole[_PREFIX_BYTES:] if wanted <= _COPIED_BYTES else memoryview(whole)[_PREFIX_BYTES:])
+        frames.append(whole[PREFIX_BYTES:] if wanted <= _COPIED_BYTES else memoryview(whole)[PREFIX_BYTES:])
         return chunk, missing
 
     def _hold(self, chunk: bytes) -> None:
