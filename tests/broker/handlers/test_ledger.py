@@ -1,0 +1,486 @@
+"""PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: every row of docs/apis.md, through a whole broker."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.messages.ledger import DescribeLedgerRequest, PrepareTxnRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from ledger_client import HOUR_MS, decide, deciding, prepare, remove, stands, waiting
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, state, values
+
+CONFLICT, BAD_STATE, FENCED, UNKNOWN = 10_000, 48, 90, 49
+
+
+def topics(broker: SimulatedBroker) -> SimulatedBroker:
+    asked = [CreateTopicsRequest.Topic(name=name, num_partitions=3) for name in ("a", "b")]
+    broker.ask(CreateTopicsRequest(topics=asked))
+    broker.broker.ledger.topic.ensure()  # so that it adds no unit to those that are counted
+    return broker
+
+
+@pytest.fixture
+def broker() -> Iterator[SimulatedBroker]:
+    with SimulatedBroker() as broker:
+        yield topics(broker)
+
+
+def written(broker, name, *, topic="a", partition=0, version=1, value=None):
+    """A transaction with one record in it: `name`, or `value`."""
+    txn = Txn(broker, name, version)
+    assert txn.init() == 0
+    txn.write(topic, value or name.encode(), partition)
+    return txn
+
+
+def prepared(broker, name, number=1, key="sink", timeout_ms=HOUR_MS, **more):
+    txn = written(broker, name, **more)
+    assert prepare(txn, number, key, timeout_ms).error_code == 0
+    return txn
+
+
+def test_what_is_prepared_becomes_visible_all_at_once_with_the_decision(broker):
+    txns = [prepared(broker, f"t{n}", topic=topic, partition=n) for n, topic in enumerate("aab")]
+    assert values(broker, "a") == values(broker, "a", 1) == values(broker, "b", 2) == []
+    answer = decide(broker, *txns)
+    assert (answer.error_code, answer.already_decided, answer.aborted, answer.refused) == (0, False, 0, [])
+    entry = answer.entry
+    assert (entry.number, entry.owner, entry.digest, entry.committed) == (1, "driver", b"d", True)
+    assert [values(broker, "a"), values(broker, "a", 1), values(broker, "b", 2)] == [[b"t0"], [b"t1"], [b"t2"]]
+    assert [state(broker, txn.name) for txn in txns] == ["CompleteCommit"] * 3
+
+
+def test_a_decision_to_abort_is_a_decision(broker):
+    txn = prepared(broker, "t")
+    assert decide(broker, txn, committed=False).error_code == 0
+    assert values(broker, "a") == []
+    assert stands(broker) == 1
+    assert decide(broker, committed=True).error_code == CONFLICT
+
+
+def test_a_decision_survives_a_power_cut_with_everything_it_ended(broker):
+    txn = prepared(broker, "t")
+    other = prepared(broker, "u", partition=1)
+    decide(broker, txn)
+    with broker.after_power_cut() as again:
+        assert stands(again) == 1
+        assert (values(again, "a"), values(again, "a", 1)) == ([b"t"], [])
+        assert decide(again, txn).already_decided
+        assert state(again, other.name) == "CompleteAbort"
+
+
+def test_a_prepared_transaction_survives_a_power_cut_and_is_decided_then(broker):
+    txn = prepared(broker, "t")
+    with broker.after_power_cut() as again:
+        assert waiting(again) == [("t", 1)]
+        txn.client = SimulatedClient(again)
+        assert decide(again, txn).error_code == 0
+        assert values(again, "a") == [b"t"]
+
+
+def test_whoever_else_waits_for_that_number_or_one_below_is_aborted_in_the_same_unit(broker):
+    listed = prepared(broker, "listed", 5)
+    for name, number in (("left", 5), ("older", 3)):
+        prepared(broker, name, number, partition=1)
+    prepared(broker, "next", 6, partition=2)
+    prepared(broker, "elsewhere", 5, key="other", partition=2)
+    units = broker.broker.store.last_unit
+    answer = decide(broker, listed, number=5)
+    assert broker.broker.store.last_unit == units + 1
+    assert answer.aborted == 2
+    names = ("listed", "left", "older", "next", "elsewhere")
+    assert [state(broker, name) for name in names] == [
+        "CompleteCommit",
+        "CompleteAbort",
+        "CompleteAbort",
+        "Ongoing",
+        "Ongoing",
+    ]
+    assert waiting(broker) == [("next", 6)]
+
+
+# A row each -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 0])
+def test_a_prepare_that_comes_after_the_decision_is_refused_and_its_transaction_aborted(broker, number):
+    decide(broker, prepared(broker, "t"))
+    late = written(broker, "late", partition=1)
+    answer = prepare(late, number)
+    assert (answer.error_code, answer.ledger_number) == (CONFLICT, 1)
+    assert state(broker, "late") == "CompleteAbort"
+    assert late.end(True) == FENCED
+    assert values(broker, "a", 1) == []
+
+
+def test_the_same_decision_again_is_a_success_and_writes_nothing(broker):
+    txn = prepared(broker, "t")
+    decide(broker, txn)
+    units = broker.broker.store.last_unit
+    answer = decide(broker, txn)
+    assert (answer.error_code, answer.already_decided, answer.entry.number) == (0, True, 1)
+    assert broker.broker.store.last_unit == units
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"digest": b"other"}, {"owner": "somebody"}, {"owner": "somebody", "takeover": True}, {"committed": False}],
+    ids=str,
+)
+def test_the_same_number_otherwise_is_a_conflict_and_tells_how_it_stands(broker, other):
+    decide(broker, prepared(broker, "t"))
+    txn = prepared(broker, "u", 2, partition=1)
+    answer = decide(broker, txn, **other)
+    assert (answer.error_code, answer.entry.number, answer.entry.digest) == (CONFLICT, 1, b"d")
+    assert state(broker, "u") == "Ongoing"
+
+
+def test_a_number_below_is_a_conflict(broker):
+    decide(broker, number=7)
+    assert decide(broker, number=6).error_code == CONFLICT
+    assert stands(broker) == 7
+
+
+def test_another_owner_decides_only_by_taking_over_and_then_the_first_one_is_out(broker):
+    decide(broker, number=1)
+    assert decide(broker, number=2, owner="successor").error_code == CONFLICT
+    assert decide(broker, number=2, owner="successor", takeover=True).error_code == 0
+    assert decide(broker, number=3).error_code == CONFLICT
+    assert decide(broker, number=3, owner="successor").error_code == 0
+
+
+def test_one_that_does_not_wait_for_it_is_named_and_nothing_is_written(broker):
+    good = prepared(broker, "good")
+    open_ = written(broker, "open", partition=1)
+    other_number = prepared(broker, "other number", 2, partition=1)
+    other_key = prepared(broker, "other key", 1, key="else", partition=1)
+    stale = prepared(broker, "stale", partition=2)
+    stale.epoch -= 1
+    stranger = Txn(broker, "stranger")
+    units = broker.broker.store.last_unit
+    answer = decide(broker, good, open_, other_number, other_key, stale, stranger)
+    assert answer.error_code == BAD_STATE
+    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [
+        ("open", BAD_STATE),
+        ("other number", BAD_STATE),
+        ("other key", BAD_STATE),
+        ("stale", FENCED),
+        ("stranger", UNKNOWN),
+    ]
+    assert (broker.broker.store.last_unit, stands(broker), state(broker, "good")) == (units, -1, "Ongoing")
+    assert decide(broker, good).error_code == 0
+
+
+def test_a_transaction_whose_topic_was_deleted_can_be_aborted_but_not_committed(broker):
+    lost = prepared(broker, "lost", topic="b")
+    kept = prepared(broker, "kept")
+    broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1000))
+    topics(broker)  # made again: another one
+    answer = decide(broker, lost, kept)
+    assert [(each.transactional_id, each.error_code) for each in answer.refused] == [("lost", 3)]
+    assert decide(broker, kept).aborted == 1
+    assert state(broker, "lost") == "CompleteAbort"
+    assert values(broker, "b", committed=False) == []
+
+
+def test_init_producer_id_on_a_prepared_id_aborts_it(broker):
+    txn = prepared(broker, "t")
+    pair = txn.producer_id, txn.epoch
+    assert Txn(broker, "t").init() == 0
+    assert waiting(broker) == []
+    assert (txn.producer_id, txn.epoch) == pair
+    answer = decide(broker, txn)
+    assert [each.error_code for each in answer.refused] == [FENCED]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_nothing_is_produced_or_added_while_it_waits(broker, version):
+    txn = prepared(broker, "t", version=version)
+    assert txn.send("a", b"more") == BAD_STATE
+    assert txn.send("a", b"elsewhere", 1) == BAD_STATE
+    assert txn.add("a", 2) == [BAD_STATE]
+    assert txn.add_offsets() == BAD_STATE
+    decide(broker, txn)
+    assert values(broker, "a") == [b"t"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_its_producer_may_end_it_after_all_and_then_has_to_begin_anew_with_tv1(broker, version, commit):
+    txn = prepared(broker, "t", version=version)
+    pair = txn.producer_id, txn.epoch + 1
+    assert txn.end(commit) == 0
+    assert values(broker, "a") == ([b"t"] if commit else [])
+    assert broker.broker.transactions.transactions["t"][1:3] == pair
+    assert decide(broker, txn).refused[0].error_code in (FENCED, BAD_STATE)
+
+
+def test_the_same_prepare_again_is_a_success_and_another_is_not(broker):
+    txn = prepared(broker, "t")
+    units = broker.broker.store.last_unit
+    assert prepare(txn).error_code == 0
+    assert broker.broker.store.last_unit == units
+    assert prepare(txn, 2).error_code == BAD_STATE
+    assert prepare(txn, key="else").error_code == BAD_STATE
+    assert prepare(txn, timeout_ms=5).error_code == BAD_STATE
+
+
+def test_only_an_open_transaction_of_the_living_producer_is_prepared(broker):
+    txn = Txn(broker, "t")
+    assert prepare(txn).error_code == UNKNOWN
+    txn.init()
+    assert prepare(txn).error_code == BAD_STATE
+    txn.write("a", b"v")
+    txn.epoch += 1
+    assert prepare(txn).error_code == FENCED
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"key": ""}, {"key": "k" * 1001}, {"number": -1}, {"timeout_ms": 0}, {"timeout_ms": -2}], ids=str
+)
+def test_a_prepare_that_makes_no_sense_is_an_invalid_request(broker, wrong):
+    txn = written(broker, "t")
+    assert prepare(txn, **wrong).error_code == 42
+    assert state(broker, "t") == "Ongoing"
+
+
+def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
+    txn = prepared(broker, "t")
+    for wrong in ({"key": ""}, {"number": -1}, {"digest": bytes(257)}, {"owner": "o" * 1001}):
+        assert decide(broker, txn, **wrong).error_code == 42
+    assert decide(broker, txn, txn).error_code == 42
+    assert state(broker, "t") == "Ongoing"
+
+
+def test_what_waits_for_longer_than_its_prepared_timeout_is_aborted():
+    settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
+    with SimulatedBroker(settings) as broker:
+        topics(broker)
+        short = prepared(broker, "short", timeout_ms=90_000)
+        never = prepared(broker, "never", timeout_ms=-1, partition=1)
+        broker.wait(80)  # beyond the timeout of the transactions themselves
+        assert state(broker, "short") == "Ongoing"
+        broker.wait(20)
+        assert state(broker, "short") == "CompleteAbort"
+        broker.wait(4_000)
+        assert [each.error_code for each in decide(broker, short, never).refused] == [FENCED]
+        assert decide(broker, never).error_code == 0
+
+
+def test_the_prepared_timeout_runs_on_over_a_restart_but_not_with_the_wall_clock():
+    settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
+    with SimulatedBroker(settings) as broker:
+        topics(broker)
+        prepared(broker, "t", timeout_ms=90_000)
+        broker.wait(60)
+        with broker.again() as again:
+            again.wait(20)
+            assert state(again, "t") == "Ongoing"
+            again.wait(20)
+            assert state(again, "t") == "CompleteAbort"
+
+
+def test_no_more_than_max_prepared_transactions_wait():
+    with SimulatedBroker(BrokerSettings(max_prepared_transactions=2)) as broker:
+        topics(broker)
+        txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
+        third = written(broker, "third", partition=2)
+        assert prepare(third).error_code == 44
+        assert prepare(txns[0]).error_code == 0
+        assert state(broker, "third") == "Ongoing"
+        decide(broker, *txns)
+        assert prepare(third, 2).error_code == 0
+
+
+def test_no_more_than_max_ledger_entries_are_kept():
+    with SimulatedBroker(BrokerSettings(max_ledger_entries=1)) as broker:
+        assert decide(broker, key="one").error_code == 0
+        assert decide(broker, key="two").error_code == 44
+        assert decide(broker, key="one", number=2).error_code == 0
+
+
+def test_who_waits_for_long_is_named_in_the_log_once_and_counted(caplog):
+    settings = BrokerSettings(transaction_prepared_alert_ms=120_000)
+    with SimulatedBroker(settings) as broker, caplog.at_level(logging.WARNING, "fencepost.broker"):
+        topics(broker)
+        txn = prepared(broker, "slow one")
+        broker.wait(100)
+        assert broker.broker.metrics.prepared_for_long == 0
+        broker.wait(200)
+        assert broker.broker.metrics.prepared_for_long == 1
+        (said,) = [record.getMessage() for record in caplog.records if "slow one" in record.getMessage()]
+        assert "'sink'" in said
+        assert "a-0" in said
+        decide(broker, txn)
+        broker.wait(61)
+        assert broker.broker.metrics.prepared_for_long == 0
+
+
+# Looking and removing -------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_tells_how_its_keys_stand_and_who_waits(broker):
+    decide(broker, prepared(broker, "done"))
+    prepared(broker, "t", 2, partition=1)
+    prepared(broker, "u", 1, key="new", partition=2)
+    broker.wait(5)
+    new, sink = broker.ask(DescribeLedgerRequest(keys=None)).keys
+    assert (new.key, new.error_code, new.entry) == ("new", 0, None)
+    assert (sink.key, sink.entry.number, sink.entry.owner) == ("sink", 1, "driver")
+    (one,) = sink.waiting
+    assert (one.transactional_id, one.number, one.timeout_ms) == ("t", 2, HOUR_MS)
+    assert 5_000 <= one.waits_for_ms < 6_000
+    (missing,) = broker.ask(DescribeLedgerRequest(keys=["nope"])).keys
+    assert (missing.key, missing.error_code) == ("nope", 91)
+
+
+def test_an_admin_removes_a_key_that_nobody_waits_for(broker):
+    txn = prepared(broker, "t")
+    decide(broker, number=0)
+    assert remove(broker, "sink", "nope") == [BAD_STATE, 91]
+    decide(broker, txn)
+    assert remove(broker, "sink") == [0]
+    assert stands(broker) == -1
+    with broker.after_power_cut() as again:
+        assert stands(again) == -1
+        assert decide(again, number=0).error_code == 0
+
+
+def test_entries_are_never_forgotten_by_time():
+    short = {"transactional_id_expiration_ms": 1000, "log_retention_ms": 1000, "log_retention_check_interval_ms": 1000}
+    often = {"transaction_remove_expired_transaction_cleanup_interval_ms": 1000}
+    with SimulatedBroker(BrokerSettings(**short, **often)) as broker:
+        topics(broker)
+        decide(broker, prepared(broker, "t"))
+        broker.wait(600)
+        assert state(broker, "t") == "105"
+        with broker.again() as again:
+            assert stands(again) == 1
+
+
+def test_a_decision_without_transactions_moves_the_entry(broker):
+    assert decide(broker).error_code == 0
+    assert stands(broker) == 1
+
+
+def test_the_apis_are_found_by_their_feature_and_not_in_the_list(broker):
+    from fencepost.protocol.messages.cluster import ApiVersionsRequest
+
+    answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    assert max(each.api_key for each in answer.api_keys) < 20_000
+    assert "fencepost.version" in {each.name for each in answer.finalized_features}
+
+
+# Many at once ---------------------------------------------------------------------------------------------------------
+
+
+def fill(broker, count, key="sink", number=1, partitions=3):
+    """Prepared transactions without the requests that lead there: by the coordinator itself."""
+    from fencepost.broker.transactions import machine
+    from fencepost.broker.transactions.transaction import Prepared, Transaction
+
+    coordinator, store = broker.broker.transactions, broker.broker.store
+    coordinator.topic.ensure()
+    logs = {("a", each.index): each.log.log_id for each in broker.broker.topics.by_name["a"].partitions}
+    chosen = list(logs.items())[:partitions]
+    waits = Prepared(key, number, HOUR_MS, store.age_ms())
+    txns = []
+    for index in range(count):
+        name = f"many-{index}"
+        given = coordinator.given(name)
+        begun = Transaction(name, 1_000_000 + index, 0, 60_000, updated_age_ms=given.age_ms)
+        opened = machine.add_partitions(begun, begun.producer_id, 0, dict(chosen), 0, given).states[-1]
+        decision = machine.prepare(opened, begun.producer_id, 0, waits, None, given)
+        coordinator.log(name, decision, given)
+        txn = Txn.__new__(Txn)
+        txn.name, txn.producer_id, txn.epoch = name, begun.producer_id, 0
+        txns.append(txn)
+    return txns
+
+
+def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(broker):
+    txns = fill(broker, 1000)
+    before = broker.broker.store.last_unit
+    answer = decide(broker, *txns)
+    assert answer.error_code == 0
+    assert broker.broker.store.last_unit == before + 1
+    assert len(broker.broker.transactions.prepared) == 0
+    assert {state(broker, txn.name) for txn in txns[::97]} == {"CompleteCommit"}
+
+
+def test_what_changes_while_a_decision_is_being_made_is_looked_at_again(broker):
+    """Through the parts of it, step by step, as other requests would come in between."""
+    from fencepost.broker.transactions.deciding import Deciding
+    from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
+
+    txns = [prepared(broker, f"t{n}", partition=n) for n in range(3)]
+    items = tuple(Item(txn.name, txn.producer_id, txn.epoch) for txn in txns)
+    ledger = broker.broker.ledger
+    made = Deciding(ledger, Proposal("sink", 1, "driver", b"d", True, False, items))
+    broker.broker.ledger.topic.ensure()
+    for step in made.steps():
+        step()
+    assert txns[1].end(True) == 0
+    outcome = made.finish()
+    assert [name for name, _ in outcome.refused] == ["t1"]
+    assert stands(broker) == -1
+    again = Deciding(ledger, Proposal("sink", 1, "driver", b"d", True, False, (items[0], items[2])))
+    for step in again.steps():
+        step()
+    prepared(broker, "late one", topic="b")
+    broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1000))
+    outcome = again.finish()
+    assert (outcome.verdict, outcome.aborted) == (Verdict.DECIDE, 1)
+    assert state(broker, "late one") == "CompleteAbort"
+    assert made.finish().verdict is Verdict.ALREADY_DECIDED  # the digest stands for the list
+
+
+def test_a_transaction_of_more_partitions_than_one_unit_holds_is_refused(broker, monkeypatch):
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 5)
+    txns = [prepared(broker, f"t{n}", partition=0) for n in range(2)]
+    assert decide(broker, *txns).error_code == 0
+    txns = fill(broker, 2, number=2)
+    assert decide(broker, *txns, number=2).error_code == 42
+    assert len(waiting(broker)) == 2
+
+
+def test_a_decision_for_which_there_is_no_room_changes_nothing(broker, monkeypatch):
+    txn = prepared(broker, "t")
+    with monkeypatch.context() as full:
+        full.setattr(broker.broker.store, "admits", lambda *_, **__: False)
+        assert decide(broker, txn).error_code == 15
+    assert (stands(broker), waiting(broker)) == (-1, [("t", 1)])
+    assert decide(broker, txn).error_code == 0
+
+
+def test_pipelined_a_decision_sees_the_prepare_before_it_and_is_seen_by_the_one_after(broker):
+    txn, late = written(broker, "t"), written(broker, "late", partition=1)
+    client = SimulatedClient(broker)
+
+    def preparing(one):
+        return PrepareTxnRequest(
+            transactional_id=one.name,
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            ledger_key="sink",
+            number=1,
+        )
+
+    for request in (preparing(txn), deciding(txn), preparing(late)):
+        client.send(request)
+    assert [client.receive().error_code for _ in range(3)] == [0, 0, CONFLICT]
+
+
+def test_a_repeated_decision_that_meets_its_own_undurable_first_attempt_is_not_answered_before_it_is_durable(broker):
+    txn = prepared(broker, "t")
+    first, second = SimulatedClient(broker), SimulatedClient(broker)
+    first.send(deciding(txn))
+    second.send(deciding(txn))
+    for client in (first, second):
+        assert client.receive().error_code == 0
+        assert broker.broker.store.synced_unit == broker.broker.store.last_unit
+    with broker.after_power_cut() as again:
+        assert stands(again) == 1

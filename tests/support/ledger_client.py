@@ -1,0 +1,60 @@
+"""PrepareTxn and EndTxns in few words, over a simulated broker's own connection."""
+
+from typing import Any
+
+from fencepost.protocol.messages.ledger import (
+    DescribeLedgerRequest,
+    EndTxnsRequest,
+    PrepareTxnRequest,
+    RemoveLedgerEntriesRequest,
+)
+from simulated_broker import SimulatedBroker
+from txn_client import Txn
+
+HOUR_MS = 3_600_000
+
+
+def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS) -> Any:
+    """The whole response."""
+    return txn.client.ask(
+        PrepareTxnRequest(
+            transactional_id=txn.name,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.epoch,
+            ledger_key=key,
+            number=number,
+            prepared_timeout_ms=timeout_ms,
+        )
+    )
+
+
+def deciding(*transactions: Txn, number: int = 1, key: str = "sink", **more: Any) -> EndTxnsRequest:
+    """A decision to commit these; more: owner, digest, committed, takeover."""
+    asked = {"owner": "driver", "digest": b"d", "committed": True} | more
+    items = [
+        EndTxnsRequest.Transaction(transactional_id=txn.name, producer_id=txn.producer_id, producer_epoch=txn.epoch)
+        for txn in transactions
+    ]
+    return EndTxnsRequest(ledger_key=key, number=number, transactions=items, **asked)
+
+
+def decide(broker: SimulatedBroker, *transactions: Txn, **more: Any) -> Any:
+    """The whole response."""
+    return broker.ask(deciding(*transactions, **more))
+
+
+def stands(broker: SimulatedBroker, key: str = "sink") -> int:
+    """The number at which an entry stands; -1 if there is none."""
+    (found,) = broker.ask(DescribeLedgerRequest(keys=[key])).keys
+    return -1 if found.entry is None else int(found.entry.number)
+
+
+def waiting(broker: SimulatedBroker, key: str = "sink") -> list[tuple[str, int]]:
+    """Who waits under a key, and for which number."""
+    (found,) = broker.ask(DescribeLedgerRequest(keys=[key])).keys
+    return [(each.transactional_id, each.number) for each in found.waiting]
+
+
+def remove(broker: SimulatedBroker, *keys: str) -> list[int]:
+    """The error codes."""
+    return [each.error_code for each in broker.ask(RemoveLedgerEntriesRequest(keys=list(keys))).keys]
