@@ -291,6 +291,11 @@ class Journal:
         """A fill_job has ended, well or with DiskFull (any other error halts the broker)."""
         self._files.settle()
 
+    @property
+    def may_fill(self) -> bool:
+        """Whether fill_job is worth asking for; cheap, for whoever asks at every round."""
+        return self._files.incomplete
+
     def when_wanted(self, told: Callable[[], None]) -> None:
         """Tell whoever fills when a unit found no ready file that takes it."""
         self._files.on_wanted = told

@@ -98,6 +98,11 @@ class JournalFiles:
 
     # ---- preparing -------------------------------------------------------------------------------------------
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether a preparation may have something to do: too few files are ready, or some are to be used again."""
+        return len(self.ready) < FILES_AHEAD or bool(self._spares) or self._wanted > 0
+
     def preparation(self) -> Preparation | None:
         """What makes files ready, if any should be; None while one is under way. Hand it back to settle()."""
         self.settle()
