@@ -44,7 +44,8 @@ kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints i
 	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/crash/test_kill9.py
 
 crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled
-	CRASH_LIMIT=0 $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py
+	CRASH_LIMIT=0 $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py \
+		tests/crash/test_transaction_crash_points.py
 
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
 	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py

@@ -1,0 +1,52 @@
+"""A cut after every operation of scripted transactions: each is there whole, or not at all, offsets and all.
+
+The suite samples; `make crash-points` runs all of them, and a crash in each recovery as well.
+"""
+
+import os
+
+import pytest
+from crash_points import crash_images
+from fencepost.effects.simulated.disk import SimulatedDisk
+from txn_oracle import Script, check
+from txn_scripts import SCRIPTS
+
+LIMIT = int(os.environ.get("CRASH_LIMIT", "40")) or None
+
+
+def played(script) -> tuple[SimulatedDisk, int]:
+    """The disk with all that happened to it, and where the script began."""
+    disk = SimulatedDisk()
+    stage = Script(disk)
+    script(stage)
+    stage.over()
+    return disk, stage.begins_at
+
+
+@pytest.mark.requirement("S-67", "S-71", "S-89", "S-90")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_whatever_a_power_cut_leaves_of_a_transaction_is_all_of_it_or_nothing(script):
+    disk, first = played(script)
+    seen = 0
+    for description, image in crash_images(disk, first=first, limit=LIMIT, seed=1):
+        try:
+            check(image)
+        except BaseException as error:
+            error.add_note(f"{script.__name__}: {description}")
+            raise
+        seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_a_crash_while_a_broker_recovers_from_one_changes_nothing_of_that(script):
+    disk, first = played(script)
+    for description, image in crash_images(disk, first=first, limit=LIMIT and 2, seed=2):
+        once = image.at(0)
+        check(once)
+        for again, twice in crash_images(once, limit=LIMIT and 2, seed=3):
+            try:
+                check(twice, seed=1)
+            except BaseException as error:
+                error.add_note(f"{script.__name__}: {description}, then {again}")
+                raise
