@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
 CLASSIC = "classic"
+MOST_BYTES = 16 << 20  # that one answer tells of what members said and have; a few groups are told whole in any case
+_LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _Described = DescribeGroupsResponse.Group
 
 
@@ -34,9 +36,15 @@ _Described = DescribeGroupsResponse.Group
 def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """The state, and the members; what they said only while the group is stable."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
-    return DescribeGroupsResponse(
-        groups=[_described(broker, call.version, group_id, operations) for group_id in request.groups]
-    )
+    answers: list[_Described] = []
+    left_bytes = MOST_BYTES
+    for group_id in request.groups:
+        found = _described(broker, call.version, group_id, operations)
+        left_bytes -= sum(len(each.member_metadata) + len(each.member_assignment) for each in found.members)
+        if left_bytes < 0 and answers:
+            found.error_code, found.error_message, found.members = _LATER, "Ask for fewer groups at once.", []
+        answers.append(found)
+    return DescribeGroupsResponse(groups=answers)
 
 
 def _described(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:

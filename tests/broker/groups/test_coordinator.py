@@ -6,6 +6,7 @@ from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
     ListGroupsRequest,
 )
@@ -199,6 +200,25 @@ def test_what_members_say_is_bounded_in_all_groups_together_and_given_back():
         alone(client, "c", protocols=large)
         broker.wait(11)
         assert broker.broker.groups.size_bytes == 0
+
+
+def test_one_answer_tells_so_much_of_groups_and_of_the_others_that_it_may_be_asked_again(broker):
+    said = 700_000
+    alone(broker, protocols={"range": bytes(said)})
+    found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
+    told = [each for each in found if each.error_code == 0]
+    assert len(told) == (16 << 20) // (said + 3)
+    assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(told) :]} == {("g", 15, 0)}
+
+
+def test_a_broker_that_ends_does_not_wait_for_those_who_wait_for_others(broker):
+    member, _ = alone(broker)
+    other = SimulatedClient(broker)
+    other.send(joining("g", other.ask(joining("g")).member_id))
+    broker.wait(0.1)
+    with broker.again() as after:
+        assert state_of(after) == "Stable"
+        assert after.ask(joining("g", member)).generation_id == 2
 
 
 def test_a_member_that_says_more_than_a_record_holds_is_refused(broker):
