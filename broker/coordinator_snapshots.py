@@ -1,13 +1,13 @@
 """What coordinators know, written down from time to time, so that a start does not replay all of their logs.
 
-The rules: a snapshot holds the records that make up the state and, for each partition of the logs, from which offset on
+The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
 to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
 slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
 whole log, gives the same state (law 4). The last two are kept; docs/formats.md has them byte by byte.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from .internal_topic import InternalTopic
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .partition import Partition
 
 log = logging.getLogger("fencepost.broker")
 
@@ -29,18 +30,19 @@ SLICE_ROWS = 250  # some 2 ms
 PAUSE_S = 0.002
 AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
 
-Row = Sequence[Any]
+Row = tuple[Any, ...]
 Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of its log, offset
 
 
 class Source(NamedTuple):
     """A coordinator, as a snapshot sees it.
 
-    rows: its state as records, in slices between which it may change: what a later row says must not contradict what
-    a replay makes of the earlier ones. read: one of these, decoded; put: has it in the state.
+    fields: names for what a row holds; a snapshot with others is of another version, and not used. rows: the state, of
+    plain values and tuples; it may change while one goes through it. read: a row as it was; put: has it in the state.
     """
 
     topic: InternalTopic
+    fields: tuple[str, ...]
     rows: Callable[[], Iterator[Row]]
     read: Callable[[Row], Any]
     put: Callable[[Any], None]
@@ -79,8 +81,8 @@ class CoordinatorSnapshots:
 
     def _restore(self, number: int) -> None:
         payload = checkpoints.read_file(self._disk, self._path(number), KIND, VERSION)
-        positions, slices = msgpack.unpackb(payload, raw=False, use_list=False)
-        self._check(positions)
+        positions, fields, slices = _unpacked(payload)
+        self._check(positions, fields)
         decoded = [
             (source, [source.read(row) for rows in slices.get(source.topic.name, ()) for row in _unpacked(rows)])
             for source in self._sources
@@ -91,9 +93,13 @@ class CoordinatorSnapshots:
             of_topic = positions.get(source.topic.name, ())
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
         self._size_bytes = len(payload)
+        if all(partition.log.end_offset == _known(positions, partition) for partition in self._partitions()):
+            self._taken_bytes = self._appended_bytes()  # another one would say nothing new
 
-    def _check(self, positions: Positions) -> None:
+    def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
         """Whether the logs are those that the snapshot knew, and have all that it knew. Raises ValueError."""
+        if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
+            raise ValueError("its entries are of another version")
         by_name = self._broker.topics.by_name
         for name, of_topic in positions.items():
             for index, log_id, offset in of_topic:
@@ -103,7 +109,7 @@ class CoordinatorSnapshots:
                 if found.log_id != log_id or found.end_offset < offset:
                     raise ValueError(f"{name}-{index} is not the log that it was taken of")
 
-    def _partitions(self) -> Iterator[Any]:
+    def _partitions(self) -> Iterator["Partition"]:
         names = [source.topic.name for source in self._sources]
         return (each for name in names if (topic := self._broker.topics.by_name.get(name)) for each in topic.partitions)
 
@@ -157,7 +163,8 @@ class CoordinatorSnapshots:
 
     def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
         """In a worker. Returns the size."""
-        payload: bytes = msgpack.packb([positions, slices], use_bin_type=True)
+        fields = {source.topic.name: source.fields for source in self._sources}
+        payload = _packed([positions, fields, slices])
         checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
         for old in self._numbers()[KEPT:]:
             self._disk.unlink(self._path(old))
@@ -172,12 +179,21 @@ class CoordinatorSnapshots:
         return f"{self._directory}/{KIND}-{number}"
 
 
+def _known(positions: Positions, partition: "Partition") -> int:
+    """Up to which offset a snapshot knows a partition."""
+    found = positions.get(partition.topic.name, ())
+    return next((offset for index, _, offset in found if index == partition.index), 0)
+
+
 def _sliced(rows: Iterator[Row]) -> Iterator[bytes]:
     while some := list(islice(rows, SLICE_ROWS)):
-        packed: bytes = msgpack.packb(some, use_bin_type=True)
-        yield packed
+        yield _packed(some)
 
 
-def _unpacked(rows: bytes) -> Iterable[Row]:
-    found: Iterable[Row] = msgpack.unpackb(rows, raw=False, use_list=False)
-    return found
+def _packed(content: Any) -> bytes:
+    packed: bytes = msgpack.packb(content, use_bin_type=True, unicode_errors="surrogatepass")
+    return packed
+
+
+def _unpacked(packed: bytes) -> Any:
+    return msgpack.unpackb(packed, raw=False, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")

@@ -1,13 +1,19 @@
-"""Which states make up a snapshot of the coordinators, and how each becomes records and is read from them."""
+"""Which states make up a snapshot of the coordinators, and how each becomes rows of plain values and is read again."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .coordinator_snapshots import CoordinatorSnapshots, Row, Source
-from .transactions import ledger, records
+from .groups.records import Committed, Place
+from .transactions import ledger
+from .transactions.transaction import Prepared, Status, Transaction
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+_STATUS_AT = Transaction._fields.index("status")
+_STATUSES = {int(status): status for status in Status}
+assert Transaction._fields[-1] == "prepared"
 
 
 def snapshots_of(broker: "Broker") -> CoordinatorSnapshots:
@@ -16,15 +22,19 @@ def snapshots_of(broker: "Broker") -> CoordinatorSnapshots:
     return CoordinatorSnapshots(
         broker,
         [
-            Source(offsets.topic, offsets.rows, offsets.read_row, offsets.put_row),
+            Source(
+                offsets.topic, (*Place._fields, *Committed._fields), offsets.rows, offsets.read_row, offsets.put_row
+            ),
             Source(
                 transactions.topic,
+                (*Transaction._fields, *Prepared._fields),
                 lambda: _transactions(broker),
-                lambda row: records.read(row[0], row[1]),
-                lambda read: transactions.apply(*read),
+                _transaction,
+                lambda state: transactions.apply(state.transactional_id, state),
             ),
             Source(
                 entries.topic,
+                ("key", "value"),
                 lambda: _ledger(broker),
                 lambda row: ledger.read_record(row[0], row[1]),
                 lambda read: entries.apply(*read),
@@ -38,7 +48,14 @@ def _transactions(broker: "Broker") -> Iterator[Row]:
     for transactional_id in list(found):
         state = found.get(transactional_id)
         if state is not None:
-            yield records.key(transactional_id), records.value(state)
+            yield state
+
+
+def _transaction(row: Row) -> Transaction:
+    """What _transactions gave: all but the status and what it waits for are plain values."""
+    *values, prepared = row
+    values[_STATUS_AT] = _STATUSES[values[_STATUS_AT]]
+    return Transaction._make((*values, None if prepared is None else Prepared._make(prepared)))
 
 
 def _ledger(broker: "Broker") -> Iterator[Row]:

@@ -33,6 +33,7 @@ FEW_OFFSETS = 1_000  # are forgotten in one unit
 SLICE_MS = 4
 PAUSE_S = 0.002
 MINUTE_MS = 60_000
+GROUP_ROW = 2  # values of a row that is a group's
 
 
 class GroupOffsets:
@@ -63,34 +64,33 @@ class GroupOffsets:
     # ---- snapshots -------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """The state as records: [log partition, producer id, key, value, position].
+        """The state, for a snapshot: (log partition, producer id, place, committed), and (key, value) of groups.
 
         What is pending comes first: a transaction that ends between two slices is then pending, settled, or both, and
         the replay of its marker ends all the same.
         """
-        for partition, producer_id in list(self.state.pending):
-            for place, committed in list(self.state.pending.get((partition, producer_id), {}).items()):
-                yield partition, producer_id, *_record(place, committed)
+        for owner in list(self.state.pending):
+            for place, committed in list(self.state.pending.get(owner, {}).items()):
+                yield *owner, place, committed
         for group in list(self.state.committed):
             for key, committed in list(self.state.of_group(group).items()):
-                yield NOBODY, NOBODY, *_record(Place(group, *key), committed)
-        for group_key, value in self._broker.groups.records():
-            yield NOBODY, NOBODY, group_key, value, NOBODY
+                yield NOBODY, NOBODY, (group, *key), committed
+        yield from self._broker.groups.records()
 
     def read_row(self, row: Row) -> Row:
-        """One of the rows, with what its record says in the place of the record. Raises UnreadableRecord."""
-        partition, producer_id, key, value, position = row
-        if records.key_kind(key) not in records.OFFSET_KEYS:
+        """What rows() gave, from plain values."""
+        if len(row) == GROUP_ROW:
             return row
-        return partition, producer_id, records.read_offset_key(key), records.read_offset_value(value, position)
+        partition, producer_id, place, committed = row
+        return partition, producer_id, Place(*place), Committed(*committed)
 
     def put_row(self, row: Row) -> None:
         """Take in what read_row gave."""
-        if isinstance(row[2], Place):
+        if len(row) == GROUP_ROW:
+            self._broker.groups.apply(*row)
+        else:
             partition, producer_id, place, committed = row
             self.state.put(partition, place, committed, producer_id)
-        else:
-            self._broker.groups.apply(row[2], row[3])
 
     # ---- commits ---------------------------------------------------------------------------------------------
 
@@ -253,10 +253,6 @@ class GroupOffsets:
             )
             if expired or not self._counts(committed):
                 yield key
-
-
-def _record(place: Place, committed: Committed) -> tuple[bytes, bytes, int]:
-    return records.offset_key(place), records.offset_value(committed), committed.position
 
 
 def _any_topic(topic: str) -> bool:
