@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import Record, build, records
+from ..protocol.records import Record, keyed_batch, records
 from ..storage.journal import Part, UnitRefused
 from ..storage.log import PartitionLog
 from ..storage.log_reads import ColdRead
@@ -83,8 +83,9 @@ class InternalTopic:
         transactional: bool = False,
     ) -> Part:
         """The part of a unit that appends these (key, value) as one batch. now_ms: wall time."""
-        written = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(contents)]
-        batch = build(written, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional)
+        batch = keyed_batch(
+            contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
+        )
         return self._store.append_part(self.log(partition).log_id, batch)
 
     def commit(self, parts: Sequence[Part]) -> int:

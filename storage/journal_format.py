@@ -22,6 +22,7 @@ APPEND, LOG_START, CREATE, DROP = 1, 2, 3, 4
 
 MAX_PARTS = 50_000
 MAX_BYTES_BESIDE_BATCHES = 16 << 20
+JOINED_UNIT_BYTES = 8 << 10
 
 _FILE_HEADER = struct.Struct(">8sIIIIQQ8sQQQ")
 _FILE_MAGIC = b"FENCEJNL"
@@ -220,11 +221,17 @@ def unit_bytes(parts: Sequence[Part]) -> int:
 
 
 def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
-    """A unit as it stands in the journal."""
+    """A unit as it stands in the journal. A small one is copied into one buffer: that is cheaper than its pieces."""
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
-    for part in parts:
-        buffers.append(_PART.pack(part.kind, part.log_id, part.offset, sum(map(len, part.data))))
-        buffers += part.data
+    length = 0
+    for kind, log_id, offset, data, _ in parts:
+        size = sum(map(len, data))
+        length += size
+        buffers.append(_PART.pack(kind, log_id, offset, size))
+        buffers += data
+    if length <= JOINED_UNIT_BYTES:
+        whole = b"".join(buffers)
+        return [pack_prefix(len(whole), crc32c(whole)) + whole]
     length = crc = 0
     for buffer in buffers:
         length += len(buffer)

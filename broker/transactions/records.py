@@ -7,11 +7,12 @@ Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: do
 """
 
 import struct
+from functools import lru_cache
 from struct import Struct
 
 from ...protocol.errors import MalformedFrame
 from ...protocol.primitives import Buffer, read_uvarint, skip_tags, uvarint
-from .transaction import NO_EPOCH, NO_ID, Partitions, Prepared, Status, Transaction
+from .transaction import NO_EPOCH, NO_ID, PartitionKey, Prepared, Status, Transaction
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -65,9 +66,10 @@ def value(txn: Transaction) -> bytes:
         tags.append(_NEXT_EPOCH + _INT16.pack(txn.next_producer_epoch))
     partitions = _NULL_PARTITIONS
     if txn.status != Status.EMPTY:
-        partitions, log_ids = _written_partitions(txn.partitions)
+        written = _remembered if len(txn.partitions) <= REMEMBERED_PARTITIONS else _written_partitions
+        partitions, log_ids = written(tuple(txn.partitions.items()))
         if log_ids:
-            tags.append(_tag(_TAG_LOG_IDS, log_ids))
+            tags.append(log_ids)
     ours = _OURS.pack(txn.last_producer_epoch, txn.started_age_ms, txn.updated_age_ms)
     tags.append(_OURS_HEAD + ours)
     if txn.prepared is not None:
@@ -83,24 +85,27 @@ def _tag(number: int, content: bytes) -> bytes:
     return uvarint(number) + uvarint(len(content)) + content
 
 
-def _written_partitions(partitions: Partitions) -> tuple[bytes, bytes]:
-    """The array of partitions, by topic, and their logs in the same order."""
+def _written_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tuple[bytes, bytes]:
+    """The array of partitions, by topic, and the tag with their logs in the same order."""
     topics: dict[str, list[int]] = {}
     logs: dict[str, list[int]] = {}
-    for (topic, index), log_id in partitions.items():
-        if topic in topics:
-            topics[topic].append(index)
-            logs[topic].append(log_id)
-        else:
-            topics[topic] = [index]
-            logs[topic] = [log_id]
+    for (topic, index), log_id in partitions:
+        topics.setdefault(topic, []).append(index)
+        logs.setdefault(topic, []).append(log_id)
     written = [uvarint(len(topics) + 1)]
     for topic, indexes in topics.items():
         name = topic.encode()
         count = len(indexes)
         written += (uvarint(len(name) + 1), name, uvarint(count + 1), struct.pack(f">{count}ix", *indexes))
     log_ids = [log_id for topic in logs.values() for log_id in topic]
-    return b"".join(written), struct.pack(f">{len(log_ids)}q", *log_ids)
+    tag = _tag(_TAG_LOG_IDS, struct.pack(f">{len(log_ids)}q", *log_ids)) if log_ids else b""
+    return b"".join(written), tag
+
+
+_remembered = lru_cache(maxsize=4096)(
+    _written_partitions
+)  # a transaction is written three times, and the next is alike
+REMEMBERED_PARTITIONS = 8
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fencepost.protocol.records import (
     Record,
     build,
     control_marker,
+    keyed_batch,
     read_marker,
     rebuilt,
     recompressed,
@@ -317,3 +318,20 @@ def test_timestamps_too_far_apart_for_a_delta_are_refused_when_they_are_to_be_wr
 def test_offsets_end_with_64_bits():
     with pytest.raises(KafkaError):
         list(records(opened(batch(records=2, base_offset=FARTHEST))))
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=300)), min_size=1, max_size=70),
+    st.integers(0, 2**50),
+    st.booleans(),
+)
+def test_a_keyed_batch_is_what_build_makes_of_the_same(contents, timestamp, transactional):
+    built = build(
+        [Record(number, timestamp, key, value) for number, (key, value) in enumerate(contents)],
+        producer_id=7,
+        producer_epoch=3,
+        transactional=transactional,
+    )
+    made = keyed_batch(contents, timestamp, producer_id=7, producer_epoch=3, transactional=transactional)
+    assert bytes(made.buffer) == built
+    verify(made)
