@@ -62,7 +62,7 @@ class Confluent:
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
-        quick = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10, "log_level": 0}
+        quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10, "log_level": 0}
         self._producer = confluent_kafka.Producer({**settings, **quick})
         self._errors: list[object] = []
 
@@ -149,7 +149,7 @@ class KafkaPython:
     """kafka-python 3. Its calls know no time limit, so they are made in a thread that may be left behind."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
-        quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "linger_ms": 0, "max_block_ms": TIMEOUT_S * 1000}
+        quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50}  # its own is 30 s
         self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **quick)
 
     def init(self) -> None:
