@@ -17,7 +17,7 @@ from ...storage.journal import Part
 from . import machine, records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
 from .transaction import Decision, Transaction
-from .unit import TransactionUnit, marker_of
+from .unit import OFFSETS_TOPIC, TransactionUnit, marker_of
 
 if TYPE_CHECKING:
     from .ledger_log import Ledger
@@ -42,6 +42,7 @@ class Planned(NamedTuple):
     home: int  # partition of the coordinator's log
     record: tuple[bytes, bytes | None]
     marker: Batch
+    parts: list[Part] | None  # its markers; None where the group coordinator has to be told of one
 
 
 class Deciding:
@@ -98,7 +99,13 @@ class Deciding:
         home, key = self._coordinator.home(name)
         value = None if decision.gone else records.value(decision.states[-1])
         marker = marker_of(decision.marker, given.now_ms)
-        self._plans[name] = Planned(txn, decision, home, (key, value), marker)
+        self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
+
+    def _marks(self, txn: Transaction, marker: Batch) -> list[Part] | None:
+        if any(topic == OFFSETS_TOPIC for topic, _ in txn.partitions):
+            return None
+        part_of = self._ledger.broker.store.append_part
+        return [part_of(log_id, marker) for log_id in txn.partitions.values()]
 
     def _by_home(self) -> dict[int, list[Planned]]:
         homes: dict[int, list[Planned]] = {}
@@ -144,14 +151,24 @@ class Deciding:
         unit.add(ledger.part(proposal.key, entry))
         for home in {plan.home for plan in self._plans.values()}:
             unit.add(self._parts[home][1])
-        for plan in self._plans.values():
-            assert plan.decision.marker is not None
-            unit.mark(plan.decision.marker, now_ms, made=plan.marker)
+        self._mark(unit, now_ms)
         unit.commit()
         ledger.apply(proposal.key, entry)
         for name, plan in self._plans.items():
             self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
+
+    def _mark(self, unit: TransactionUnit, now_ms: int) -> None:
+        """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
+        logs = self._ledger.broker.store.logs
+        marked = {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
+        odd = {log_id for log_id in marked if log_id not in logs or logs[log_id].offline is not None}
+        for plan in self._plans.values():
+            assert plan.decision.marker is not None
+            if plan.parts is None or (odd and not odd.isdisjoint(plan.txn.partitions.values())):
+                unit.mark(plan.decision.marker, now_ms, made=plan.marker)
+            else:
+                unit.add_marks(plan.parts)
 
     def _check_extent(self) -> None:
         markers = sum(len(plan.txn.partitions) for plan in self._plans.values())

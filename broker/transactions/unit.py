@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.batches import Batch, read
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import Marker, control_marker
+from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal import Part, UnitRefused
 from ..catalogue import Change, MarkerDebt, marker_owed
 from .transaction import MarkerOrder
@@ -61,6 +61,11 @@ class TransactionUnit:
             self._size += PART_BYTES + marker.size
             if topic == OFFSETS_TOPIC:
                 self._tell_of(log_id, partition, order, marker, log.end_offset)
+
+    def add_marks(self, marks: Sequence[Part]) -> None:
+        """Markers made ahead, of logs that are there and online, none of them of __consumer_offsets."""
+        self.parts += marks
+        self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
         """An earlier debt decides: nothing that came after it can stand in a log that was offline."""
