@@ -26,7 +26,7 @@ log = logging.getLogger("fencepost.broker")
 KIND = "coordinators"
 VERSION = 1
 KEPT = 2
-SLICE_ROWS = 250  # some 2 ms
+SLICE_ROWS = 1_500  # some 2 ms
 PAUSE_S = 0.002
 AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
 
