@@ -1,0 +1,142 @@
+"""What a transaction's end leaves to be done: markers owed to partitions that were offline, and PREPARE_x in a log."""
+
+import pytest
+from broker_lives import offset_at, read_batches
+from fencepost.broker.catalogue import MarkerDebt
+from fencepost.broker.transactions.transaction import Decision, Status
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.records import Marker, read_marker
+from fencepost.storage.log import PartitionLog
+from produce_requests import answers, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, offset_of, stable, state, values
+
+OK = ErrorCode.NONE
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 2))
+        yield broker
+
+
+def begun(broker: SimulatedBroker, version: int = 1) -> Txn:
+    txn = Txn(broker, "x", version)
+    assert txn.init() == OK
+    return txn
+
+
+def log_of(broker: SimulatedBroker, topic: str, partition: int = 0) -> PartitionLog:
+    return broker.broker.topics.by_name[topic].partitions[partition].log
+
+
+def put_offline(broker: SimulatedBroker, topic: str, partition: int = 0) -> PartitionLog:
+    """As a partition whose files cannot be read any more; it is back with the next start."""
+    log = log_of(broker, topic, partition)
+    log.offline = "its disk is gone"
+    return log
+
+
+def debts(broker: SimulatedBroker) -> dict:
+    return broker.broker.topics.catalogue.marker_debts
+
+
+@BOTH
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.requirement("S-70")
+def test_an_offline_partition_holds_nobody_up_and_gets_its_marker_first_when_it_is_back(broker, version, commit):
+    txn = begun(broker, version)
+    txn.write("t", b"x", 0, 1)
+    log = put_offline(broker, "t", 1)
+    assert txn.end(commit) == OK
+    assert values(broker, "t") == ([b"x"] if commit else [])
+    epoch = txn.epoch
+    assert debts(broker) == {(log.log_id, txn.producer_id): MarkerDebt(epoch, 0, commit)}
+    txn.write("t", b"next", 0)
+    assert txn.commit() == OK
+    with broker.after_power_cut() as second:
+        assert debts(second) == {}
+        marker = read_batches(second, "t", 1)[1]
+        assert (read_marker(marker), marker.producer_epoch) == ((Marker(int(commit)), 0), epoch)
+        assert values(second, "t", 1) == ([b"x"] if commit else [])
+        assert stable(second, "t", 1) == 2
+        with second.after_power_cut() as third:
+            assert offset_at(third, "t", -1, 1) == 2
+
+
+def test_the_first_of_two_debts_of_one_producer_decides(broker):
+    txn = begun(broker, 2)
+    txn.write("t", b"x", 1)
+    log = put_offline(broker, "t", 1)
+    assert txn.commit() == OK
+    coordinator = broker.broker.transactions
+    waiting = coordinator.transactions["x"]._replace(
+        status=Status.ONGOING, partitions={("t", 1): log.log_id}, producer_epoch=5
+    )
+    coordinator.log("x", Decision(states=(waiting,)), coordinator.given("x"))
+    txn.goes_on_as(txn.producer_id, 5)
+    assert txn.abort() == OK
+    assert debts(broker) == {(log.log_id, txn.producer_id): MarkerDebt(6, 0, True)}
+    with broker.again() as second:
+        assert values(second, "t", 1) == [b"x"]
+
+
+def test_offsets_owed_to_an_offline_partition_count_when_it_is_back(broker):
+    txn = begun(broker, 2)
+    txn.write("t", b"x")
+    txn.write_offset("t", 7)
+    partition = broker.broker.group_offsets.topic.partition_for("g")
+    put_offline(broker, "__consumer_offsets", partition)
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"x"]
+    with broker.after_power_cut() as second:
+        assert offset_of(second, "t", stable=True) == 7
+
+
+def test_a_partition_that_stays_offline_stops_no_start_and_one_that_is_deleted_owes_nothing(broker):
+    txn = begun(broker)
+    txn.write("t", b"x", 0, 1)
+    put_offline(broker, "t", 1)
+    assert txn.commit() == OK
+    broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
+    with broker.again() as second:
+        assert debts(second) == {}
+
+
+@pytest.mark.parametrize(("status", "expected"), [(Status.PREPARE_COMMIT, [b"x"]), (Status.PREPARE_ABORT, [])])
+@pytest.mark.requirement("S-67", "S-112")
+def test_what_a_log_says_was_decided_is_ended_so_before_anybody_is_served(broker, status, expected):
+    txn = begun(broker)
+    txn.write("t", b"x", 0, 1)
+    txn.write_offset("t", 3)
+    coordinator = broker.broker.transactions
+    decided = coordinator.transactions["x"]._replace(status=status)
+    coordinator.log("x", Decision(states=(decided,)), coordinator.given("x"))
+    assert txn.commit() in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE)
+    assert txn.send("t", b"y") == ErrorCode.NOT_ENOUGH_REPLICAS
+    with broker.after_power_cut() as second:
+        assert state(second) == ("CompleteCommit" if expected else "CompleteAbort")
+        assert values(second, "t") == values(second, "t", 1) == expected
+        assert offset_of(second, "t", stable=True) == (3 if expected else -1)
+        txn.broker, txn.client = second, SimulatedClient(second)
+        txn.sequences["t", 0] = 1
+        txn.write("t", b"again")
+        assert txn.commit() == OK
+
+
+def test_ids_of_a_partition_of_the_state_topic_that_is_offline_are_told_to_try_again(broker):
+    txn = begun(broker)
+    txn.write("t", b"x")
+    home, _ = broker.broker.transactions.home("x")
+    log = put_offline(broker, "__transaction_state", home)
+    assert txn.commit() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert state(broker) == "Ongoing"
+    broker.broker.transactions.transactions.clear()
+    assert txn.commit() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert txn.send("t", b"y", sequence=1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert answers(broker.ask(produce("t", idempotent(0), partition=1))) == [(OK, 0)]
+    log.offline = None
