@@ -20,7 +20,7 @@ import uvloop
 
 from . import accounting, idle, librdkafka, peers, recovery, small, stalls, steps, syncloop, topics
 from .rows import ROUNDS, Row, line
-from .transactions import transactions
+from .transactions import aborted_fetch, many_ids, transactions
 
 TOPIC = "bench"
 
@@ -172,6 +172,8 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
         "durable_partitions": lambda: durable_partitions(seconds, kafka),
         "large_batches": lambda: large_batches(seconds),
         "transactions": lambda: transactions(seconds, kafka),
+        "aborted_fetch": aborted_fetch,
+        "many_ids": many_ids,
         "full_journal": full_journal,
         "loop_stalls": lambda: loop_stalls(5.0 if quick else 20.0),
     }

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,18 +57,18 @@ def measure(seconds: float) -> Stalls:
     options = [word for setting in OFTEN for word in ("-X", setting)]
     with peers.fencepost("fsync", None, *options) as broker, _load(broker):
         time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind
-        return _ask(broker, seconds)
+        end = time.perf_counter() + seconds
+        return ask(broker, lambda: time.perf_counter() < end)
 
 
-def _ask(broker: peers.Peer, seconds: float) -> Stalls:
-    """Ask, wait for the answer, rest."""
+def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
+    """Ask, wait for the answer, rest, and so on."""
     request = struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1)
     seen: array[float] = array("d")
     own = 0.0
     with socket.create_connection((broker.host, broker.port), 30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        while going_on():
             before = _waits_ns(broker.pid)
             began = time.perf_counter()
             connection.sendall(request)
