@@ -83,6 +83,7 @@ class TransactionCoordinator:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
             self._fences.forget(transactional_id)
+            self._homes.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = state
         self.by_producer_id[state.producer_id] = transactional_id

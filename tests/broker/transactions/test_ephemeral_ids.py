@@ -1,0 +1,139 @@
+"""Ids for one transaction: when it has ended nothing is left of them, in memory, in snapshots, or at start."""
+
+import msgpack
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.transactions import machine
+from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from ledger_client import decide, prepare
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, state, values
+
+SETTINGS = BrokerSettings(
+    transactional_id_ephemeral_prefix="once-", transaction_abort_timed_out_transaction_cleanup_interval_ms=1000
+)
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker(SETTINGS) as broker:
+        asked = [CreateTopicsRequest.Topic(name="a", num_partitions=2)]
+        broker.ask(CreateTopicsRequest(topics=asked))
+        yield broker
+
+
+def left(broker):
+    """Everything that grows with the number of ids, as sizes; and the state as a snapshot would hold it."""
+    coordinator = broker.broker.transactions
+    producers = [each.log.producers for each in broker.broker.topics.by_name["a"].partitions]
+    rows = [row for source in broker.broker.coordinator_snapshots._sources for row in source.rows()]
+    return {
+        "ids": len(coordinator.transactions),
+        "producer ids": len(coordinator.by_producer_id),
+        "open": len(coordinator.open),
+        "prepared": len(coordinator.prepared),
+        "fences": len(coordinator._fences),
+        "homes": len(coordinator._homes),
+        "producers": [len(each) for each in producers],
+        "open at partitions": [each.first_open_offset() for each in producers],
+        "snapshot": sum(
+            len(msgpack.packb(row, default=list)) for row in rows if row and str(row[0]).startswith("once-")
+        ),
+    }
+
+
+NOTHING = {
+    "ids": 0,
+    "producer ids": 0,
+    "open": 0,
+    "prepared": 0,
+    "fences": 0,
+    "homes": 0,
+    "producers": [0, 0],
+    "open at partitions": [None, None],
+    "snapshot": 0,
+}
+
+
+def lives(broker, number, version, client):
+    """One id: begun, written with, and ended in one of many ways."""
+    txn = Txn(broker, f"once-{number}", version, client)
+    assert txn.init() == 0
+    if number % 50 == 49:
+        assert Txn(broker, txn.name, version, client).init() == 0
+        return txn
+    txn.write("a", b"v", number % 2)
+    way = number % 5
+    if way == 4:
+        assert prepare(txn, number).error_code == 0
+        assert decide(broker, txn, number=number).error_code == 0
+    elif way == 3 and version == 1:
+        pass  # its timeout ends it
+    else:
+        assert txn.end(way < 2) == 0
+    return txn
+
+
+def test_of_2000_ended_ephemeral_ids_nothing_is_left(broker):
+    assert left(broker) == NOTHING
+    client = Txn(broker, "client").client
+    for number in range(2000):
+        lives(broker, number, 1 + number % 2, client)
+    broker.wait(100)  # the timeouts
+    unused = [name for name in broker.broker.transactions.transactions if int(name.removeprefix("once-")) % 50 == 49]
+    assert len(unused) == len(broker.broker.transactions.transactions) == 40  # begun, and never used: they expire
+    broker.broker.transactions.forget(unused)
+    broker.wait(1)
+    assert left(broker) == NOTHING
+    with broker.after_power_cut() as again:
+        assert left(again) == NOTHING
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_comes_late_is_refused_because_its_transaction_is_unknown(broker, version):
+    txn = Txn(broker, "once-1", version)
+    txn.init()
+    txn.write("a", b"v")
+    pair = txn.producer_id, txn.epoch
+    assert txn.commit() == 0
+    txn.goes_on_as(*pair)
+    assert txn.send("a", b"late", sequence=1) in (48, 49)
+    assert txn.send("a", b"late", sequence=0) in (48, 49)
+    assert txn.add("a", 1) == [49]
+    assert txn.end(True) == 49
+    assert values(broker, "a", committed=False) == [b"v"]
+    assert state(broker, "once-1") == "105"
+
+
+def test_an_id_that_is_begun_again_is_a_new_one(broker):
+    txn = Txn(broker, "once-1")
+    txn.init()
+    txn.write("a", b"v")
+    first = txn.producer_id
+    txn.commit()
+    assert txn.init() == 0
+    assert (txn.producer_id > first, txn.epoch) == (True, 0)
+
+
+@pytest.mark.long
+def test_of_1_000_000_ended_ephemeral_ids_nothing_is_left(broker):
+    """By the coordinator itself: what requests add is the same for all ids."""
+    coordinator = broker.broker.transactions
+    coordinator.topic.ensure()
+    partition = broker.broker.topics.by_name["a"].partitions[0]
+    added = {("a", 0): partition.log.log_id}
+    for number in range(1_000_000):
+        name = f"once-{number}"
+        given = coordinator.given(name)
+        begun = init_producer_id(None, Initialisation(name, 60_000), Limits(), given)
+        coordinator.log(name, begun, given)
+        pair = begun.producer_id, begun.producer_epoch
+        coordinator.log(name, machine.add_partitions(begun.states[-1], *pair, added, 2, given), given)
+        coordinator.log(name, machine.end(coordinator.transactions[name], True, *pair, 2, given), given)
+        if number % 100 == 0:
+            broker.wait(0.01)
+    broker.wait(10)
+    assert left(broker) == NOTHING
+    with broker.again() as again:
+        assert left(again) == NOTHING
