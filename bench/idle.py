@@ -39,7 +39,7 @@ def measure() -> Idle:
         time.sleep(1.0)
         connected = accounting.usage(broker.pid).rss_bytes
         topics.create(broker.host, broker.port, "idle", PARTITIONS)
-        time.sleep(15.0)  # past the checkpoint that the creation asks for
+        time.sleep(25.0)  # past the two checkpoints that the creation asks for
         books = accounting.usage(broker.pid)
         time.sleep(WATCH_S)
         busy = accounting.usage(broker.pid).since(books).cpu_ns / 1e9 / WATCH_S * 100
