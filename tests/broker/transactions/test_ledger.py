@@ -1,0 +1,152 @@
+"""The ledger's rules without a broker: what stands against what is asked, who waits, and records byte by byte."""
+
+from itertools import product
+
+import pytest
+from fencepost.broker.transactions import ledger
+from fencepost.broker.transactions.ledger import (
+    DamagedLedgerRecord,
+    Entry,
+    Item,
+    NewerLedgerRecord,
+    PreparedIds,
+    Proposal,
+    Verdict,
+    judge,
+    read_record,
+    record_key,
+    record_value,
+    wrong_with,
+)
+from fencepost.broker.transactions.transaction import Status
+from hypothesis import given
+from hypothesis import strategies as st
+from transaction_states import EPOCH, PRODUCER, prepared, transaction
+
+STANDS = Entry(5, "A", b"d", True, 1000)
+ITEM = Item("id", PRODUCER, EPOCH)
+
+
+def asked(number=5, owner="A", digest=b"d", commit=True, takeover=False, items=()):
+    return Proposal("sink", number, owner, digest, commit, takeover, items)
+
+
+def test_every_proposal_against_an_entry_has_the_answer_of_the_documentation():
+    for number, owner, digest, commit, takeover in product((4, 5, 6), "AB", (b"d", b"e"), (True, False), (True, False)):
+        verdict = judge(STANDS, asked(number, owner, digest, commit, takeover))
+        if number == 6 and (owner == "A" or takeover):
+            assert verdict is Verdict.DECIDE
+        elif (number, owner, digest, commit) == (5, "A", b"d", True):
+            assert verdict is Verdict.ALREADY_DECIDED
+        else:
+            assert verdict is Verdict.CONFLICT
+
+
+def test_without_an_entry_any_number_is_a_decision():
+    assert judge(None, asked(0, takeover=True)) is Verdict.DECIDE
+    assert judge(None, asked(10**15)) is Verdict.DECIDE
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from("AB"), st.sampled_from([b"d", b"e"]), st.booleans()), max_size=20
+    )
+)
+def test_however_often_it_is_asked_the_number_never_goes_back_and_one_number_is_decided_once(calls):
+    entry, decided = None, {}
+    for number, owner, digest, takeover in calls:
+        proposal = asked(number, owner, digest, takeover=takeover)
+        verdict = judge(entry, proposal)
+        if verdict is Verdict.DECIDE:
+            assert number not in decided
+            assert entry is None or number > entry.number
+            entry = Entry(number, owner, digest, True, 0)
+            decided[number] = (owner, digest)
+        elif verdict is Verdict.ALREADY_DECIDED:
+            assert decided[number] == (owner, digest)
+
+
+@pytest.mark.parametrize(
+    ("txn", "code"),
+    [
+        (None, 49),
+        (transaction(Status.ONGOING), 48),
+        (transaction(), 48),
+        (prepared(EPOCH + 1), 90),
+        (prepared(number=2), 48),
+        (prepared(), 0),
+    ],
+)
+def test_a_listed_transaction_must_wait_for_exactly_this_decision(txn, code):
+    assert wrong_with(ITEM, txn, asked(3), lambda _: True) == code
+
+
+def test_a_partition_that_went_can_be_aborted_but_not_committed():
+    assert wrong_with(ITEM, prepared(), asked(3), lambda log_id: log_id != 12) == 3
+    assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
+
+
+def test_who_waits_is_found_by_the_key_and_up_to_a_number():
+    ids = PreparedIds()
+    for name, number in (("a", 1), ("b", 2), ("c", 3)):
+        ids.follow(name, prepared(number=number))
+    assert (len(ids), ids.up_to("sink", 2), dict(ids.on("sink"))) == (3, ["a", "b"], {"a": 1, "b": 2, "c": 3})
+    ids.follow("b", transaction())
+    ids.follow("c", None)
+    ids.follow("nobody", None)
+    ids.follow("a", prepared(number=9))
+    assert (list(ids.keys()), list(ids.all()), ids.up_to("sink", 2)) == (["sink"], ["a"], [])
+    ids.follow("a", None)
+    assert (len(ids), list(ids.keys()), ids.up_to("sink", 99)) == (0, [], [])
+
+
+def test_a_record_is_as_documented():
+    assert record_key("sink").hex() == "0000" + b"sink".hex()
+    assert record_value(STANDS).hex() == "000000000000000000050100000000000003e800014164"
+
+
+@given(
+    st.text(min_size=1, max_size=50),
+    st.builds(
+        Entry,
+        st.integers(0, 2**63 - 1),
+        st.text(max_size=300),
+        st.binary(max_size=256),
+        st.booleans(),
+        st.integers(0, 2**62),
+    ),
+)
+def test_what_is_written_is_read_back(key, entry):
+    assert read_record(record_key(key), record_value(entry)) == (key, entry)
+    assert read_record(record_key(key), None) == (key, None)
+
+
+def test_newer_and_damaged_records_are_refused_by_name():
+    with pytest.raises(NewerLedgerRecord, match="version 1, where 0 is known"):
+        read_record(b"\x00\x01sink", None)
+    with pytest.raises(NewerLedgerRecord):
+        read_record(record_key("sink"), b"\x00\x01" + record_value(STANDS)[2:])
+    whole = record_value(STANDS)
+    for cut in range(len(whole) - len(STANDS.digest) - 1):
+        with pytest.raises(DamagedLedgerRecord):
+            read_record(record_key("sink"), whole[:cut])
+    for key in (b"", b"\x00", b"\x00\x00", b"\x00\x00\xff"):
+        with pytest.raises(DamagedLedgerRecord):
+            read_record(key, whole)
+
+
+@pytest.mark.parametrize(
+    ("proposal", "reason"),
+    [
+        (asked()._replace(key=""), "between 1 and 1000"),
+        (asked()._replace(key="ü" * 501), "between 1 and 1000"),
+        (asked(-1), "not negative"),
+        (asked(owner="ü" * 501), "at most"),
+        (asked(digest=bytes(257)), "at most"),
+        (asked(items=(ITEM, ITEM._replace(producer_epoch=9))), "named twice"),
+        (asked(items=(ITEM,)), None),
+    ],
+)
+def test_what_makes_no_sense_has_a_reason(proposal, reason):
+    found = ledger.wrong_in(proposal)
+    assert (reason in found) if reason else found is None
