@@ -244,7 +244,6 @@ class Group(Roster):
             return
         self._join_due_ms = NEVER
         self.generation = self.generation % LAST_GENERATION + 1
-        self._pending_sync.clear()
         if self.members:
             self._begin_generation(now_ms)
             return

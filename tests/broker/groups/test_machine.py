@@ -202,6 +202,45 @@ def test_while_no_static_member_is_back_nobody_leads_and_the_rebalance_waits_on(
     assert first not in driver.group.members
 
 
+def test_one_static_member_that_is_back_late_waits_for_the_others_no_longer_than_it_would_have() -> None:
+    driver = GroupDriver()
+    _, second, third = driver.stable(3, static=True, rebalance_timeout_ms=2_000)
+    driver.leave(Leaving("", "i0"))
+    driver.wait(3_000)  # nobody was back in time
+    answer = driver.join(second, "i1", rebalance_timeout_ms=2_000)
+    assert answer.got is None
+    driver.wait(1_000)
+    assert [each.member_id for each in answer.got.roster] == [second, third]
+
+
+def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_its_successor() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, static=True)
+    driver.join(first, "i0")
+    driver.join(second, "i1")
+    waits = driver.sync(second, instance_id="i1")
+    driver.join("", "i1")
+    assert waits.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_whom_the_leader_forgets_has_nothing_whatever_it_had_before() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2)
+    driver.join(first)
+    driver.join(second)
+    driver.sync(first, {first: b"all"})
+    assert driver.sync(second).got.assignment == b""
+    driver.restarted()
+    assert driver.sync(second).got.assignment == b""
+
+
+def test_a_static_member_whose_return_changes_the_vote_has_everybody_join_again() -> None:
+    driver = GroupDriver()
+    driver.stable(static=True, protocols=(("range", b""), ("sticky", b"")))
+    answer = driver.join("", "i0", protocols=(("sticky", b""), ("range", b"")))
+    assert (answer.got.generation, answer.got.protocol) == (2, "sticky")
+
+
 # ---- nobody is left waiting ----------------------------------------------------------------------------------
 
 

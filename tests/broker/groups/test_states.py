@@ -92,6 +92,16 @@ ROWS: dict[str, Row] = {
             (GONE, DEAD),
         ),
     ),
+    "a member asks for that of an earlier generation": (
+        lambda d: d.sync(second(d), generation=0).error,
+        (
+            (UNKNOWN, EMPTY),
+            (ErrorCode.ILLEGAL_GENERATION, PREPARING),
+            (ErrorCode.ILLEGAL_GENERATION, COMPLETING),
+            (ErrorCode.ILLEGAL_GENERATION, STABLE),
+            (GONE, DEAD),
+        ),
+    ),
     "a member names another protocol": (
         lambda d: d.sync(second(d), protocol="sticky").error,
         (
