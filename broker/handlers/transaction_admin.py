@@ -13,14 +13,19 @@ from ...protocol.messages.transactions import (
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from ..dispatch import Call, handles
 from ..partition import Partition
+from ..safe_pattern import InvalidPattern, SafePattern
+from ..slices import in_slices
 from ..topic_names import check_name
-from ..transactions.transaction import MarkerOrder
+from ..transactions.transaction import MarkerOrder, Status, Transaction
 from ..transactions.unit import OFFSETS_TOPIC
+from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -31,6 +36,8 @@ _Partition = DescribeProducersResponse.Topic.Partition
 _Asked = WriteTxnMarkersRequest.Marker
 _Marked = WriteTxnMarkersResponse.Marker
 _State = DescribeTransactionsResponse.TransactionState
+_Listed = ListTransactionsResponse.TransactionState
+_STATES = {status.text: status for status in Status}
 
 
 @handles(WriteTxnMarkersRequest)
@@ -128,6 +135,61 @@ def _state_of(broker: "Broker", transactional_id: str) -> _State:
         producer_epoch=txn.producer_epoch,
         topics=[_State.Topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(
+    broker: "Broker", call: Call, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Parked:
+    """Those that pass every filter. A state that is none passes nothing, and is named in the answer."""
+    wanted = _Filter(broker, request)
+    transactions = broker.transactions.transactions
+
+    def listed(transactional_id: str) -> _Listed | None:
+        txn = transactions.get(transactional_id)
+        if txn is None or not wanted.passes(txn):
+            return None
+        return _Listed(
+            transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
+        )
+
+    def respond(found: list[_Listed | None]) -> ListTransactionsResponse:
+        return ListTransactionsResponse(
+            unknown_state_filters=wanted.unknown_states,
+            transaction_states=[each for each in found if each is not None],
+        )
+
+    return in_slices(broker, call, list(transactions), listed, respond)
+
+
+class _Filter:
+    """What a ListTransactions asks for. Raises INVALID_REGULAR_EXPRESSION."""
+
+    def __init__(self, broker: "Broker", request: ListTransactionsRequest) -> None:
+        self._states = {_STATES[name] for name in request.state_filters if name in _STATES}
+        self._any_state = not request.state_filters
+        self.unknown_states = [name for name in request.state_filters if name not in _STATES]
+        self._producer_ids = set(request.producer_id_filters)
+        self._open_for_ms = request.duration_filter
+        self._age_ms = broker.store.age_ms()
+        pattern = request.transactional_id_pattern
+        try:
+            self._pattern = SafePattern(pattern) if pattern else None
+        except InvalidPattern as error:
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+
+    def passes(self, txn: Transaction) -> bool:
+        """Whether it is listed. Dead ones never are; a duration counts from the start of the last transaction."""
+        return (
+            txn.status is not Status.DEAD
+            and (self._any_state or txn.status in self._states)
+            and (not self._producer_ids or txn.producer_id in self._producer_ids)
+            and (self._open_for_ms < 0 or txn.started_age_ms < 0 or self._open_for(txn) > self._open_for_ms)
+            and (self._pattern is None or self._pattern.matches(txn.transactional_id))
+        )
+
+    def _open_for(self, txn: Transaction) -> int:
+        return self._age_ms - txn.started_age_ms
 
 
 @handles(DescribeProducersRequest)

@@ -7,6 +7,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import (
     DescribeProducersRequest,
+    ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
 from produce_requests import answers, create, idempotent, list_offsets, produce
@@ -389,6 +390,39 @@ def test_describe_producers_shows_where_a_transaction_began_until_it_ends(broker
     assert began() == 1
     assert txn.commit() == OK
     assert began() == -1
+
+
+def listed(broker: SimulatedBroker, **filters) -> list[str]:
+    response = broker.ask(ListTransactionsRequest(**filters))
+    assert response.error_code == OK
+    return sorted(each.transactional_id for each in response.transaction_states)
+
+
+def test_transactions_are_listed_by_state_producer_duration_and_pattern(broker):
+    empty, open_one, done = (begun(broker, 2, name) for name in ("pay-1", "pay-22", "ship-1"))
+    open_one.write("t", b"x")
+    done.write("t", b"x")
+    assert done.commit() == OK
+    broker.wait(5)
+    assert listed(broker) == ["pay-1", "pay-22", "ship-1"]
+    assert listed(broker, state_filters=["Ongoing"]) == ["pay-22"]
+    assert listed(broker, state_filters=["Ongoing", "Empty"]) == ["pay-1", "pay-22"]
+    assert listed(broker, producer_id_filters=[empty.producer_id]) == ["pay-1"]
+    assert listed(broker, duration_filter=4_000, state_filters=["Ongoing"]) == ["pay-22"]
+    assert listed(broker, duration_filter=6_000, state_filters=["Ongoing"]) == []
+    assert listed(broker, transactional_id_pattern="pay-[0-9]") == ["pay-1"]
+    assert listed(broker, transactional_id_pattern=".*1") == ["pay-1", "ship-1"]
+
+
+def test_a_state_that_is_none_passes_nothing_and_is_named(broker):
+    begun(broker)
+    response = broker.ask(ListTransactionsRequest(state_filters=["Nonsense"]))
+    assert (response.unknown_state_filters, response.transaction_states) == (["Nonsense"], [])
+
+
+def test_a_pattern_that_is_none_is_refused(broker):
+    response = broker.ask(ListTransactionsRequest(transactional_id_pattern="("))
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 # ---- topics come and go ----------------------------------------------------------------------------------------------

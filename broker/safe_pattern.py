@@ -1,0 +1,185 @@
+"""Patterns that clients send, matched in time that grows with the text and no faster, whatever the pattern. Pure.
+
+The rule is RE2's, which Kafka uses for them: no back references, no looking around, so a pattern is an automaton: its
+states are followed all at once, and sets of states met before are remembered. What cannot be said so is refused, as is
+a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for ever, is not used.
+Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+LONGEST = 1_000  # characters of a pattern
+MOST_STATES = 5_000
+MOST_SETS = 2_000  # remembered; then it is begun anew
+
+_parser: Any = re._parser  # type: ignore[attr-defined]
+_constants: Any = re._constants  # type: ignore[attr-defined]
+
+Test = Callable[[str], bool]
+_MATCH, _BEGIN, _END = "match", "begin", "end"
+
+_CATEGORIES: dict[Any, Test] = {
+    _constants.CATEGORY_DIGIT: lambda c: "0" <= c <= "9",
+    _constants.CATEGORY_NOT_DIGIT: lambda c: not "0" <= c <= "9",
+    _constants.CATEGORY_SPACE: lambda c: c in " \t\n\r\f",
+    _constants.CATEGORY_NOT_SPACE: lambda c: c not in " \t\n\r\f",
+    _constants.CATEGORY_WORD: lambda c: c.isascii() and (c.isalnum() or c == "_"),
+    _constants.CATEGORY_NOT_WORD: lambda c: not (c.isascii() and (c.isalnum() or c == "_")),
+}
+
+
+class InvalidPattern(ValueError):
+    """Not a regular expression, or none that is matched here."""
+
+
+class SafePattern:
+    """A pattern that a whole text must match."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises InvalidPattern."""
+        if len(pattern) > LONGEST:
+            raise InvalidPattern(f"a pattern of {len(pattern)} characters, where {LONGEST} are allowed")
+        try:
+            tree = _parser.parse(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise InvalidPattern(str(error)) from None
+        self._flags = int(tree.state.flags)
+        self._tests: list[Test | str | None] = []  # of each state: for a character, for a place, or none
+        self._next: list[list[int]] = []
+        accept = self._state(_MATCH)
+        try:
+            start = self._sequence(tree, accept, self._flags)
+        except RecursionError:
+            raise InvalidPattern("the pattern is nested too deeply") from None
+        self._accept = accept
+        self._begin = self._closed([start], begins=True)
+        self._empty_matches = accept in self._closed([start], begins=True, ends=True)
+        self._sets: dict[frozenset[int], dict[str, frozenset[int]]] = {}
+        self._accepts: dict[frozenset[int], bool] = {}
+
+    def matches(self, text: str) -> bool:
+        """Whether all of the text is what the pattern says."""
+        if not text:
+            return self._empty_matches
+        current = self._begin
+        for character in text:
+            known = self._sets.get(current)
+            if known is None:
+                if len(self._sets) >= MOST_SETS:
+                    self._sets.clear()
+                known = self._sets[current] = {}
+            after = known.get(character)
+            if after is None:
+                after = known[character] = self._after(current, character)
+            if not after:
+                return False
+            current = after
+        accepts = self._accepts.get(current)
+        if accepts is None:
+            if len(self._accepts) >= MOST_SETS:
+                self._accepts.clear()
+            accepts = self._accepts[current] = self._accept in self._closed(current, ends=True)
+        return accepts
+
+    def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
+        reached = []
+        for state in states:
+            test = self._tests[state]
+            if callable(test) and test(character):
+                reached += self._next[state]
+        return self._closed(reached)
+
+    def _closed(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
+        """These states, and those reached from them without a character."""
+        found: set[int] = set()
+        waiting = list(states)
+        while waiting:
+            state = waiting.pop()
+            if state in found:
+                continue
+            found.add(state)
+            test = self._tests[state]
+            if test is None or (test == _BEGIN and begins) or (test == _END and ends):
+                waiting += self._next[state]
+        return frozenset(found)
+
+    # ---- from the tree to states: each part is built before the state that follows it ------------------------------
+
+    def _state(self, test: Test | str | None, *following: int) -> int:
+        if len(self._tests) >= MOST_STATES:
+            raise InvalidPattern("the pattern is too large")
+        self._tests.append(test)
+        self._next.append(list(following))
+        return len(self._tests) - 1
+
+    def _sequence(self, items: Any, following: int, flags: int) -> int:
+        for op, value in reversed(list(items)):
+            following = self._part(op, value, following, flags)
+        return following
+
+    def _part(self, op: Any, value: Any, following: int, flags: int) -> int:
+        if op in (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN):
+            return self._state(_test(op, value, flags), following)
+        if op is _constants.BRANCH:
+            return self._state(None, *[self._sequence(branch, following, flags) for branch in value[1]])
+        if op is _constants.SUBPATTERN:
+            _, added, removed, items = value
+            return self._sequence(items, following, (flags | added) & ~removed)
+        if op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
+            return self._repeat(value, following, flags)
+        if op is _constants.AT and value in (_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING):
+            return self._state(_BEGIN, following)
+        if op is _constants.AT and value in (_constants.AT_END, _constants.AT_END_STRING):
+            return self._state(_END, following)
+        raise InvalidPattern(f"{str(op).lower()} is not supported")
+
+    def _repeat(self, value: Any, following: int, flags: int) -> int:
+        least, most, items = value
+        if most is _constants.MAXREPEAT:
+            loop = self._state(None, following)
+            self._next[loop].append(self._sequence(items, loop, flags))
+            following = loop
+        else:
+            if most > MOST_STATES:
+                raise InvalidPattern("the pattern is too large")
+            end = following
+            for _ in range(most - least):
+                following = self._state(None, end, self._sequence(items, following, flags))
+        if least > MOST_STATES:
+            raise InvalidPattern("the pattern is too large")
+        for _ in range(least):
+            following = self._sequence(items, following, flags)
+        return following
+
+
+def _test(op: Any, value: Any, flags: int) -> Test:
+    plain = _plain_test(op, value, flags)
+    if flags & re.IGNORECASE and op is not _constants.ANY:
+        return lambda c: plain(c) or plain(c.lower()) or plain(c.upper())
+    return plain
+
+
+def _plain_test(op: Any, value: Any, flags: int) -> Test:
+    if op is _constants.ANY:
+        return (lambda c: True) if flags & re.DOTALL else (lambda c: c != "\n")
+    if op is _constants.LITERAL:
+        return chr(value).__eq__
+    if op is _constants.NOT_LITERAL:
+        return chr(value).__ne__
+    negated = bool(value) and value[0][0] is _constants.NEGATE
+    tests = [_item_test(item) for item in (value[1:] if negated else value)]
+    return lambda c: any(test(c) for test in tests) is not negated
+
+
+def _item_test(item: Any) -> Test:
+    op, value = item
+    if op is _constants.LITERAL:
+        return chr(value).__eq__
+    if op is _constants.RANGE:
+        low, high = chr(value[0]), chr(value[1])
+        return lambda c: low <= c <= high
+    if op is _constants.CATEGORY and value in _CATEGORIES:
+        return _CATEGORIES[value]
+    raise InvalidPattern(f"{str(op).lower()} is not supported in a set")

@@ -1,0 +1,67 @@
+"""Patterns of clients: what Python's own matcher says, in time that nothing can blow up."""
+
+import re
+import time
+
+import pytest
+from fencepost.broker.safe_pattern import InvalidPattern, SafePattern
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXTS = ["", "a", "b", "ab", "aab", "abc", "abab", "payments-1", "payments-22", "Payments-1", "x\ny", "é", "a.b", "_1"]
+PATTERNS = [
+    "",
+    "a",
+    "a|b",
+    "(ab)+",
+    "a*b?c{0,2}",
+    "payments-.*",
+    "payments-[0-9]+",
+    r"payments-\d{2}",
+    "(?i)payments-1",
+    "[^a]+",
+    r"\w+",
+    r"\W|\s|.",
+    "^a.*$",
+    "(?:a|b){2,3}",
+    "(?s).*",
+    ".*",
+    r"a\.b",
+    "(a?){5}b",
+    "(|a)+b",
+    "[a-c_]*[0-9]",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_pattern_matches_what_it_says(pattern, text):
+    assert SafePattern(pattern).matches(text) == (re.fullmatch(pattern, text, re.ASCII) is not None)
+
+
+@given(st.text("ab", max_size=12), st.text("ab()|*+?", max_size=9))
+def test_any_small_pattern_agrees_with_pythons_matcher(text, pattern):
+    try:
+        expected = re.fullmatch(pattern, text) is not None
+        found = SafePattern(pattern)
+    except (re.error, InvalidPattern):
+        return
+    assert found.matches(text) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "[", "a{2", "*", r"(a)\1", "(?=a)", "(?<!a)b", r"\b", "a" * 1001, "(a{500}){500}"]
+)
+def test_what_is_no_such_pattern_is_refused(pattern):
+    if pattern == "a{2":
+        assert SafePattern(pattern).matches("a{2")
+        return
+    with pytest.raises(InvalidPattern):
+        SafePattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*)*(.*)*(.*)*x", "(a?){100}a{100}b", "((a*)*)*c"])
+def test_no_pattern_takes_longer_than_its_text_is_long(pattern):
+    began = time.perf_counter()
+    assert not SafePattern(pattern).matches("a" * 5_000)
+    assert time.perf_counter() - began < 5
