@@ -111,6 +111,7 @@ def _told(entry: Entry | None) -> LedgerEntry | None:
 @handles(DescribeLedgerRequest)
 def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest) -> DescribeLedgerResponse | Parked:
     """Entries, and who waits."""
+    broker.ledger.check_known()
     keys = request.keys
     if keys is None:
         keys = sorted({*broker.ledger.entries, *broker.transactions.prepared.keys()})

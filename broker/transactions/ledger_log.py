@@ -73,8 +73,14 @@ class Ledger:
         value = None if entry is None else record_value(entry)
         return self.topic.part(0, [(record_key(key), value)], now_ms=self.now_ms())
 
+    def check_known(self) -> None:
+        """Raises COORDINATOR_NOT_AVAILABLE while the log cannot be read: then nobody knows what was decided."""
+        if self.topic.exists:
+            self.topic.log(0)
+
     def ready_for(self, proposal: Proposal) -> None:
         """Make the log, and see that there is room for one more key. Raises KafkaError."""
+        self.check_known()
         most = self.broker.settings.max_ledger_entries
         if proposal.key not in self.entries and len(self.entries) >= most:
             raise KafkaError(
@@ -88,6 +94,7 @@ class Ledger:
         Raises KafkaError, and nothing was changed.
         """
         item, coordinator = request.item, self.coordinator
+        self.check_known()
         txn = coordinator.find(item.transactional_id)
         entry = self.entries.get(request.key)
         given = coordinator.given(item.transactional_id)
@@ -121,6 +128,7 @@ class Ledger:
 
     def remove(self, key: str) -> None:
         """Forget how a key stands. Raises KafkaError RESOURCE_NOT_FOUND, INVALID_TXN_STATE while somebody waits."""
+        self.check_known()
         if key not in self.entries:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")
         if waiting := self.coordinator.prepared.on(key):

@@ -107,6 +107,8 @@ class DescribeLedgerResponse:
         waiting: list[Waiting] = field(factory=list)
 
     throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
     keys: list[Key] = field(factory=list)
 
 

@@ -319,6 +319,27 @@ def test_who_waits_for_long_is_named_in_the_log_once_and_counted(caplog):
         assert broker.broker.metrics.prepared_for_long == 0
 
 
+def test_a_decision_about_a_partition_that_is_offline_is_taken_and_its_marker_is_a_debt(broker):
+    txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
+    log = broker.broker.topics.by_name["a"].partitions[1].log
+    log.offline = "damaged"
+    assert decide(broker, *txns).error_code == 0
+    debts = broker.broker.topics.catalogue.marker_debts
+    assert {key: debt.commit for key, debt in debts.items()} == {(log.log_id, txns[1].producer_id): True}
+    assert values(broker, "a") == [b"t0"]
+
+
+def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_begins_to_wait(broker):
+    txn, open_ = prepared(broker, "t"), written(broker, "open", partition=1)
+    log = broker.broker.topics.by_name["__fencepost_ledger"].partitions[0].log
+    log.offline = "damaged"
+    assert decide(broker, txn).error_code == prepare(open_).error_code == 15
+    assert broker.ask(DescribeLedgerRequest(keys=["sink"])).error_code == 15
+    assert remove(broker, "sink") == [15]
+    log.offline = None
+    assert decide(broker, txn).error_code == 0
+
+
 # Looking and removing -------------------------------------------------------------------------------------------------
 
 
