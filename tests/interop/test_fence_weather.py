@@ -114,6 +114,8 @@ def test_an_application_sees_no_error_and_readers_see_just_what_it_committed(ser
         assert look.offset(f"group-{name}", name) == application.offset
     closed = served.inside(lambda broker: broker.metrics.fenced_connections) - before
     assert closed == 0 or weather is storm
+    firsts = {link.requests[0][0] for link in proxy.links if link.requests}
+    assert firsts == {API_VERSIONS}, "a connection is known to the broker before anything of weight comes over it"
     assert application.successors == 0 or library == "confluent-kafka"
 
 

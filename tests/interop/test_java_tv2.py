@@ -87,6 +87,7 @@ def test_it_speaks_the_new_protocol_and_adds_no_partitions_itself(java, look, di
     assert min(versions(proxy, PRODUCE)) >= 12
 
 
+@pytest.mark.requirement("S-75", "S-98", "S-106")
 def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(look, producer, name):
     look.topic(name)
     transaction(producer, name, "one", "two")
@@ -120,6 +121,7 @@ def test_an_empty_transaction_may_be_ended(look, producer, name, end):
     assert settled(look, name) == [b"one", b"two"]
 
 
+@pytest.mark.requirement("S-90")
 def test_a_commit_that_returned_is_seen_at_once_on_every_partition(look, producer, name):
     """Apache Kafka answers before its markers are written: there this fails."""
     look.topic(name, 3)
@@ -199,6 +201,7 @@ def test_late_offsets_of_an_old_transaction_do_nothing_to_the_next(look, distant
         assert look.offset(group, name) == 10 * number + 5
 
 
+@pytest.mark.requirement("S-61", "S-62", "S-63")
 def test_a_second_instance_fences_the_first_and_aborts_what_it_had_open(java, broker, look, producer, name):
     look.topic(name)
     producer.do("begin")
@@ -230,6 +233,7 @@ def test_a_fenced_instance_that_sends_nothing_cannot_commit_either(java, broker,
     successor.do("close")
 
 
+@pytest.mark.requirement("S-03", "S-82", "S-85", "S-89")
 def test_what_is_consumed_and_what_is_made_of_it_are_one(java, broker, look, producer, name):
     source, target = look.topic(f"{name}-in"), look.topic(f"{name}-out")
     expected = [f"v{number}" for number in range(60)]

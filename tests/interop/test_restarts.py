@@ -71,6 +71,7 @@ class Supervisor:
         raise AssertionError("no copier makes progress any more")
 
 
+@pytest.mark.requirement("S-89", "S-90")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_killed_broker_neither_loses_nor_doubles_nor_tears_what_a_copier_does(tmp_path, library):
     with broker_process(str(tmp_path / "data")) as broker:
@@ -101,6 +102,7 @@ def test_a_killed_broker_neither_loses_nor_doubles_nor_tears_what_a_copier_does(
             assert len(set(look.ends("target"))) == 1
 
 
+@pytest.mark.requirement("S-68")
 def test_an_open_transaction_outlives_a_kill_and_can_be_committed(tmp_path):
     """The producer says nothing but the same again: its answers were lost, its transaction was not."""
     with broker_process(str(tmp_path / "data")) as broker:
