@@ -54,6 +54,16 @@ lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (d
 races: $(STAMP)     ## late requests of old clients against the connection fence, RACES (default 1000) a client and kind
 	RACES=$${RACES:-1000} $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_fence_races.py
 
+sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on), or one SEED again, of SECONDS
+	@$(BIN)/python tests/simulation/run.py --workers $(WORKERS) --seeds $(or $(SEEDS),100) --first $(or $(FIRST),1) \
+		--seconds $(or $(SECONDS),30) $(if $(SEED),--seed $(SEED))
+
+mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
+	$(BIN)/python -m pytest -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py
+
+eos-copy: $(STAMP)  ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed; prints its SEED
+	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s tests/crash/test_exactly_once_copy.py
+
 power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED
 	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from simulation.facts import Anomaly, Facts
-from simulation.history import FAIL, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send
+from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send
 from simulation.log_rules import LOG_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
@@ -158,8 +158,11 @@ def _inputs(facts: Facts) -> dict[Place, set[int]]:
 def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
     """They never go back, are what somebody committed, and do not lag behind an answered commit."""
     asked: dict[tuple[str, Place], list[tuple[int, int, int, Op]]] = defaultdict(list)  # from, surely from, position
+    late: set[tuple[str, Place, int]] = set()
     for op, commit in facts.history.of(Commit, only_ok=False):
         for place, position in commit.positions:
+            if op.outcome == INFO or op.result == "late":
+                late.add((commit.group, place, position))
             if op.outcome != FAIL:
                 sure = op.done if op.outcome == OK else 1 << 60
                 asked[commit.group, place].append((op.invoked, sure, position, op))
@@ -174,11 +177,12 @@ def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
         key = stand.group, stand.place
         if op.result >= 0 and not any(since < op.done and p == op.result for since, _, p, _ in asked[key]):
             yield Anomaly("offset of nothing", "nobody committed it, or it is not decided", (op,))
+        excused = (*key, op.result) in late
         for _, sure, position, commit_op in asked[key]:
-            if sure < op.invoked and position > op.result:
+            if sure < op.invoked and position > op.result and not excused:
                 yield Anomaly("regression of committed offsets", f"{position} was committed", (commit_op, op))
         for earlier in highest[key]:
-            if earlier.done < op.invoked and earlier.result > op.result:
+            if earlier.done < op.invoked and earlier.result > op.result and not excused:
                 yield Anomaly("regression of committed offsets", f"{earlier.result} was read before", (earlier, op))
         highest[key] = [*(each for each in highest[key] if each.result > op.result or each.done > op.invoked), op][-8:]
 

@@ -27,7 +27,8 @@ from simulation.world import World
 
 E = ErrorCode
 GROUP, PLAIN_GROUP = "movers", "places"
-SESSION_MS, REBALANCE_MS = 3_000, 2_000
+SESSION_MS, REBALANCE_MS = 1_200, 1_000
+PAUSES = 0.15
 MOVED_AT_ONCE = 4
 JOIN_PATIENCE_S = 6.0
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, FETCH_VERSION, COMMIT_VERSION = 5, 3, 3, 7, 7
@@ -73,9 +74,16 @@ class Mover(Incarnation):
             return False, False
         sure, good = await self.deliver(batches)
         if sure and good:
+            await self._perhaps_pause()
             good = await self._send_offsets(txn)
             sure = good or not self._offsets_unsure
+            await self._perhaps_pause()
         return sure, good
+
+    async def _perhaps_pause(self) -> None:
+        """Long enough to be taken for dead by the group, and not by the transaction coordinator."""
+        if self.rng.random() < PAUSES:
+            await asyncio.sleep(self.rng.choice((0.3, 1.5, 2.5)))
 
     async def _moving(self, txn: str) -> list[Batch]:
         """What there is to move, as batches not sent yet."""
@@ -297,7 +305,7 @@ class PlainCommitter:
                 continue
             code = answer.topics[0].partitions[0].error_code
             if code == E.NONE:
-                op.ok()
+                op.ok("late" if unsure else None)
                 return
             if code not in RETRIED:
                 op.info() if unsure else op.fail(code)

@@ -82,7 +82,8 @@ class Kill(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Offsets of a group, plainly."""
+    """Offsets of a group, plainly. Result: "late" if an attempt that nobody answered may still arrive and set the
+    group back: nothing orders the requests of one client over two connections."""
 
     group: str
     generation: int

@@ -12,6 +12,9 @@ from unittest import mock
 
 from fencepost.broker.broker import Broker
 from fencepost.broker.connection import Connection
+from fencepost.broker.groups.coordinator import GroupCoordinator
+from fencepost.broker.groups.offset_log import GroupOffsets
+from fencepost.broker.groups.offsets import Offsets
 from fencepost.broker.straight_produce import StraightProduce
 from fencepost.broker.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
@@ -48,6 +51,7 @@ def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result
     with infected(name):
         for seed in range(first, first + seeds):
             result = simulate(seed, seconds)
+            assert not result.broken, result
             if not result.good:
                 return result
     return None
@@ -334,3 +338,46 @@ def a_commit_is_answered_and_not_logged(stack):
         return logged
 
     _around(stack, TransactionCoordinator, "log", wrapper)
+
+
+# ---- offsets and groups --------------------------------------------------------------------------------------
+
+
+@mutant
+def offsets_are_visible_before_the_commit(stack):
+    def wrapper(put):
+        return lambda self, log_partition, place, committed, producer_id=-1: put(self, log_partition, place, committed)
+
+    _around(stack, Offsets, "put", wrapper)
+
+
+@mutant
+def offsets_of_aborted_transactions_count(stack):
+    def wrapper(end):
+        return lambda self, log_partition, producer_id, *, commit: end(self, log_partition, producer_id, commit=True)
+
+    _around(stack, Offsets, "end", wrapper)
+
+
+@mutant
+def offsets_of_committed_transactions_are_dropped(stack):
+    def wrapper(end):
+        return lambda self, log_partition, producer_id, *, commit: end(self, log_partition, producer_id, commit=False)
+
+    _around(stack, Offsets, "end", wrapper)
+
+
+@mutant
+def undecided_offsets_are_passed_over(stack):
+    """As if nobody asked for stable offsets (KIP-447)."""
+    _replaced(stack, Offsets, "is_pending", lambda self, place: False)
+
+
+@mutant
+def generations_are_not_looked_at(stack):
+    _replaced(stack, GroupCoordinator, "check_commit", lambda self, *args, transactional: None)
+
+
+@mutant
+def offsets_are_not_read_at_start(stack):
+    _replaced(stack, GroupOffsets, "load", lambda self: None)

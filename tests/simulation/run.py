@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ class Result:
     struck: dict[str, int]
     virtual_s: float
     broken: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
@@ -87,6 +87,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--history", action="store_true", help="print every operation")
     options = parser.parse_args()
@@ -96,23 +97,30 @@ def main() -> int:
             print("\n".join(repr(op)[:300] for op in result.history.ops))
         print(result, result.history.digest(), result.struck, sep="\n")
         return 0 if result.good else 1
-    return _many(range(options.first, options.first + options.seeds), options.seconds)
+    return _many(range(options.first, options.first + options.seeds), options.seconds, options.workers)
 
 
-def _many(seeds: range, seconds: float) -> int:
+def _many(seeds: range, seconds: float, workers: int) -> int:
     bad, began, virtual, ops = 0, time.monotonic(), 0.0, 0
-    for number, seed in enumerate(seeds, 1):
-        result = simulate(seed, seconds)
-        virtual += result.virtual_s
-        ops += len(result.history.ops)
-        if not result.good:
-            bad += 1
-            print(f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}", flush=True)
-        if number % 10 == 0 or number == len(seeds):
-            spent = time.monotonic() - began
-            rate = f"{virtual / 3600:.2f} simulated hours, {ops} operations, {virtual / spent:.0f} x real time"
-            print(f"{number} of {len(seeds)} seeds, {bad} bad; {rate}", flush=True)
+    with ProcessPoolExecutor(workers) as pool:
+        for number, (seed, result) in enumerate(pool.map(_summary, [(seed, seconds) for seed in seeds]), 1):
+            good, text, virtual_s, count = result
+            virtual += virtual_s
+            ops += count
+            if not good:
+                bad += 1
+                print(f"{text}\n  again: make sim SEED={seed} SECONDS={seconds:g}", flush=True)
+            if number % 10 == 0 or number == len(seeds):
+                rate = f"{virtual / 3600:.2f} simulated hours, {ops} operations"
+                spent = time.monotonic() - began
+                print(f"{number} of {len(seeds)} seeds in {spent:.0f} s, {bad} bad; {rate}", flush=True)
     return 1 if bad else 0
+
+
+def _summary(work: tuple[int, float]) -> tuple[int, tuple[bool, str, float, int]]:
+    seed, seconds = work
+    result = simulate(seed, seconds)
+    return seed, (result.good, str(result), result.virtual_s, len(result.history.ops))
 
 
 if __name__ == "__main__":
