@@ -40,6 +40,7 @@ PURE = [
     "broker/waiting.py",
     "broker/fetch_sessions.py",
     "broker/catalogue.py",
+    "broker/safe_pattern.py",
     "broker/groups/machine.py",
     "broker/groups/roster.py",
     "broker/groups/members.py",

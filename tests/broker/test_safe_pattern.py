@@ -49,13 +49,11 @@ def test_any_small_pattern_agrees_with_pythons_matcher(text, pattern):
     assert found.matches(text) == expected
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(", "[", "a{2", "*", r"(a)\1", "(?=a)", "(?<!a)b", r"\b", "a" * 1001, "(a{500}){500}"]
-)
+REFUSED = ["(", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", r"\b", "a" * 1001, "(a{500}){500}"]
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
 def test_what_is_no_such_pattern_is_refused(pattern):
-    if pattern == "a{2":
-        assert SafePattern(pattern).matches("a{2")
-        return
     with pytest.raises(InvalidPattern):
         SafePattern(pattern)
 
