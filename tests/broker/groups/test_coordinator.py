@@ -142,6 +142,17 @@ def test_a_group_goes_on_after_a_restart_where_it_was(leave):
         assert state_of(after) == "Empty"
 
 
+def test_members_that_nobody_hears_of_after_a_restart_are_given_up():
+    with begin() as before:
+        alone(before)
+        after = before.after_power_cut()
+    with after:
+        after.wait(9.9)
+        assert state_of(after) == "Stable"
+        after.wait(0.2)
+        assert state_of(after) == "Empty"
+
+
 def test_members_that_only_joined_are_forgotten_by_a_restart():
     with begin() as before:
         member, generation = alone(before)

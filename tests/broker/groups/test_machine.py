@@ -223,6 +223,20 @@ def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_its_successo
     assert waits.error is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_that_returns_unassigned_has_as_long_to_ask_as_its_predecessor_had() -> None:
+    driver = GroupDriver()
+    first, second = driver.stable(2, static=True)
+    driver.join(first, "i0")
+    driver.join(second, "i1")
+    driver.sync(first, {}, instance_id="i0")
+    new = driver.join("", "i1").got.member_id
+    for _ in range(REBALANCE_MS // 5_000):
+        driver.heartbeat(first, instance_id="i0")
+        driver.heartbeat(new, instance_id="i1")
+        driver.wait(5_000)
+    assert (driver.group.state, list(driver.group.members)) == (State.PREPARING_REBALANCE, [first])
+
+
 def test_whom_the_leader_forgets_has_nothing_whatever_it_had_before() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
