@@ -19,6 +19,7 @@ from ..protocol.primitives import Buffer, Readable
 from ..protocol.schema import schema_of
 from ..storage.store import BrokerHalted
 from .connection import Connection, OlderConnection, Slot
+from .features import highest_served
 from .metrics import counted_at
 from .refusals import refusal
 from .request_limits import check_extent, check_items
@@ -118,7 +119,10 @@ class Dispatcher:
             connection.fail(f"not a request: {error}")
             return
         handler = self._handlers.get(header.api_key)
-        if handler is None or not handler.api.min <= header.api_version <= handler.api.max:
+        if handler is None or (
+            not handler.api.serves(header.api_version)
+            and header.api_version != highest_served(handler.api, self._broker.settings)
+        ):
             self._unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
         self._requests[counted_at(header.api_key)] += 1

@@ -35,7 +35,25 @@ FEATURES = (
 
 
 class _Api(Protocol):
+    @property
+    def key(self) -> int: ...
+    @property
+    def max(self) -> int: ...
     def serves(self, version: int) -> bool: ...
+
+
+class _Settings(Protocol):
+    @property
+    def transaction_two_phase_commit_enable(self) -> bool: ...
+
+
+INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6
+
+
+def highest_served(api: _Api, settings: _Settings) -> int:
+    """The newest version of an API: one more where a setting opts in to what Kafka does not list yet (KIP-939)."""
+    opted_in = api.key == INIT_PRODUCER_ID and settings.transaction_two_phase_commit_enable
+    return WITH_TWO_PHASES if opted_in else api.max
 
 
 def offered(served: Mapping[int, _Api]) -> list[Feature]:

@@ -25,7 +25,7 @@ from ...protocol.messages.cluster import (
 from ...protocol.primitives import ZERO_UUID
 from ..advertised import advertised
 from ..dispatch import HANDLERS, Call, handles
-from ..features import OWN_APIS_FROM, named_as_supported, offered
+from ..features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..partition import Partition
 from ..topic_names import check_name
 from ..topics import Topic
@@ -53,7 +53,9 @@ def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> A
     features = offered(served)
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersionsResponse.ApiKey(api_key=key, min_version=api.advertised_min, max_version=api.max)
+            ApiVersionsResponse.ApiKey(
+                api_key=key, min_version=api.advertised_min, max_version=highest_served(api, broker.settings)
+            )
             for key, api in served.items()
             if key < OWN_APIS_FROM
         ],

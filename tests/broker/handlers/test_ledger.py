@@ -505,3 +505,24 @@ def test_a_repeated_decision_that_meets_its_own_undurable_first_attempt_is_not_a
         assert broker.broker.store.synced_unit == broker.broker.store.last_unit
     with broker.after_power_cut() as again:
         assert stands(again) == 1
+
+
+@pytest.mark.parametrize("point", range(12))
+def test_a_power_cut_at_any_moment_of_a_decision_leaves_all_of_it_or_nothing(broker, point):
+    """The loop goes `point` steps on from the request, then the power is gone."""
+    listed = [prepared(broker, f"t{n}", topic=topic, partition=n) for n, topic in enumerate("aab")]
+    left_over = prepared(broker, "left", topic="b")
+    client = SimulatedClient(broker)
+    client.send(deciding(*listed))
+    for _ in range(point):
+        broker.loop.call_soon(broker.loop.stop)
+        broker.loop.run_forever()
+    with broker.after_power_cut() as again:
+        seen = [values(again, "a"), values(again, "a", 1), values(again, "b", 2)]
+        if stands(again) == 1:
+            assert seen == [[b"t0"], [b"t1"], [b"t2"]]
+            assert state(again, "left") == "CompleteAbort"
+        else:
+            assert seen == [[], [], []]
+            assert sorted(waiting(again)) == sorted((txn.name, 1) for txn in (*listed, left_over))
+            assert decide(again, *listed).error_code == 0

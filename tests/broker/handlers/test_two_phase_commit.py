@@ -1,0 +1,59 @@
+"""KIP-939, as far as Kafka has it: InitProducerId version 6, where transaction.two.phase.commit.enable opts in."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.messages.cluster import ApiVersionsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, state, values
+
+OFTEN = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 1000}
+
+
+def listed(broker):
+    answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    return {each.api_key: each.max_version for each in answer.api_keys}[22]
+
+
+def init(broker, **more):
+    asked = {"transactional_id": "t", "transaction_timeout_ms": 1000, "enable2_pc": True} | more
+    return broker.ask(InitProducerIdRequest(**asked), 6)
+
+
+def test_without_the_setting_there_is_no_version_6():
+    with SimulatedBroker() as broker:
+        assert listed(broker) == 5
+        with pytest.raises(ConnectionError):
+            init(broker)
+
+
+def test_with_it_a_transaction_waits_for_its_end_for_any_time():
+    with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
+        assert listed(broker) == 6
+        broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
+        answer = init(broker)
+        assert (answer.error_code, answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (0, -1, -1)
+        txn = Txn(broker, "t", 2)
+        txn.goes_on_as(answer.producer_id, answer.producer_epoch)
+        txn.write("a", b"v")
+        broker.wait(500)
+        assert state(broker, "t") == "Ongoing"
+        assert txn.commit() == 0
+        assert values(broker, "a") == [b"v"]
+
+
+def test_a_transaction_that_is_not_asked_for_so_times_out_as_ever():
+    with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
+        broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
+        answer = init(broker, enable2_pc=False)
+        txn = Txn(broker, "t", 2)
+        txn.goes_on_as(answer.producer_id, answer.producer_epoch)
+        txn.write("a", b"v")
+        broker.wait(5)
+        assert state(broker, "t") == "CompleteAbort"
+
+
+def test_a_prepared_transaction_cannot_be_kept_as_in_kafka():
+    with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
+        assert init(broker, keep_prepared_txn=True).error_code == 35
