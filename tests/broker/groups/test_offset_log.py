@@ -1,6 +1,10 @@
 """Offsets through a broker's life: restarts, deleted topics, transactions, and how long they are kept."""
 
+from collections.abc import Collection
+from types import SimpleNamespace
+
 import pytest
+from fencepost.broker.groups.states import State
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
@@ -243,3 +247,73 @@ def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
         late.asked = later
         late.end(commit=True)
         assert fetch(later, "g") == expected | {("t", 48): 88}
+
+
+@pytest.mark.parametrize(
+    ("state", "protocol_type", "subscribed", "kept"),
+    [
+        (State.EMPTY, "consumer", (), set()),
+        (State.EMPTY, "connect", None, set()),
+        (State.STABLE, "consumer", ("t",), {"t"}),
+        (State.STABLE, "consumer", (), set()),
+        (State.STABLE, "consumer", None, {"t", "u"}),
+        (State.STABLE, "connect", None, {"t", "u"}),
+        (State.PREPARING_REBALANCE, "consumer", ("t",), {"t", "u"}),
+        (State.COMPLETING_REBALANCE, "consumer", ("t",), {"t", "u"}),
+    ],
+)
+def test_who_is_in_the_group_decides_what_of_it_may_go(
+    state: State,
+    protocol_type: str,
+    subscribed: Collection[str] | None,
+    kept: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """KAFKA-13636: the offsets of a group in a rebalance were forgotten. The rules are those of KIP-211."""
+    with SimulatedBroker(kept_for(60)) as world:
+        for name in ("t", "u"):
+            world.broker.topics.create(name, 1)
+            commit(world, "g", name, {0: 5})
+        group = SimpleNamespace(
+            state=state, protocol_type=protocol_type, subscribed_topics=subscribed, empty_since_ms=0, pending=()
+        )
+        monkeypatch.setattr(world.broker.groups, "group", lambda group_id: group)
+        world.wait(HOUR_S + 10)
+        assert {topic for topic, _ in fetch(world, "g")} == kept
+
+
+def test_of_a_group_that_became_empty_offsets_are_kept_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 1)
+        commit(world, "g", "t", {0: 5})
+        world.wait(HOUR_S // 2)
+        group = SimpleNamespace(
+            state=State.EMPTY, protocol_type="consumer", empty_since_ms=world.broker.store.age_ms(), pending=()
+        )
+        monkeypatch.setattr(world.broker.groups, "group", lambda group_id: group)
+        world.wait(HOUR_S - 10)
+        assert fetch(world, "g") == {("t", 0): 5}
+        world.wait(20)
+        assert fetch(world, "g") == {}
+
+
+def test_an_offline_partition_of_the_log_does_not_keep_the_others_from_being_served() -> None:
+    settings = BrokerSettings(log_dir="/d", offsets_topic_num_partitions=2)
+    world = SimulatedBroker(settings)
+    world.broker.topics.create("t", 1)
+    topic = world.broker.group_offsets.topic
+    for group in ("a", "b"):
+        commit(world, group, "t", {0: 5})
+    assert {topic.partition_for(group) for group in "ab"} == {0, 1}
+    world.wait(60)
+    directory = topic.log(topic.partition_for("a")).directory
+    world.stop()
+    disk = world.disk
+    (name,) = (name for name in disk.list(directory) if name.endswith(".log"))
+    disk.unlink(f"{directory}/{name}")
+    with SimulatedBroker(settings, disk=disk, seed=3) as later:
+        log = later.broker.topics.by_name["__consumer_offsets"].partitions[topic.partition_for("a")].log
+        assert log.offline is not None
+        assert commit(later, "a", "t", {0: 6}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert fetch(later, "b") == {("t", 0): 5}
+        assert commit(later, "b", "t", {0: 6}) == [0]
