@@ -16,7 +16,7 @@ BUDGET_S = 40.0  # of processor time; a slow machine does fewer seeds
 RUN = Path(__file__).with_name("run.py")
 
 
-@pytest.mark.requirement("S-64", "S-66", "S-67")
+@pytest.mark.requirement("S-11", "S-66", "S-67", "S-89")
 def test_no_seed_shows_an_anomaly_and_all_clients_finish():
     began = time.process_time()
     for number, seed in enumerate(SEEDS):

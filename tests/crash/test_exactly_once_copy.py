@@ -1,0 +1,192 @@
+"""Apache Kafka's own test of exactly-once copying: copiers in a group, hard kills of brokers and copiers, aborts, and
+a read_committed reader that looks on; in the end every message is there once, in order, for it and for a late reader.
+
+Real processes and librdkafka. The suite copies some thousand messages; `make eos-copy` 100,000, with more kills.
+Source: tests/kafkatest/tests/core/group_mode_transactions_test.py of Apache Kafka.
+"""
+
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from broker_process import broker_process
+from confluent_kafka import TopicPartition
+
+COPIER = Path(__file__).resolve().parent.parent / "support" / "group_copier.py"
+MESSAGES = int(os.environ.get("COPIED", "5000"))
+AT_LENGTH = MESSAGES > 10_000
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 31)
+PER_TRANSACTION = 750 if AT_LENGTH else 200
+KILLS = 12 if AT_LENGTH else 2  # of brokers, and as many of copiers
+PARTITIONS, COPIERS = 3, 2
+ABORTED = 0.1
+SOURCE, TARGET, GROUP = "messages", "copies", "copiers"
+STUCK_S = 8.0  # without progress: librdkafka may wait for ever after a broker's death
+IN_ALL_S = 900.0 if AT_LENGTH else 120.0
+OPTIONS = {
+    "num.partitions": PARTITIONS,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "offsets.topic.num.partitions": 5,
+    "transaction.state.log.num.partitions": 5,
+}
+
+
+class Copier:
+    """A process and its successors, under one transactional id."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.command = [sys.executable, str(COPIER), bootstrap, SOURCE, TARGET, GROUP, name]
+        self.command += [str(PER_TRANSACTION), str(ABORTED)]
+        self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.lives = 0
+        self.start()
+
+    def start(self) -> None:
+        self.lives += 1
+        self.last_s = time.monotonic()
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
+
+    def _listen(self, stream) -> None:
+        with stream:
+            for line in stream:
+                self.said.put(line)
+
+    def progress(self) -> int:
+        """Messages committed since it was last asked."""
+        count = 0
+        while not self.said.empty():
+            word, *more = self.said.get().split()
+            self.last_s = time.monotonic()
+            count += int(more[0]) if word == "committed" else 0
+        return count
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def look_after(self) -> None:
+        """One that ended or hangs gets a successor."""
+        if self.process.poll() is not None or time.monotonic() - self.last_s > STUCK_S:
+            self.kill()
+            self.start()
+
+
+class Reader(threading.Thread):
+    """A read_committed consumer of all copies, from the first on."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self.found: dict[int, list[int]] = defaultdict(list)
+        self.count = 0
+        self.over = threading.Event()
+        settings = {"bootstrap.servers": bootstrap, "group.id": name, "isolation.level": "read_committed"}
+        quiet = {"enable.auto.commit": False, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        self.consumer = confluent_kafka.Consumer({**settings, **quiet})
+        self.consumer.assign([TopicPartition(TARGET, number, 0) for number in range(PARTITIONS)])
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            for message in self.consumer.consume(2000, 0.2):
+                if message.error() is None:
+                    self.found[message.partition()].append(int(message.value()))
+                    self.count += 1
+        self.consumer.close()
+
+    def end(self) -> None:
+        self.over.set()
+        self.join(20)
+
+
+def fill_source(bootstrap: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+    for number in range(MESSAGES):
+        while True:
+            try:
+                producer.produce(SOURCE, str(number).encode(), partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def make_topics(bootstrap: str) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    topics = [confluent_kafka.admin.NewTopic(name, PARTITIONS, 1) for name in (SOURCE, TARGET)]
+    for future in admin.create_topics(topics).values():
+        future.result(20)
+
+
+def copy_under_kills(broker, copiers: list[Copier], reader: Reader, chance: random.Random) -> dict[str, int]:
+    """Until the reader has seen as many as there are. Returns what was killed."""
+    plan = [(MESSAGES * (number + 1) // (2 * KILLS + 1), number % 2) for number in range(2 * KILLS)]
+    killed = {"brokers": 0, "copiers": 0}
+    done, began = 0, time.monotonic()
+    while reader.count < MESSAGES:
+        assert time.monotonic() - began < IN_ALL_S, f"{reader.count} of {MESSAGES} after {IN_ALL_S} s, {killed}"
+        done = max(reader.count, done + sum(copier.progress() for copier in copiers))
+        if plan and done >= plan[0][0]:
+            time.sleep(chance.uniform(0, 0.1))
+            if plan.pop(0)[1]:
+                broker.kill()
+                broker.start()
+                killed["brokers"] += 1
+            else:
+                chance.choice(copiers).kill()
+                killed["copiers"] += 1
+        for copier in copiers:
+            copier.look_after()
+        time.sleep(0.02)
+    return killed
+
+
+def check(found: dict[int, list[int]]) -> None:
+    """All of them, each once, in the order of each partition."""
+    for partition in range(PARTITIONS):
+        expected = list(range(partition, MESSAGES, PARTITIONS))
+        if found[partition] != expected:
+            twice = len(found[partition]) - len(set(found[partition]))
+            lost = set(expected) - set(found[partition])
+            raise AssertionError(f"partition {partition}: {len(lost)} lost, {twice} twice, or out of order")
+
+
+@pytest.mark.requirement("S-67", "S-89")
+def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path):
+    print(f"seed {SEED}, {MESSAGES} messages")
+    chance = random.Random(SEED)
+    options = [word for name, value in OPTIONS.items() for word in ("-X", f"{name}={value}")]
+    with broker_process(str(tmp_path / "data"), *options) as broker:
+        make_topics(broker.bootstrap)
+        fill_source(broker.bootstrap)
+        reader = Reader(broker.bootstrap, "onlooker")
+        reader.start()
+        copiers = [Copier(broker.bootstrap, f"copier-{number}") for number in range(COPIERS)]
+        try:
+            killed = copy_under_kills(broker, copiers, reader, chance)
+            time.sleep(0.5)  # what would be there twice comes now
+        finally:
+            for copier in copiers:
+                copier.kill()
+        reader.end()
+        print(f"{killed}, {sum(copier.lives for copier in copiers)} copiers in all")
+        assert killed == {"brokers": KILLS, "copiers": KILLS}
+        check(reader.found)
+        late = Reader(broker.bootstrap, "late")
+        late.start()
+        until = time.monotonic() + 30
+        while late.count < MESSAGES and time.monotonic() < until:
+            time.sleep(0.05)
+        late.end()
+        check(late.found)
