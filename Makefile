@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 		|| { tail -20 $(VENV)/install.log; exit 1; }
 	@touch $@
 
-install: $(STAMP)   ## the virtual environment, with everything the tests need
+install: $(STAMP) $(JAVA_CLIENTS) ## the virtual environment, with everything the tests need
 
 # Kafka's own client, for the protocol that no Python library speaks: Maven puts the jars into its local repository.
 $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
