@@ -274,18 +274,24 @@ class TransactionCoordinator:
         unit.commit()
 
     def forget(self, transactional_ids: Sequence[str]) -> None:
-        """These ids are no more: null values, one batch for each partition of the log. Raises KafkaError."""
-        if not transactional_ids:
-            return
-        keys: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        """These ids are no more: null values, one batch for each partition of the log. Raises KafkaError, no room.
+
+        Those of a partition that is offline stay.
+        """
+        by_partition: dict[int, list[str]] = {}
         for transactional_id in transactional_ids:
-            partition = self.topic.partition_for(transactional_id)
-            keys.setdefault(partition, []).append((records.key(transactional_id), None))
-        unit = TransactionUnit(self._broker)
-        for partition, gone in keys.items():
-            unit.add(self.topic.part(partition, gone, now_ms=self._clock.now_ms()))
-        unit.commit()
-        for transactional_id in transactional_ids:
+            by_partition.setdefault(self.topic.partition_for(transactional_id), []).append(transactional_id)
+        unit, forgotten = TransactionUnit(self._broker), []
+        now_ms = self._clock.now_ms()
+        for partition, ids in by_partition.items():
+            try:
+                unit.add(self.topic.part(partition, [(records.key(each), None) for each in ids], now_ms=now_ms))
+                forgotten += ids
+            except KafkaError:
+                continue
+        if forgotten:
+            unit.commit()
+        for transactional_id in forgotten:
             self.apply(transactional_id, None)
 
     # ---- what is written in transactions ---------------------------------------------------------------------

@@ -63,8 +63,11 @@ class Sweeps:
         coordinator = self._coordinator
         late = self._late()
         for number, transactional_id in enumerate(late, 1):
-            if coordinator.abort_late(transactional_id):
-                log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
+            try:
+                if coordinator.abort_late(transactional_id):
+                    log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
+            except KafkaError as error:  # of one partition of the log, perhaps: the others' ids go on
+                log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
             if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
                 return
 

@@ -93,10 +93,13 @@ class TransactionUnit:
             self._broker.group_offsets.end_transaction(partition, producer_id, commit, offset)
 
     def _commit(self, debts: Sequence[Change]) -> None:
-        if debts:
-            self._broker.topics.commit(debts, self.parts)
-        else:
+        if not debts:
             self._store.commit(self.parts)
+            return
+        try:
+            self._broker.topics.commit(debts, self.parts)
+        except KafkaError as error:
+            raise _no_room() from error
 
 
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:

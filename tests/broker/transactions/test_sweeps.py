@@ -1,0 +1,85 @@
+"""Sweeps over many ids at once: in slices, and past what cannot be written."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.transactions.transaction import Decision, Transaction
+from fencepost.protocol.errors import ErrorCode
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, state, values
+
+OK = ErrorCode.NONE
+GONE = str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
+EXPIRING = BrokerSettings(
+    transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=1_000
+)
+
+
+def many(broker: SimulatedBroker, count: int) -> None:
+    """So many ids that were used once, a moment ago."""
+    coordinator = broker.broker.transactions
+    coordinator.topic.ensure()
+    broker.wait(0.1)
+    given = coordinator.given("")
+    for first in range(0, count, 500):
+        names = [f"id-{number}" for number in range(first, first + 500)]
+        used = {"updated_age_ms": given.age_ms, "last_update_ms": given.now_ms}
+        states = [Transaction(name, number, 0, 1000, **used) for number, name in enumerate(names, first)]
+        coordinator.log_all([(txn.transactional_id, Decision(states=(txn,))) for txn in states], given)
+        broker.wait(0.02)
+
+
+@pytest.mark.requirement("S-113")
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypatch):
+    """KAFKA-13099: tombstones that did not fit into one batch were never written."""
+    with SimulatedBroker(EXPIRING) as broker:
+        many(broker, count)
+        coordinator = broker.broker.transactions
+        slices = []
+        forget = coordinator.forget
+        monkeypatch.setattr(coordinator, "forget", lambda ids: (slices.append(len(ids)), forget(ids)))
+        broker.wait(70)
+        assert coordinator.transactions == {} == coordinator.by_producer_id
+        assert (sum(slices), max(slices)) == (count, 500)
+        with broker.after_power_cut() as second:
+            assert second.broker.transactions.transactions == {}
+
+
+def test_ids_whose_log_is_offline_stay_and_hold_up_no_others():
+    """KAFKA-7519: one failure made ids untouchable."""
+    with SimulatedBroker(EXPIRING) as broker:
+        many(broker, 500)
+        coordinator = broker.broker.transactions
+        home, _ = coordinator.home("id-0")
+        log = coordinator.topic.log(home)
+        log.offline = "its disk is gone"
+        broker.wait(70)
+        left = set(coordinator.transactions)
+        assert "id-0" in left
+        assert all(coordinator.home(name)[0] == home for name in left)
+        log.offline = None
+        broker.wait(2)
+        assert coordinator.transactions == {}
+
+
+def test_a_transaction_that_cannot_be_aborted_yet_keeps_its_epoch_and_holds_up_no_others():
+    """KAFKA-9666, KAFKA-6119: epochs that moved without a record."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        stuck, late = Txn(broker, "stuck"), Txn(broker, "late", 2)
+        for txn in (stuck, late):
+            assert txn.init(timeout_ms=1_000) == OK
+            txn.write("t", b"x")
+        coordinator = broker.broker.transactions
+        assert coordinator.home("stuck")[0] != coordinator.home("late")[0]
+        log = coordinator.topic.log(coordinator.home("stuck")[0])
+        log.offline = "its disk is gone"
+        broker.wait(35)
+        assert state(broker, "late") == "CompleteAbort"
+        assert coordinator.transactions["stuck"].producer_epoch == stuck.epoch
+        log.offline = None
+        broker.wait(15)
+        assert coordinator.transactions["stuck"].producer_epoch == stuck.epoch + 1
+        assert values(broker, "t") == []
+        assert not broker.broker.metrics.failures
