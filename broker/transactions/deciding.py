@@ -91,7 +91,9 @@ class Deciding:
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
         self._plans.pop(name, None)
-        if txn is None or (item is not None and wrong_with(item, txn, self._proposal, self._ledger.is_there)):
+        if txn is None or txn.prepared is None:
+            return
+        if item is not None and wrong_with(item, txn, self._proposal, self._ledger.is_there):
             return
         given = self._coordinator.given(name)
         decision = machine.settle_prepared(txn, self._proposal.commit and item is not None, given)
@@ -119,24 +121,27 @@ class Deciding:
 
     def _plan_anew(self) -> None:
         """What changed since it was looked at, or was not looked at."""
-        transactions, plans = self._coordinator.transactions, self._plans
-        wanted = dict.fromkeys(self._to_end())
-        for name in [name for name in plans if name not in wanted]:
+        plans, now = self._plans, self._coordinator.transactions.get
+        for name in [name for name, plan in plans.items() if plan.txn is not now(name)]:
             del plans[name]
-        for name in wanted:
-            plan = plans.get(name)
-            if plan is None or plan.txn is not transactions.get(name):
+        for name in self._to_end():
+            if name not in plans:
                 self._plan(name)
 
     def _refused(self) -> tuple[tuple[str, ErrorCode], ...]:
         """Listed transactions that cannot end so, with the reason."""
-        transactions, is_there = self._coordinator.transactions, self._ledger.is_there
-        found = []
-        for name, item in self._listed.items():
-            plan = self._plans.get(name)
-            if plan is None or (self._proposal.commit and not all(map(is_there, plan.txn.partitions.values()))):
-                found.append((name, wrong_with(item, transactions.get(name), self._proposal, is_there)))
-        return tuple(found)
+        transactions, is_there, plans = self._coordinator.transactions, self._ledger.is_there, self._plans
+        whole = not self._proposal.commit or all(map(is_there, self._marked()))
+        return tuple(
+            (name, error)
+            for name, item in self._listed.items()
+            if (not whole or name not in plans)
+            and (error := wrong_with(item, transactions.get(name), self._proposal, is_there))
+        )
+
+    def _marked(self) -> set[int]:
+        """The ids of all logs that get a marker."""
+        return {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
 
     def _commit(self) -> Outcome:
         proposal, ledger = self._proposal, self._ledger
@@ -161,8 +166,7 @@ class Deciding:
     def _mark(self, unit: TransactionUnit, now_ms: int) -> None:
         """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
         logs = self._ledger.broker.store.logs
-        marked = {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
-        odd = {log_id for log_id in marked if log_id not in logs or logs[log_id].offline is not None}
+        odd = {log_id for log_id in self._marked() if log_id not in logs or logs[log_id].offline is not None}
         for plan in self._plans.values():
             assert plan.decision.marker is not None
             if plan.parts is None or (odd and not odd.isdisjoint(plan.txn.partitions.values())):

@@ -10,7 +10,7 @@ from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopics
 from ledger_client import HOUR_MS, decide, deciding, prepare, remove, stands, waiting
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import Txn, state, values
+from txn_client import Txn, offset_of, state, values
 
 CONFLICT, BAD_STATE, FENCED, UNKNOWN = 10_000, 48, 90, 49
 
@@ -100,6 +100,21 @@ def test_whoever_else_waits_for_that_number_or_one_below_is_aborted_in_the_same_
         "Ongoing",
     ]
     assert waiting(broker) == [("next", 6)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_in_a_prepared_transaction_are_decided_with_it(broker, version, commit):
+    txn = written(broker, "t", version=version)
+    txn.write_offset("b", 7)
+    assert prepare(txn).error_code == 0
+    assert offset_of(broker, "b") == -1
+    assert offset_of(broker, "b", stable=True) == -88
+    assert decide(broker, txn, committed=commit).error_code == 0
+    assert offset_of(broker, "b", stable=True) == (7 if commit else -1)
+    with broker.after_power_cut() as again:
+        assert offset_of(again, "b", stable=True) == (7 if commit else -1)
+        assert values(again, "a") == ([b"t"] if commit else [])
 
 
 # A row each -----------------------------------------------------------------------------------------------------------
@@ -203,6 +218,7 @@ def test_nothing_is_produced_or_added_while_it_waits(broker, version):
     assert txn.send("a", b"elsewhere", 1) == BAD_STATE
     assert txn.add("a", 2) == [BAD_STATE]
     assert txn.add_offsets() == BAD_STATE
+    assert txn.send_offset("a", 1) == BAD_STATE
     decide(broker, txn)
     assert values(broker, "a") == [b"t"]
 
