@@ -154,6 +154,7 @@ class Broker:
         self.groups.start()
         self.transactions.load()
         self.ledger.load()
+        self.coordinator_snapshots.complete = True
         serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve

@@ -15,6 +15,7 @@ import msgpack
 
 from ..effects.disk import DiskFull
 from ..storage import checkpoints
+from ..storage.store import BrokerHalted
 from .internal_topic import InternalTopic
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class CoordinatorSnapshots:
         self._taken_bytes = 0  # appended to the logs when the last one was begun
         self._size_bytes = 0  # of the last one
         self._taking = False
+        self.complete = False  # all coordinators have read their logs to the end: what they know may be written down
         self.taken = 0
 
     # ---- start -----------------------------------------------------------------------------------------------
@@ -124,12 +126,16 @@ class CoordinatorSnapshots:
                 log.warning("no room for a snapshot of the coordinators; the last one still counts")
 
     async def take_last(self) -> None:
-        """At an orderly end, if anything was appended since the last one."""
-        if self._broker.halted is None and not self._taking and self._appended_bytes() > self._taken_bytes:
-            try:
-                await self.take()
-            except DiskFull:
-                pass  # the logs have it all
+        """At an orderly end, if anything was appended since the last one, and the state was wholly read."""
+        wanted = self.complete and not self._taking and self._broker.halted is None
+        if not wanted or self._appended_bytes() <= self._taken_bytes:
+            return
+        try:
+            await self.take()
+        except (DiskFull, BrokerHalted):
+            pass  # the logs have it all
+        except OSError as error:
+            self._broker.rounds.halt(error)
 
     def _appended_bytes(self) -> int:
         return sum(partition.appended_bytes for partition in self._partitions())

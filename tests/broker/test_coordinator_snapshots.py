@@ -1,5 +1,6 @@
 """Snapshots of what coordinators know: the same state as a replay of everything, whatever happens to them (law 4)."""
 
+import errno
 import logging
 import random
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 from fencepost.broker import coordinator_snapshots
 from fencepost.broker.broker import Broker
+from fencepost.broker.internal_topic import InternalTopicDamaged
 from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.disk import DiskFull
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.checkpoints import NewerFormat, write_file
 from offset_requests import Producer, commit, delete
@@ -200,3 +203,47 @@ def test_the_offsets_of_a_deleted_topic_do_not_come_back_from_a_snapshot() -> No
         assert {key[0] for group in ("g0", "g1", "g2", "g3") for key in later.broker.group_offsets.all_of(group)} == {
             "u"
         }
+
+
+def test_a_state_that_was_read_only_in_part_is_never_written_down() -> None:
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    world.wait(60)
+    directories = [world.broker.group_offsets.topic.log(index).directory for index in range(3)]
+    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+    before = pictured(world.broker)
+    disk = world.disk.after_power_cut()
+    world.abandon()
+    for name in snapshots_of(world):
+        disk.unlink(f"/d/{name}")
+    path = next(f"{directories[-1]}/{name}" for name in disk.list(directories[-1]) if name.endswith(".log"))
+    file = disk.open(path)
+    at = file.size() - 20
+    (sound,) = file.read(1, at)
+    file.write([bytes([sound ^ 1])], at)
+    with pytest.raises(InternalTopicDamaged):
+        SimulatedBroker(SETTINGS, disk=disk, seed=3)
+    assert not [name for name in disk.list("/d") if name.startswith("coordinators")]
+    file.write([bytes([sound])], at)
+    file.close()
+    with SimulatedBroker(SETTINGS, disk=disk, seed=4) as mended:
+        assert pictured(mended.broker) == before
+
+
+@pytest.mark.parametrize("error", [DiskFull(errno.ENOSPC, "full"), OSError(errno.EIO, "broken")])
+def test_a_last_snapshot_that_cannot_be_written_does_not_keep_the_broker_from_ending(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    before = pictured(world.broker)
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(world.broker.coordinator_snapshots, "_write", fails)
+    world.stop()
+    assert world.broker.halted is (None if isinstance(error, DiskFull) else error)
+    assert not snapshots_of(world)
+    with SimulatedBroker(SETTINGS, disk=world.disk, seed=4) as later:
+        assert pictured(later.broker) == before
