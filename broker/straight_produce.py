@@ -21,6 +21,7 @@ from ..protocol.batches import (
     LENGTH_ENDS_AT,
     MAGIC,
     SMALLEST_RECORD_BYTES,
+    TRANSACTIONAL_BIT,
     unpack_header,
 )
 from ..protocol.errors import MalformedFrame
@@ -28,6 +29,7 @@ from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable, read_uvarint, uvarint
 from ..storage.journal import UnitRefused
 from .connection import PRODUCE, Connection
+from .partition import Partition
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -41,8 +43,9 @@ CORRELATION_ID_ENDS_AT = 8
 
 _acks_and_timeout = Struct(">hi").unpack_from
 _count = Struct(">i").unpack_from
-_plain_beginning = Struct(">hhiih").unpack_from  # no transactional id, acks, timeout, topics, length of a name
-_PLAIN_BEGINNING_BYTES = 14
+_short = Struct(">h").unpack_from
+_plain_beginning = Struct(">hiih").unpack_from  # acks, timeout, topics, length of a name
+_PLAIN_BEGINNING_BYTES = 12
 _NO_TAGS = b"\x00\x00\x00"  # after the partition, the topic and the request
 
 
@@ -60,10 +63,18 @@ class Route:
         "size",
         "start",
         "suffix",
+        "transaction_bit",
+        "transactional_id",
         "unpack",
+        "version",
     )
 
-    def __init__(self, frame: Readable, version: int, client_id: str, name: str, start: int) -> None:
+    def __init__(
+        self, frame: Readable, version: int, client_id: str, transactional_id: str | None, name: str, start: int
+    ) -> None:
+        self.version = version
+        self.transactional_id = transactional_id
+        self.transaction_bit = 0 if transactional_id is None else TRANSACTIONAL_BIT
         self.begins_with = version  # and the API's key before it, which is 0
         self.goes_on_with = bytes(frame[CORRELATION_ID_ENDS_AT:start])
         self.start = start  # where the partition's index stands
@@ -94,19 +105,22 @@ def find_route(frame: Readable) -> Route | None:
         return None
     read = _read_flexible if header.api_version >= FLEXIBLE else _read_plain
     transactional, acks, topics, name, partitions, position = read(frame, header.position)
-    if transactional or acks not in ACKS or topics != 1 or partitions != 1:
+    if acks not in ACKS or topics != 1 or partitions != 1:
         return None
-    return Route(frame, header.api_version, header.client_id, str(name, "utf-8"), position)
+    transactional_id = None if transactional is None else str(transactional, "utf-8")
+    return Route(frame, header.api_version, header.client_id, transactional_id, str(name, "utf-8"), position)
 
 
-Beginning = tuple[bool, int, int, Readable, int, int]
-"""Transactional id or not, acks, number of topics, the first one's name, number of its partitions, position."""
+Beginning = tuple[Readable | None, int, int, Readable, int, int]
+"""Transactional id, acks, number of topics, the first one's name, number of its partitions, position."""
 
 
 def _read_flexible(frame: Readable, position: int) -> Beginning:
-    transactional = frame[position] != 0
-    acks, _ = _acks_and_timeout(frame, position + 1)
-    topics, position = read_uvarint(frame, position + 7)
+    length, position = read_uvarint(frame, position)
+    transactional = frame[position : position + length - 1] if length else None
+    position += max(0, length - 1)
+    acks, _ = _acks_and_timeout(frame, position)
+    topics, position = read_uvarint(frame, position + 6)
     length, position = read_uvarint(frame, position)
     after = position + length - 1
     partitions, end = read_uvarint(frame, after)
@@ -114,11 +128,15 @@ def _read_flexible(frame: Readable, position: int) -> Beginning:
 
 
 def _read_plain(frame: Readable, position: int) -> Beginning:
-    length, acks, _, topics, name_length = _plain_beginning(frame, position)
+    (length,) = _short(frame, position)
+    position += 2
+    transactional = frame[position : position + length] if length >= 0 else None
+    position += max(0, length)
+    acks, _, topics, name_length = _plain_beginning(frame, position)
     position += _PLAIN_BEGINNING_BYTES
     after = position + name_length
     (partitions,) = _count(frame, after)
-    return length != -1, acks, topics, frame[position:after], partitions, after + 4
+    return transactional, acks, topics, frame[position:after], partitions, after + 4
 
 
 class StraightProduce:
@@ -127,6 +145,7 @@ class StraightProduce:
     def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
         self._otherwise = otherwise
         self._topics = broker.topics.by_name
+        self._transactions = broker.transactions
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
         self._requests = broker.metrics.requests
@@ -156,7 +175,7 @@ class StraightProduce:
                 connection.route = None  # another version, perhaps, or another API with the same bytes in it
                 raise IndexError
             partition = self._topics[route.name].partitions[index]
-            log = partition.log
+            log, bit = partition.log, route.transaction_bit
             ordinary = whole and partition.plain and log.offline is None and not store.space_low
             header = unpack_header(frame, position)
             zero, size, _, magic, crc, flags, delta, base_ms, newest_ms, producer_id, epoch, sequence, count = header
@@ -167,20 +186,22 @@ class StraightProduce:
                 and zero == 0
                 and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
                 and magic == MAGIC
-                and 0 <= flags <= HIGHEST_CODEC  # and no other bit
+                and 0 <= flags ^ bit <= HIGHEST_CODEC  # and no other bit
                 and 0 < count == delta + 1
-                and (flags or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)
+                and (flags ^ bit or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)
                 and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms
-                and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence))
+                and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence, bit != 0))
                 and store.tail_bytes + length <= store.spare_bytes  # else admits() is asked
                 and crc32c(frame[position + CRC_COVERS_FROM : end]) == crc
+                and (not bit or self._goes_on(route, producer_id, epoch, partition, connection))
             )
         except ORDINARY_FAULTS:
             ordinary = False
         if ordinary:
             base_offset = log.end_offset
             try:
-                unit = store.append_next(log, frame[position + 16 : end], delta, newest_ms, producer_id, sequence)
+                rest = frame[position + 16 : end]
+                unit = store.append_next(log, rest, delta, newest_ms, producer_id, sequence, bit != 0)
             except UnitRefused:
                 self._otherwise(connection, frame)
                 return
@@ -191,6 +212,13 @@ class StraightProduce:
             connection.slots.append((unit, reply))
         else:
             self._otherwise(connection, frame)
+
+    def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
+        """Whether the batch is of a transaction that is open and knows the partition."""
+        transactional_id = route.transactional_id
+        assert transactional_id is not None
+        goes_on = self._transactions.goes_on
+        return producer_id >= 0 and goes_on(transactional_id, producer_id, epoch, partition, route.version, on)
 
     @staticmethod
     def _route_of(connection: Connection, frame: Readable) -> Route:

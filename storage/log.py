@@ -126,7 +126,7 @@ class PartitionLog:
             if aborted is not None:
                 self._aborted.append(aborted)
 
-    def apply_next(self, batch: TailBatch, producer_id: int, sequence: int) -> None:
+    def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
         """As apply, for a batch that simply goes on: no marker, and of no producer (-1) or one that is in line."""
         last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
         self._tail.append(batch)
@@ -134,7 +134,7 @@ class PartitionLog:
         self.end_offset = last_offset + 1
         self.snapshots.taken_bytes += size
         if producer_id >= 0:
-            self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms)
+            self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms, transactional)
 
     def apply_log_start(self, offset: int) -> None:
         """Records below `offset` are to go: for readers with start_released, their files behind the checkpoints."""

@@ -154,17 +154,18 @@ class ProducerStates:
                 f"a marker of coordinator epoch {coordinator_epoch}, after one of {producer.coordinator_epoch}",
             )
 
-    def is_next(self, producer_id: int, producer_epoch: int, sequence: int) -> bool:
+    def is_next(self, producer_id: int, producer_epoch: int, sequence: int, transactional: bool = False) -> bool:
         """Whether this is just what must come next of a producer that is known here and has no transaction open.
 
-        What judge() looks at first, without a Batch: it would say None.
+        transactional: of a batch in a transaction, which may be open here or begin with it. What judge() looks at
+        first, without a Batch: it would say None.
         """
         producer = self._producers.get(producer_id)
         return (
             producer is not None
             and producer.next_sequence == sequence >= 0
             and producer.epoch == producer_epoch
-            and producer.first_open < 0
+            and (transactional or producer.first_open < 0)
         )
 
     def turned_away(self, batch: Batch) -> None:
@@ -216,12 +217,22 @@ class ProducerStates:
         return None
 
     def go_on(
-        self, producer_id: int, sequence: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
+        self,
+        producer_id: int,
+        sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp: int,
+        now_ms: int,
+        transactional: bool = False,
     ) -> None:
         """As apply, for a batch of which is_next() is true."""
         producer = self._producers[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
+        if transactional and producer.first_open < 0:
+            producer.first_open = base_offset
+            self._open[base_offset] = producer_id
         producer.next_sequence = sequence + last_offset - base_offset + 1 & SEQUENCE_MASK
         producer.last_timestamp = timestamp
         producer.age_ms = now_ms

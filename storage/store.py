@@ -117,6 +117,7 @@ class Store:
         max_timestamp: int,
         producer_id: int,
         sequence: int,
+        transactional: bool = False,
     ) -> int:
         """As append, for a checked batch that simply goes on (PartitionLog.apply_next), and without making a Batch.
 
@@ -134,7 +135,7 @@ class Store:
         now_ms = self._turn_age_ms or self._begin_turn()
         last_offset = base_offset + last_offset_delta
         batch = (last_offset, base_offset, size, max_timestamp, unit, now_ms, (head, rest))
-        log.apply_next(batch, producer_id, sequence)
+        log.apply_next(batch, producer_id, sequence, transactional)
         self.tail_bytes += size
         return unit
 

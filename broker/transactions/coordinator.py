@@ -16,6 +16,7 @@ from ...storage.journal import Part
 from ..connection import Connection, OlderConnection
 from ..internal_topic import InternalTopic
 from ..partition import Partition
+from ..transaction_settings import V1_POLICIES
 from . import machine, records
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .init_producer_id import Initialisation, Limits, init_producer_id
@@ -31,7 +32,7 @@ PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
 ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
 HOMES_KEPT = 10_000
-FENCING, REFUSE = "fence-connections", "refuse"
+FENCING, ALLOW, REFUSE = V1_POLICIES
 
 
 class Joining(NamedTuple):
@@ -315,6 +316,32 @@ class TransactionCoordinator:
             error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
             raise _refused(error, PRODUCE, version, txn)
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
+
+    def goes_on(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: Partition,
+        version: int,
+        connection: Connection,
+    ) -> bool:
+        """Whether admit_batch would simply say yes to a batch of this producer. False: ask it."""
+        txn = self.transactions.get(transactional_id)
+        if (
+            txn is None
+            or txn.producer_id != producer_id
+            or txn.producer_epoch != producer_epoch
+            or txn.status is not Status.ONGOING
+            or txn.prepared is not None
+            or txn.partitions.get((partition.topic.name, partition.index)) != partition.log.log_id
+        ):
+            return False
+        policy = self._broker.settings.transaction_v1_policy
+        if version > TV1_PRODUCE or policy == ALLOW:
+            return True
+        fence = self._fences.of(transactional_id, producer_id, producer_epoch)
+        return policy == FENCING and fence.passes(Kind.DATA, connection.number)
 
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection

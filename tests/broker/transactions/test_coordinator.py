@@ -163,6 +163,26 @@ def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(br
     ]
 
 
+def test_the_straight_way_through_produce_and_the_general_one_leave_the_same():
+    def after(version: int) -> tuple[list, list, list]:
+        with SimulatedBroker() as broker:
+            broker.ask(create("t"))
+            txn = begun(broker)
+            for number in range(4):
+                assert txn.add("t", 0) == [OK]
+                for _ in range(3):
+                    assert txn.send("t", b"%d" % number, version=version) == OK
+                assert txn.send("t", b"%d" % number, sequence=3 * number + 2, version=version) == OK  # once more
+                assert txn.end(commit=number % 2 == 0) == OK
+            assert txn.add("t", 0) == [OK]
+            assert txn.send("t", b"open", version=version) == OK
+            log = broker.broker.topics.by_name["t"].partitions[0].log
+            described = [each._replace(last_timestamp=0) for each in log.producers.describe()]
+            return described, values(broker, "t"), values(broker, "t", committed=False)
+
+    assert after(3) == after(8) == after(10)
+
+
 # ---- TV2 -------------------------------------------------------------------------------------------------------------
 
 
