@@ -113,7 +113,7 @@ def wrong_in(proposal: Proposal) -> str | None:
 
 
 class PreparedIds:
-    """Which transactions are Prepared, by the key they wait for: follows what the coordinator applies. len(): how many."""
+    """Who is Prepared, by the key they wait for: follows what the coordinator applies. len() is how many."""
 
     def __init__(self) -> None:
         self._key_of: dict[str, str] = {}

@@ -189,6 +189,8 @@ def prepare(
     cell = answer(Event.PREPARE, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
+    if not txn.partitions:  # by Kafka's coordinator, for a request that named none
+        return Decision(_STATE)
     if txn.prepared is not None:
         same = txn.prepared[:3] == prepared[:3]
         return _DONE if same else Decision(_STATE)

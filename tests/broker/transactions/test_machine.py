@@ -330,6 +330,13 @@ def test_a_prepare_that_comes_after_the_decision_is_refused_and_the_transaction_
         assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
 
 
+def test_a_transaction_without_partitions_as_kafka_may_have_logged_it_is_not_prepared_but_ends(outside):
+    txn = transaction(Status.ONGOING, partitions={})
+    decision = machine.prepare(txn, PRODUCER, EPOCH, Prepared("sink", 3, 5_000, 0), None, outside.given())
+    assert decision == (BAD_STATE, (), None, -1, -1, False)
+    assert end(txn, True, outside).marker is None
+
+
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_prepared_transaction_always_ends_with_the_next_epoch(outside, commit, version):
