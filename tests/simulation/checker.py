@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from simulation.facts import Anomaly, Facts
-from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send
+from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send, name_of
 from simulation.log_rules import LOG_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
@@ -78,7 +78,7 @@ def _unfit(facts: Facts, op: Op, place: Place, value: str, committed: bool) -> I
         yield Anomaly("read of nothing", f"{value!r} was not sent", (op,))
         return
     sent, send = found
-    if send.place != place:
+    if send.place != place and not (place in facts.created and name_of(send.place) == name_of(place)):
         yield Anomaly("wrong place", f"{value!r} was sent to {send.place}", (sent, op))
     elif sent.outcome == FAIL:
         yield Anomaly("aborted read", f"{value!r} was refused", (sent, op))

@@ -5,7 +5,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simulation.history import FAIL, OK, Add, Begin, Dump, End, History, Init, Offsets, Op, Place, Producer, Read, Send
+from simulation.history import (
+    FAIL,
+    INFO,
+    OK,
+    Add,
+    Begin,
+    Create,
+    Dump,
+    End,
+    History,
+    Init,
+    Offsets,
+    Op,
+    Place,
+    Producer,
+    Read,
+    Send,
+    name_of,
+)
 
 NEVER = 1 << 60
 
@@ -77,6 +95,7 @@ class Facts:
         self.given: dict[str | None, list[tuple[Op, Producer]]] = defaultdict(list)  # by transactional id
         self.touched: dict[Place, set[int]] = defaultdict(set)  # by which producer ids, or tried to
         self._take_transactions()
+        self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
         for op, send in self.sends:
             self.touched[send.place].add(send.producer[0])
             for value in send.values:
@@ -106,6 +125,19 @@ class Facts:
         for op, send in self.sends:
             if send.txn is not None and not send.again:
                 self.fate(send.txn).sends.append((op, send))
+
+    def was_in(self, producer_id: int, place: Place) -> bool:
+        """Did this producer write there, or try to? Of a topic made again, since then or perhaps since then."""
+        made = self.created.get(place)
+        if made is None:
+            return producer_id in self.touched[place]
+        return any(
+            op.what.producer[0] == producer_id
+            and name_of(op.what.place) == name_of(place)
+            and (op.outcome == INFO or op.done > made.invoked)
+            for op in self.history.ops
+            if isinstance(op.what, Add | Send)
+        )
 
     def fate(self, txn: str) -> Fate:
         if txn not in self.fates:

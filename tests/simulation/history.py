@@ -16,6 +16,12 @@ Producer = tuple[int, int]
 """Producer id and epoch."""
 W = TypeVar("W")
 
+
+def name_of(place: Place) -> str:
+    """The topic's name on the wire: of a topic made again, all incarnations have one."""
+    return place[0].split("@")[0]
+
+
 OK, FAIL, INFO = "ok", "fail", "info"
 
 
@@ -136,6 +142,12 @@ class Entry(NamedTuple):
     transactional: bool
     values: tuple[str, ...] = ()
     marker: str = ""
+
+
+class Create(NamedTuple):
+    """A topic is made again, under a name that had one before. The topic of `place` is that name, `@` and a number."""
+
+    place: Place
 
 
 class Restart(NamedTuple):

@@ -49,7 +49,7 @@ def _decision(facts: Facts, op: Op, place: Place, txn: str, entry: Entry) -> Ite
 
 def _stray(facts: Facts, op: Op, place: Place, entry: Entry) -> Iterator[Anomaly]:
     """A marker where its producer never was: in a topic made again, say."""
-    if entry.producer[0] not in facts.touched[place]:
+    if not facts.was_in(entry.producer[0], place):
         yield Anomaly("cross-transaction bleed", f"a marker of {entry.producer} in {place}, where it never was", (op,))
 
 

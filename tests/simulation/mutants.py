@@ -340,6 +340,19 @@ def a_commit_is_answered_and_not_logged(stack):
     _around(stack, TransactionCoordinator, "log", wrapper)
 
 
+@mutant
+def markers_go_to_whatever_has_the_name_now(stack):
+    def wrapper(mark):
+        def marked(self, order, *more):
+            topics = self._broker.topics.by_name
+            places = {key: topics[key[0]].partitions[key[1]].log.log_id for key in order.partitions if key[0] in topics}
+            mark(self, order._replace(partitions=places), *more)
+
+        return marked
+
+    _around(stack, TransactionUnit, "mark", wrapper)
+
+
 # ---- offsets and groups --------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, read_marker, records
 from produce_requests import answers, fetch, fetched, produce
-from simulation.history import Init, Op, Place, Producer, Read, Seen, Send
+from simulation.history import Init, Op, Place, Producer, Read, Seen, Send, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.world import World
 
@@ -55,7 +55,7 @@ class Batch:
 
     @property
     def request(self) -> Any:
-        topic, partition = self.send.place
+        topic, partition = name_of(self.send.place), self.send.place[1]
         return produce(topic, self.data, partition=partition, transactional_id=self.transactional_id)
 
     def answered(self, answer: Any) -> bool:

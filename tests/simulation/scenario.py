@@ -8,9 +8,10 @@ from fencepost.protocol.records import Marker, read_marker, records
 from produce_requests import create, fetch, fetched
 from simulation.faults import Faults
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
-from simulation.history import Dump, Entry, Place
+from simulation.history import Dump, Entry, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import PlainProducer, Reader, batches_in
+from simulation.recreation import Recreator, Stayer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
 
@@ -42,6 +43,9 @@ def clients_of(world: World) -> list[Any]:
     for number in range(4):
         clients.append(transactional(world, f"tx{number}", 1 + number % 2))
     clients += [moving(world, f"mv{number}", 1 + number % 2) for number in range(3)]
+    recreator = Recreator(world)
+    clients += [recreator, *(staying(world, f"st{number}", 1 + number % 2, recreator) for number in range(2))]
+    world.looks.append(lambda: recreator.place)
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     for place in PLACES:
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
@@ -61,6 +65,13 @@ def transactional(world: World, name: str, tv: int) -> Supervisor:
 def moving(world: World, name: str, tv: int) -> Supervisor:
     def make(number: int, tv: int) -> Mover:
         return Mover(world, name, number, tv, PLACES[:2], PLACES[5:])
+
+    return Supervisor(world, name, tv, make)
+
+
+def staying(world: World, name: str, tv: int, recreator: Recreator) -> Supervisor:
+    def make(number: int, tv: int) -> Stayer:
+        return Stayer(world, name, number, tv, PLACES[3:5], recreator)
 
     return Supervisor(world, name, tv, make)
 
@@ -93,6 +104,8 @@ async def look(world: World) -> None:
         for committed in (False, True):
             await _read_all(Reader(world, f"final {place}", place, committed))
         await _dump(world, place)
+    for place in world.looks:
+        await _dump(world, place())
     for place in PLACES[:2]:
         for group in (GROUP, PLAIN_GROUP):
             await stand_of(Caller(world, "final"), "final", group, place)
@@ -118,7 +131,7 @@ async def _dump(world: World, place: Place) -> None:
     offset = 0
     while True:
         try:
-            part = fetched(await caller.ask(fetch(place[0], offset, partition=place[1]), 11))
+            part = fetched(await caller.ask(fetch(name_of(place), offset, partition=place[1]), 11))
         except Unanswered:
             continue
         assert part.error_code == 0, part

@@ -18,7 +18,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
     TxnTopic,
 )
-from simulation.history import Add, Begin, End, Init, Place, Producer, Send
+from simulation.history import Add, Begin, End, Init, Place, Producer, Send, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import RETRIED, Batch, deliver, values_of
 from simulation.world import TXN_TIMEOUT_MS, World
@@ -157,7 +157,7 @@ class Incarnation:
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer[0],
             v3_and_below_producer_epoch=self.producer[1],
-            v3_and_below_topics=[TxnTopic(name=topic, partitions=[partition]) for topic, partition in places],
+            v3_and_below_topics=[TxnTopic(name=name_of(place), partitions=[place[1]]) for place in places],
         )
         code, _, unsure = await self.persist(self.coordinator, request, self.versions.add, _code_of_added)
         for op in ops:

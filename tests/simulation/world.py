@@ -18,7 +18,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.rng import SeededRng
-from simulation.history import History, Restart
+from simulation.history import History, Place, Restart
 from simulation.processes import Process, ProcessNet, owned_task
 
 ADDRESS = ("127.0.0.1", 9092)
@@ -61,6 +61,7 @@ class World:
         self.failures: list[str] = []
         self.broker: Broker | None = None
         self.lives = 0
+        self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
         self.over = False  # clients begin nothing new
         self.on_send: Callable[[Any, list[Any]], None] = lambda transport, requests: None  # shown to the faults
         self.settings = settings()
