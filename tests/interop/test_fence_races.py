@@ -36,12 +36,13 @@ def as_kafka():
 @pytest.mark.parametrize(("client", "kind"), KINDS)
 def test_a_late_request_does_nothing(fenced, client, kind, name):
     late = races.run(f"127.0.0.1:{fenced.port}", client, races.RACES[kind], name, ROUNDS, TASKS.get(client, 4))
-    assert late == [None] * ROUNDS, "each was dropped, and its connection closed"
+    assert len(late) >= ROUNDS
+    assert set(late) == {None}, "each was dropped, and its connection closed"
 
 
 def test_a_late_record_is_not_taken_for_a_newer_one(fenced, name):
     late = races.run(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce, name, ROUNDS, 4)
-    assert late == [None] * ROUNDS
+    assert late == [None] * ROUNDS  # dropped, and its connection closed
 
 
 def test_what_remains_open_is_a_late_record_that_no_newer_connection_has_overtaken(fenced, name):

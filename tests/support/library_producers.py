@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import aiokafka
 import confluent_kafka
 import kafka
+import kafka.errors
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ HANGS_S = 4  # longer than librdkafka ever takes for what it will do at all
 
 
 class Hung(Exception):
-    """A call of a library does not come back, past every timeout of its own: see Confluent."""
+    """A call of a library does not come back, past every timeout of its own: see Confluent, and KafkaPython."""
 
 
 def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
@@ -146,7 +147,10 @@ class Aio:
 
 
 class KafkaPython:
-    """kafka-python 3. Its calls know no time limit, so they are made in a thread that may be left behind."""
+    """kafka-python 3. Its calls know no time limit, so they are made in a thread that may be left behind.
+
+    It forgets the request for which it is making a connection if that fails, at any broker, and waits for its answer.
+    """
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50}  # its own is 30 s
@@ -172,7 +176,8 @@ class KafkaPython:
         within(TIMEOUT_S, self._producer.abort_transaction)
 
     def close(self) -> None:
-        self._producer.close(timeout=1)
+        with contextlib.suppress(kafka.errors.KafkaError):
+            self._producer.close(timeout=1)
 
 
 LIBRARIES: dict[str, type[LibraryProducer]] = {
