@@ -262,7 +262,7 @@ def keyed_batch(
 
     The same bytes as `build` makes, in a third of the time; several of them are made for every transaction.
     """
-    pieces = []
+    pieces: list[bytes] = []
     for number, (key, value) in enumerate(contents):
         if value is None:
             body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, b"\x01\x00"))
