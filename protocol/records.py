@@ -399,6 +399,9 @@ def control_marker(
     return _MARKER_HEAD.pack(0, MARKER_BYTES - LENGTH_ENDS_AT, -1, MAGIC, crc32c(checked)) + checked
 
 
+_MARKERS = {int(marker): marker for marker in Marker}
+
+
 def read_marker(batch: Batch) -> tuple[Marker, int] | None:
     """(kind, coordinator epoch) of a control batch; None if it is of another kind, or was emptied by cleaning.
 
@@ -408,8 +411,9 @@ def read_marker(batch: Batch) -> tuple[Marker, int] | None:
     """
     if batch.size == MARKER_BYTES and batch.buffer[HEADER_BYTES : HEADER_BYTES + 5] == _MARKER_BEGINS:
         kind, value_length, coordinator_epoch = _MARKER_TAIL.unpack_from(batch.buffer, HEADER_BYTES + 7)
-        if kind in (Marker.ABORT, Marker.COMMIT) and value_length == 12:
-            return Marker(kind), coordinator_epoch
+        marker = _MARKERS.get(kind)
+        if marker is not None and value_length == 12:
+            return marker, coordinator_epoch
     return _read_any_marker(batch)
 
 
