@@ -61,7 +61,7 @@ sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100,
 mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
 	$(BIN)/python -m pytest -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py
 
-eos-copy: $(STAMP)  ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed; prints its SEED
+eos-copy: $(STAMP)  ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed KILLS times each (default 12); prints its SEED
 	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s tests/crash/test_exactly_once_copy.py
 
 power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED

@@ -83,7 +83,11 @@ def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
         others = [
             each for each in inits[name] if each is not given and each.invoked < op.done and each.done > begun.invoked
         ]
-        killed = [each for each, kill in kills if kill.transactional_id in (None, name) and each.invoked < op.done]
+        killed = [
+            each
+            for each, kill in kills
+            if kill.transactional_id in (None, name) and begun.invoked < each.done and each.invoked < op.done
+        ]
         newer = _newer_before(facts.given[name], what.producer, op.done)
         if not others and not killed and newer is None and op.done_ms - begun.invoked_ms < begin.timeout_ms:
             yield Anomaly("early expiry", f"{name} was fenced by nobody", (begun, op))

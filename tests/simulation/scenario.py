@@ -10,6 +10,7 @@ from simulation.faults import Faults
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
 from simulation.history import Dump, Entry, Place, name_of
 from simulation.lines import Caller, Unanswered
+from simulation.operators import Operator
 from simulation.plain_clients import PlainProducer, Reader, batches_in
 from simulation.recreation import Recreator, Stayer
 from simulation.txn_clients import Incarnation, Supervisor
@@ -46,6 +47,7 @@ def clients_of(world: World) -> list[Any]:
     recreator = Recreator(world)
     clients += [recreator, *(staying(world, f"st{number}", 1 + number % 2, recreator) for number in range(2))]
     world.looks.append(lambda: recreator.place)
+    clients.append(Operator(world, PLACES[1:]))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     for place in PLACES:
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
