@@ -46,7 +46,8 @@ class Mover(Incarnation):
         self.group = Caller(world, self.name)
         self.member_id = ""
         self.generation = -1
-        self.positions: dict[Place, int] | None = None  # None: not a member, or not known
+        self.owned: tuple[Place, ...] | None = None  # None: not a member
+        self.positions: dict[Place, int] | None = None  # None: to be asked for
         self._moved: dict[Place, int] = {}
         self._readers = {place: Reader(world, self.name, place, committed=True) for place in inputs}
 
@@ -129,9 +130,7 @@ class Mover(Incarnation):
             op.info()
         else:
             op.fail(code or 0)
-        self.positions = None
-        if code in NOT_A_MEMBER:
-            self.member_id = ""
+        self._lost_membership(code or 0)
         return False
 
     def _offsets(self) -> TxnOffsetCommitRequest:
@@ -161,26 +160,29 @@ class Mover(Incarnation):
 
     async def _belong(self) -> bool:
         """A member of the present generation, who knows where to go on."""
-        if self.member_id and self.generation >= 0 and self.positions is not None:
+        if self.member_id and self.generation >= 0 and self.owned is not None:
             request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
             try:
                 code = (await self.group.ask(request, HEARTBEAT_VERSION)).error_code
             except Unanswered:
                 return False
-            if code == E.NONE:
-                return True
-            self._lost_membership(code)
-        return await self._join()
+            if code != E.NONE:
+                self._lost_membership(code)
+        if self.owned is None:
+            await self._join()
+        if self.owned is not None and self.positions is None:
+            self.positions = await self._stand(self.owned)
+        return self.positions is not None
 
     def _lost_membership(self, code: int) -> None:
-        self.positions = None
+        self.owned = self.positions = None
         if code in NOT_A_MEMBER:
             self.member_id = ""
 
-    async def _join(self) -> bool:
+    async def _join(self) -> None:
         joined = await self._joined()
         if joined is None:
-            return False
+            return
         self.generation = joined.generation_id
         op = self.history.invoke(self.name, Join(GROUP))
         assignments = _shared_out(joined, self.inputs) if joined.leader == self.member_id else []
@@ -191,15 +193,14 @@ class Mover(Incarnation):
             answer = await self.group.ask(request, SYNC_VERSION, JOIN_PATIENCE_S)
         except Unanswered:
             op.info()
-            return False
+            return
         if answer.error_code:
             op.fail(answer.error_code)
             self._lost_membership(answer.error_code)
-            return False
+            return
         places = tuple((topic, partition) for topic, partition in json.loads(answer.assignment or b"[]"))
         op.ok((self.generation, self.member_id, places))
-        self.positions = await self._stand(places)
-        return self.positions is not None
+        self.owned = places
 
     async def _joined(self) -> Any:
         """The answer to JoinGroup, or None."""

@@ -206,13 +206,21 @@ def _code_of_added(answer: Any) -> int:
 class Supervisor:
     """Keeps a transactional id in use, by one incarnation after the other or, now and then, by two."""
 
-    def __init__(self, world: World, transactional_id: str, tv: int, make: Callable[[int, int], Any]) -> None:
-        """make: an incarnation, given its number and protocol."""
+    def __init__(
+        self,
+        world: World,
+        transactional_id: str,
+        tv: int,
+        make: Callable[[int, int], Any],
+        spell_s: tuple[float, float] = (2.0, 12.0),
+    ) -> None:
+        """make: an incarnation, given its number and protocol. spell_s: after so long another follows, from and to."""
         self.world = world
         self.transactional_id = transactional_id
         self.tv = tv
         self.rng = world.rng(f"supervisor {transactional_id}")
         self._make = make
+        self._spell_s = spell_s
         self._running: list[asyncio.Future[None]] = []
         self._begun = 0
 
@@ -220,7 +228,7 @@ class Supervisor:
         while not self.world.over:
             self._begin()
             _, left = await asyncio.wait(
-                self._running, timeout=self.rng.uniform(2.0, 12.0), return_when=asyncio.FIRST_COMPLETED
+                self._running, timeout=self.rng.uniform(*self._spell_s), return_when=asyncio.FIRST_COMPLETED
             )
             for task in self._running:
                 if task.done():

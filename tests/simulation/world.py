@@ -34,6 +34,10 @@ SETTINGS: dict[str, Any] = {
     "offsets_topic_num_partitions": 3,
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 1_000,
+    "log_roll_ms": 4_000,  # so that the coordinators' logs are compacted
+    "log_cleaner_backoff_ms": 1_000,
+    "log_cleaner_min_cleanable_ratio": 0.01,
+    "log_cleaner_delete_retention_ms": 2_000,
 }
 JOURNAL_S, SEGMENTS_S, READS_S = 0.004, 0.003, 0.001
 
