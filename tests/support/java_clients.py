@@ -77,6 +77,34 @@ class JavaClient:
         return [value for value in self.do("poll", ms=ms)["values"].split(",") if value]
 
 
+class JavaProducer:
+    """One with the face of the Python libraries' producers (library_producers)."""
+
+    def __init__(self, jvm: "JavaClients", bootstrap: str, transactional_id: str) -> None:
+        self._producer = jvm.producer(bootstrap, transactional_id)
+
+    def init(self) -> None:
+        self._producer.do("init")
+
+    def begin(self) -> None:
+        self._producer.do("begin")
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._producer.send(topic, value.decode(), partition=partition)
+
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        self._producer.do("sendOffsets", group=group, topic=topic, partition=0, offset=offset)
+
+    def commit(self) -> None:
+        self._producer.do("commit")
+
+    def abort(self) -> None:
+        self._producer.do("abort")
+
+    def close(self) -> None:
+        self._producer.do("close")
+
+
 class JavaClients:
     """A JVM, from `with` to its end."""
 
