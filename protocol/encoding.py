@@ -7,6 +7,7 @@ What a version does not carry is left out.
 
 import struct
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 from . import primitives
@@ -15,7 +16,14 @@ from .source import Source
 
 Encoder = Callable[[Any], list[primitives.Buffer]]
 
+
+class Rows(list[tuple[Any, ...]]):
+    """Entries of an array whose fields are all fixed, as tuples of these: many cost a fraction of an instance each."""
+
+
 _SCOPE: dict[str, Any] = {
+    "Rows": Rows,
+    "starmap": starmap,
     "COMPACT_LENGTHS": primitives.UVARINTS[1:],  # a length is written as one more; 0 is null
     "uvarint": primitives.uvarint,
     "tagged_section": primitives.tagged_section,
@@ -167,6 +175,22 @@ class _Writer:
         if isinstance(item, Fixed):
             self._source.line(f"parts.append(pack_many(f'>{{len({value})}}{item.format}', *{value}))")
             return
+        row = self._row(item.cls) if isinstance(item, Nested) else ""
+        if not row:
+            self._items(item, value)
+            return
+        with self._source.block(f"if {value}.__class__ is Rows:"):
+            self._source.line(f"parts += starmap({self._source.struct(row, 'pack')}, {value})")
+        with self._source.block("else:"):
+            self._items(item, value)
+
+    def _row(self, cls: type) -> str:
+        """The format of an instance whose fields are all fixed; empty if some are not."""
+        present = [f for f in schema_of(cls).fields if self._version in f.versions]
+        letters = [f.kind.format for f in present if isinstance(f.kind, Fixed) and f.tag is None]
+        return "".join(letters) + "x" * self._flexible if letters and len(letters) == len(present) else ""
+
+    def _items(self, item: Kind, value: str) -> None:
         one = self._source.fresh("it")
         with self._source.block(f"for {one} in {value}:"):
             if isinstance(item, Nested):

@@ -5,7 +5,9 @@ from the batches. A reader of [offset, below) needs each transaction with first 
 Source: Kafka's TransactionIndex, AbortedTxn version 0.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -38,6 +40,26 @@ def unpack(entries: bytes) -> list[AbortedTransaction]:
             raise ValueError(f"aborted transaction of version {version}")
         found.append(AbortedTransaction(*fields))
     return found
+
+
+by_first_offset = itemgetter(1)
+_last_offset = itemgetter(2)
+
+
+def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> tuple[list[AbortedTransaction], bool]:
+    """Those of [offset, below), and whether no later entry can be; in the order of their markers, as entries are."""
+    first = bisect_left(entries, offset, key=_last_offset)
+    behind = bisect_left(entries, below, first, key=_last_offset)
+    found = entries[first:behind]
+    if found and found[-1].last_stable_offset >= below:
+        return found, True
+    for number in range(behind, len(entries)):
+        entry = entries[number]
+        if entry.first_offset < below:
+            found.append(entry)
+        if entry.last_stable_offset >= below:
+            return found, True
+    return found, False
 
 
 class TransactionSpans:

@@ -13,7 +13,7 @@ from ..effects.disk import Buffer, Disk
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
 from . import log_opening
-from .aborted import AbortedTransaction
+from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
 from .log_flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .log_manifest import Manifest, Retired
@@ -196,7 +196,7 @@ class PartitionLog:
 
         below: at most last_stable_offset, so that all of them are decided.
         """
-        known = [entry for entry in self._aborted if entry.last_offset >= offset and entry.first_offset < below]
+        known, _ = overlapping(self._aborted, offset, below)
         if offset < self.flushed_offset:
             files, directory = self.open_files, self.directory
             found = aborted_in(
@@ -210,7 +210,7 @@ class PartitionLog:
             if found is None:
                 return AbortedLookup(self, offset, below, known)
             known += found
-        return sorted(known, key=_first_offset)
+        return sorted(known, key=by_first_offset)
 
     def offset_for_time(self, timestamp: int, below: int) -> TimeLookup | None:
         """The job that finds the first record at or after `timestamp` in batches that end before `below`.
@@ -485,10 +485,6 @@ class PartitionLog:
         run.close()
         for path in run.paths:
             self.retired.append(Retired(path, checkpoints_left=0))
-
-
-def _first_offset(entry: AbortedTransaction) -> int:
-    return entry.first_offset
 
 
 def _max_timestamp(batch: TailBatch) -> int:

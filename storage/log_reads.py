@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from ..effects.disk import Buffer
 from ..protocol.errors import ErrorCode, KafkaError
-from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
+from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, by_first_offset, overlapping, pack, unpack
 from .index import NO_TIMESTAMP, OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
 from .log_flush import TailBatch
 from .open_files import OpenFiles
@@ -124,7 +124,7 @@ class AbortedLookup:
             return guarded(log, states[number], lambda: load_indexes(log.open_files, log.directory, states, number))
 
         found = aborted_in(states, self._offset, self._below, load)
-        return sorted((found or []) + self._known, key=lambda entry: entry.first_offset)
+        return sorted((found or []) + self._known, key=by_first_offset)
 
 
 def aborted_in(
@@ -141,11 +141,10 @@ def aborted_in(
         indexes = load(number)
         if indexes is None:
             return None
-        for entry in indexes.aborted:
-            if entry.last_offset >= offset and entry.first_offset < below:
-                found.append(entry)
-            if entry.last_stable_offset >= below:
-                return found
+        of_segment, ended = overlapping(indexes.aborted, offset, below)
+        found += of_segment
+        if ended:
+            break
     return found
 
 

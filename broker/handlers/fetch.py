@@ -7,8 +7,10 @@ Source: Kafka's KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, Delaye
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, cast
 
+from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 Answer = FetchResponse.Topic.Partition
 Found = Slice | list[AbortedTransaction]
 EpochEndOffset = Answer.EpochEndOffset
+_named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first offset, as the answer has them
 
 TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
@@ -299,9 +302,7 @@ class _Fetch:
 
     @staticmethod
     def _name_aborted(read: _Read, aborted: list[AbortedTransaction]) -> None:
-        read.answer.aborted_transactions = [
-            Answer.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted
-        ]
+        read.answer.aborted_transactions = cast(list[Answer.AbortedTransaction], Rows(map(_named, aborted)))
 
     def _refuse(self, read: _Read, error: KafkaError) -> None:
         code = error.code

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from fencepost.protocol.apis import API_VERSIONS, APIS
 from fencepost.protocol.compile import decoder, encoder
+from fencepost.protocol.encoding import Rows
+from fencepost.protocol.messages.fetch import FetchResponse
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from wire_oracles import KafkaPython, Kio
 from wire_values import messages, plain
@@ -73,3 +75,16 @@ def test_every_message_is_written_and_read_as_they_do_many_times(cls: type, vers
 
 def test_the_oracles_know_no_api_of_ours_in_fewer_versions() -> None:
     assert len(MESSAGES) == 402
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 16])
+def test_entries_of_fixed_fields_may_be_given_as_rows(version: int) -> None:
+    part = FetchResponse.Topic.Partition
+    entries = [part.AbortedTransaction(producer_id=n << 40, first_offset=-n) for n in range(3)]
+    written = []
+    for aborted in (entries, Rows((each.producer_id, each.first_offset) for each in entries), Rows()):
+        answer = part(partition_index=1, aborted_transactions=aborted, records=[])
+        topic = FetchResponse.Topic(topic="t", partitions=[answer])
+        written.append(b"".join(encoder(FetchResponse, version)(FetchResponse(responses=[topic]))))
+    assert written[0] == written[1]
+    assert len(written[0]) == len(written[2]) + 3 * (17 if version >= 12 else 16)
