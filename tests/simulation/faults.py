@@ -11,8 +11,7 @@ from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from simulation.world import JOURNAL_S, World
 
-HELD_OFTEN = {EndTxnRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest, ProduceRequest}
-HELD = 0.015
+HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.01}
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]
 
@@ -82,12 +81,12 @@ class Faults:
 
     def perhaps_hold(self, transport: object, requests: list[object]) -> None:
         """Requests of transactions are held up more often: what comes late is what hurts there."""
-        if not HELD_OFTEN.isdisjoint(type(request) for request in requests) and self.rng.random() < HELD:
+        if self.rng.random() < max((HELD.get(type(request), 0.0) for request in requests), default=0.0):
             self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
             for connection in self.world.network.connections:
                 if connection.client is transport:
                     connection.to_server.hold()
-                    self.world.loop.call_later(self.rng.uniform(0.5, 4.0), connection.release)
+                    self.world.loop.call_later(self.rng.uniform(0.5, 3.0), connection.release)
 
     async def held_answers(self) -> None:
         if connections := self.world.network.connections:
