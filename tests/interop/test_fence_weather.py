@@ -10,7 +10,7 @@ import random
 import time
 
 import pytest
-from chaos_proxy import API_VERSIONS, INIT_PRODUCER_ID, REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
+from chaos_proxy import API_VERSIONS, FIND_COORDINATOR, INIT_PRODUCER_ID, REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
 from java_clients import JavaProducer
 from library_producers import LIBRARIES, Hung
 from old_client import Looker
@@ -20,8 +20,9 @@ TRANSACTIONS = int(os.environ.get("TRANSACTIONS", "30"))
 SLOWER = {"confluent-kafka": 3}  # librdkafka waits for a second, or for ever, when it loses a group's coordinator
 SEED = int(os.environ.get("SEED", "4"))
 SETTLE_S = 10
-# Not while a connection is made: kafka-python 3.0.12 forgets the request that it makes one for, and waits for ever.
-CUT_OFF = [api for api in range(70) if api != API_VERSIONS]
+# Two faults of libraries, at any broker: kafka-python 3.0.12 forgets the request for which it is making a connection
+# if that fails, and waits for ever; aiokafka 0.14 gives up if a connection dies over which it asks for a coordinator.
+CUT_OFF = [api for api in range(70) if api not in (API_VERSIONS, FIND_COORDINATOR)]
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +69,17 @@ class Application:
         self.offset = -1
         self.successors = 0
 
-    def run(self, count):
+    def start(self):
         self.producer = self.made()
         self.producer.init()
+
+    def run(self, count):
         for number in range(count):
             try:
                 self.transaction(number)
             except Hung:  # the library's own fault; what was open is aborted by the successor
                 self.successors += 1
-                self.producer = self.made()
-                self.producer.init()
+                self.start()
 
     def transaction(self, number):
         self.producer.begin()
@@ -120,6 +122,7 @@ def test_an_application_sees_no_error_and_readers_see_just_what_it_committed(
     with Looker(bootstrap) as look, ChaosProxy(bootstrap, seed=SEED) as proxy:
         look.topic(name, 2)
         application = Application(lambda: producer_of(library, proxy.bootstrap, f"id-{name}"), name, SEED)
+        application.start()
         try:
             weather(proxy)
             application.run(TRANSACTIONS // SLOWER.get(library, 1))
