@@ -23,7 +23,7 @@ install: $(STAMP) $(JAVA_CLIENTS) ## the virtual environment, with everything th
 # Kafka's own client, for the protocol that no Python library speaks: Maven puts the jars into its local repository.
 $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 	@if command -v mvn > /dev/null && command -v javac > /dev/null; then \
-		mvn -q -B -f $< $(MAVEN_DEPENDENCIES):build-classpath -Dmdep.outputFile=$(CURDIR)/$@ > $(VENV)/maven.log 2>&1 \
+		mvn -q -B -f $< $(MAVEN_DEPENDENCIES):build-classpath -Dmdep.outputFile=$(CURDIR)/$@ > $(VENV)/maven.log 2>&1 && touch $@ \
 		|| { rm -f $@; echo "Maven could not resolve Kafka's Java client ($(VENV)/maven.log): its tests will be skipped"; }; \
 	else echo "no JDK or no Maven: the tests with Kafka's Java client will be skipped"; fi
 
