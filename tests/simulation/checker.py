@@ -161,7 +161,7 @@ def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
     late: set[tuple[str, Place, int]] = set()
     for op, commit in facts.history.of(Commit, only_ok=False):
         for place, position in commit.positions:
-            if op.outcome == INFO or op.result == "late":
+            if op.outcome == INFO or op.late:
                 late.add((commit.group, place, position))
             if op.outcome != FAIL:
                 sure = op.done if op.outcome == OK else 1 << 60

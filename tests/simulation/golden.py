@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from simulation.story import P, Q, Story, data, marker
+from simulation.story import ONE, P, Q, Story, data, marker
 
 Bad = Callable[[Story], object]
 GOLDEN: list[tuple[str, Bad]] = []
@@ -217,6 +217,11 @@ def an_old_epoch_sends_offsets(s):
 def the_epoch_of_the_transaction_before_writes(s):
     s.init(), s.begin("t"), s.send("x", txn="t"), s.commit("t", next_producer=NEXT)
     s.begin("u"), s.send("y", txn="u", at=2, sequence=1)
+
+
+@bad("zombie accepted")
+def an_old_incarnation_takes_its_id_back(s):
+    s.init(), s.init(NEXT, client="other"), s.init((1, 2), current=ONE)
 
 
 @bad("zombie accepted")

@@ -306,7 +306,8 @@ class PlainCommitter:
                 continue
             code = answer.topics[0].partitions[0].error_code
             if code == E.NONE:
-                op.ok("late" if unsure else None)
+                op.late = unsure
+                op.ok()
                 return
             if code not in RETRIED:
                 op.info() if unsure else op.fail(code)

@@ -26,9 +26,10 @@ OK, FAIL, INFO = "ok", "fail", "info"
 
 
 class Init(NamedTuple):
-    """Ask for a producer id. Result: the Producer."""
+    """Ask for a producer id. Result: the Producer. current: what the client has so far, if it says so (KIP-360)."""
 
     transactional_id: str | None = None
+    current: Producer | None = None
 
 
 class Begin(NamedTuple):
@@ -88,8 +89,7 @@ class Kill(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Offsets of a group, plainly. Result: "late" if an attempt that nobody answered may still arrive and set the
-    group back: nothing orders the requests of one client over two connections."""
+    """Offsets of a group, plainly."""
 
     group: str
     generation: int
@@ -156,6 +156,9 @@ class Restart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Op:
+    """`late`: an attempt was not answered, and may still arrive whatever became of the operation: nothing orders the
+    requests of one client over two connections."""
+
     client: str
     what: Any
     invoked: int
@@ -166,6 +169,7 @@ class Op:
     outcome: str = INFO
     result: Any = None
     error: int = 0
+    late: bool = False
 
     def ok(self, result: Any = None) -> Any:
         self._end(OK)
@@ -188,7 +192,8 @@ class Op:
     def __repr__(self) -> str:
         result = f" -> {self.result}" if self.outcome == OK else f" ({self.error})" if self.error else ""
         done = "" if self.done == 1 << 60 else self.done
-        return f"[{self.invoked}-{done} {self.invoked_ms} ms] {self.client}: {self.what} {self.outcome}{result}"
+        late = " late" if self.late else ""
+        return f"[{self.invoked}-{done} {self.invoked_ms} ms] {self.client}: {self.what} {self.outcome}{late}{result}"
 
 
 @dataclass(slots=True)

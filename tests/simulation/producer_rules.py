@@ -46,6 +46,16 @@ def zombies(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly("zombie accepted", f"{what.producer} after {newer.result}", (newer, op))
 
 
+def zombies_that_begin_anew(facts: Facts) -> Iterator[Anomaly]:
+    """Who says what it has is told if somebody else has more; only who says nothing takes over (KIP-360)."""
+    for op, init in facts.history.of(Init):
+        if init.current is not None:
+            others = [one for one in facts.given[init.transactional_id] if one[0].client != op.client]
+            newer = _newer_before(others, init.current, op.invoked)
+            if newer is not None:
+                yield Anomaly("zombie accepted", f"{init.current} begins anew after {newer.result}", (newer, op))
+
+
 def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: int) -> Op | None:
     """The answer before this moment that made the producer an old one."""
     mine = next((op for op, each in given if each == producer), None)
@@ -60,7 +70,10 @@ def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: 
 
 
 def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
-    """A producer is fenced by a successor, an operator or its own timeout: never by a clock, a crash or the broker."""
+    """A producer is fenced by a successor, an operator or its own timeout: never by a clock, a crash or the broker.
+
+    A late InitProducerId that names no producer fences whoever there is, its own client too.
+    """
     kills = list(facts.history.of(Kill, only_ok=False))
     begins = {begin.txn: (op, begin) for op, begin in facts.history.of(Begin)}
     inits: dict[str | None, list[Op]] = defaultdict(list)
@@ -81,7 +94,9 @@ def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
         name = begin.transactional_id
         given = next((giver for giver, each in facts.given[name] if each == what.producer), None)
         others = [
-            each for each in inits[name] if each is not given and each.invoked < op.done and each.done > begun.invoked
+            each
+            for each in inits[name]
+            if each.invoked < op.done and (each.late or (each is not given and each.done > begun.invoked))
         ]
         killed = [
             each
@@ -114,4 +129,4 @@ def sequences(facts: Facts) -> Iterator[Anomaly]:
                 reach = max(reach, end)
 
 
-PRODUCER_RULES = [reused_producers, zombies, unexplained_fencing, sequences]
+PRODUCER_RULES = [reused_producers, zombies, zombies_that_begin_anew, unexplained_fencing, sequences]

@@ -44,8 +44,15 @@ class Story:
             op.fail(error)
         return op
 
-    def init(self, producer: Producer | None = ONE, tid: str | None = "a", ok: bool | None = True) -> Op:
-        return self._op("w", Init(tid), ok, producer)
+    def init(
+        self,
+        producer: Producer | None = ONE,
+        tid: str | None = "a",
+        ok: bool | None = True,
+        current: Producer | None = None,
+        client: str = "w",
+    ) -> Op:
+        return self._op(client, Init(tid, current), ok, producer)
 
     def begin(self, txn: str, producer: Producer = ONE, tid: str = "a", timeout_ms: int = 60_000) -> Op:
         return self._op("w", Begin(txn, tid, producer, timeout_ms), True)

@@ -26,6 +26,7 @@ from simulation.world import TXN_TIMEOUT_MS, World
 E = ErrorCode
 ATTEMPTS = 8
 COMMITS, VANISHES = 0.75, 0.05
+BEGINS_ANEW_SINCE = 3  # version of InitProducerId
 
 
 class Versions:
@@ -93,14 +94,22 @@ class Incarnation:
             await asyncio.sleep(self.rng.choice((0.005, 0.05)))
         return None, None, unsure
 
-    async def init(self) -> bool:
-        op = self.history.invoke(self.name, Init(self.transactional_id))
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=TXN_TIMEOUT_MS)
+    async def init(self, current: Producer | None = None) -> bool:
+        op = self.history.invoke(self.name, Init(self.transactional_id, current))
+        producer_id, epoch = current or (-1, -1)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TXN_TIMEOUT_MS,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
         code, answer, unsure = await self.persist(
             self.coordinator, request, self.versions.init, lambda one: int(one.error_code), 20
         )
+        op.late = unsure
         if code == E.NONE:
             self.producer = op.ok((answer.producer_id, answer.producer_epoch))
+            self.sequences.clear()
         elif unsure or code is None:
             op.info()
         else:
@@ -124,7 +133,10 @@ class Incarnation:
         if self.rng.random() < VANISHES:
             return False
         ended = await self.end(txn, commit=good and sure and self.rng.random() < COMMITS)
-        return ended and sure
+        if ended and sure:
+            return True
+        # What it cannot know it leaves to a successor, or to itself with a new epoch, if nobody came before it.
+        return self.versions.init >= BEGINS_ANEW_SINCE and self.rng.random() < 0.5 and await self.init(self.producer)
 
     async def fill(self, txn: str) -> tuple[bool, bool] | None:
         """Write. (is all of it known, was all of it taken?), or None if there was nothing to do."""
