@@ -74,10 +74,23 @@ def test_kafka_5283_the_last_epoch_is_an_epoch_like_any_other(partition):
     assert partition.send(P, 32767, 1) == 2
 
 
-def test_kafka_20090_a_marker_of_the_last_epoch_ends_a_transaction(partition):
+def test_kafka_20090_a_marker_of_the_last_epoch_ends_a_transaction_and_the_memory_of_its_producer(partition):
+    """No producer gets that epoch, so nothing rightful can follow; what comes late is for the coordinator to refuse.
+
+    tests/broker/transactions/test_historic_bugs.py shows that it does.
+    """
     partition.send_in_transaction(P, 32766, 0)
-    assert partition.end(P, 32767, Marker.ABORT) == AbortedTransaction(P, 0, 1, 2)
-    assert partition.send_in_transaction(P, 32766, 1) == STALE
+    partition.send_in_transaction(Q, 32766, 0)
+    assert partition.end(P, 32767, Marker.ABORT) == AbortedTransaction(P, 0, 2, 1)
+    assert P not in partition.states
+    assert partition.states.first_open_offset() == 1
+    assert partition.send_in_transaction(Q, 32766, 1) == 3
+    partition.restart()
+    assert (P in partition.states, len(partition.states)) == (False, 1)
+    assert (
+        partition.end(P, 32767, Marker.ABORT) is None
+    )  # once more, after a restart: nothing is open, nothing comes back
+    assert P not in partition.states
 
 
 def test_kafka_9144_no_early_expiry_and_no_old_coordinator_after_a_recovery(partition):

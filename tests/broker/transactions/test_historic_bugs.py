@@ -1,0 +1,462 @@
+"""Bugs that other brokers had in transactions, one test each, through a whole broker.
+
+Those of the pure machine are in test_machine.py, those of what a partition remembers in tests/storage.
+"""
+
+import pytest
+from broker_lives import offset_at, read_batches
+from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.transactions.transaction import Decision, Status
+from fencepost.protocol.errors import ErrorCode
+from produce_requests import answers, create, fetch, fetched, idempotent, list_offsets, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, offset_of, stable, state, values
+
+OK = ErrorCode.NONE
+FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING, STATE = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE
+BOTH = pytest.mark.parametrize("version", [1, 2])
+HIGHEST = 32766
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 2))
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
+    txn = Txn(broker, name, version)
+    assert txn.init(timeout_ms) == OK
+    return txn
+
+
+def become(broker: SimulatedBroker, **changed: object) -> None:
+    """The id x, in the log too, as it is after a life that is too long for a test."""
+    coordinator = broker.broker.transactions
+    state = coordinator.transactions["x"]._replace(**changed)
+    coordinator.log("x", Decision(states=(state,)), coordinator.given("x"))
+    broker.wait(0.1)
+
+
+def delete(broker: SimulatedBroker, topic: str) -> None:
+    broker.broker.topics.delete(broker.broker.topics.by_name[topic])
+    broker.wait(0.1)
+
+
+def markers(broker: SimulatedBroker, topic: str = "t", partition: int = 0) -> list[int]:
+    """The offsets at which control batches stand."""
+    return [each.base_offset for each in read_batches(broker, topic, partition) if each.is_control]
+
+
+# ---- the end of the epochs -------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("end", ["timeout", "successor"])
+def test_kafka_20090_a_late_batch_of_a_producer_whose_epochs_ran_out_is_refused_and_holds_nobody_up(
+    broker, version, end
+):
+    """The partition has forgotten the retired producer: the fence is the coordinator's, also after a power cut."""
+    txn = begun(broker, version)
+    become(broker, producer_epoch=HIGHEST)
+    txn.goes_on_as(txn.producer_id, HIGHEST)
+    txn.write("t", b"x")
+    if end == "timeout":
+        broker.wait(80)
+    else:
+        successor = begun(broker, version)
+        assert (successor.producer_id > txn.producer_id, successor.epoch) == (True, 0)
+    assert state(broker) in ("CompleteAbort", "Empty")
+    log = broker.broker.topics.by_name["t"].partitions[0].log
+    assert read_batches(broker, "t")[-1].producer_epoch == HIGHEST + 1
+    assert txn.producer_id not in log.producers
+    with broker.after_power_cut() as second:
+        late = Txn(second, version=version)
+        for sequence in (0, 1):
+            for epoch in (HIGHEST, HIGHEST + 1):
+                late.goes_on_as(txn.producer_id, epoch)
+                assert late.send("t", b"late", sequence=sequence) in (STALE, MAPPING)
+                assert late.add("t", 0) in ([FENCED], [MAPPING])
+                assert late.end(True) in (FENCED, MAPPING, STATE)
+        assert offset_at(second, "t", -1) == stable(second, "t") == 2
+        assert values(second, "t") == []
+        assert begun(second, version).send("t", b"y") in (OK, ErrorCode.TRANSACTION_ABORTABLE, STATE)
+
+
+def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transaction(broker):
+    """No client sends one. The partition does not know the producer any more, so it is a plain batch as any other."""
+    txn = begun(broker)
+    become(broker, producer_epoch=HIGHEST)
+    txn.goes_on_as(txn.producer_id, HIGHEST)
+    txn.write("t", b"x")
+    broker.wait(80)
+    broker.ask(produce("t", idempotent(1, producer_id=txn.producer_id, epoch=HIGHEST)))
+    assert stable(broker, "t") == offset_at(broker, "t", -1)
+    again = begun(broker)
+    again.write("t", b"y")
+    assert again.commit() == OK
+    assert values(broker, "t")[-1] == b"y"
+
+
+# ---- late requests ---------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_kafka_14402_a_late_batch_after_the_marker_leaves_no_transaction_hanging(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    pair = txn.producer_id, txn.epoch
+    assert txn.abort() == OK
+    txn.goes_on_as(*pair)
+    assert txn.send("t", b"late", sequence=1) in (STATE, ErrorCode.TRANSACTION_ABORTABLE, STALE)
+    assert txn.send("t", b"elsewhere", 1, sequence=0) in (STATE, ErrorCode.TRANSACTION_ABORTABLE, STALE)
+    assert stable(broker, "t") == offset_at(broker, "t", -1) == 2
+    assert stable(broker, "t", 1) == offset_at(broker, "t", -1, 1) == 0
+
+
+@BOTH
+def test_kafka_14884_of_batches_and_an_abort_under_way_together_none_lands_behind_the_marker(broker, version):
+    """Whether the partition is in the transaction was asked before the abort, and the batch appended after it."""
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    other = SimulatedClient(broker)
+    produced = txn.producing("t", b"y")
+    txn.client.send(produced, {1: 10, 2: 12}[version])
+    other.send(txn.ending(False), {1: 3, 2: 5}[version])
+    txn.client.send(txn.producing("t", b"z"), {1: 10, 2: 12}[version])
+    told = [answers(txn.client.receive())[0][0] for _ in range(2)]
+    assert other.receive().error_code == OK
+    (marker,) = markers(broker)
+    assert marker == offset_at(broker, "t", -1) - 1 == 1 + told.count(OK)
+    assert stable(broker, "t") == marker + 1
+    assert values(broker, "t") == []
+
+
+@BOTH
+def test_kafka_14920_a_batch_that_was_bounced_is_followed_by_none_before_it_is_there(broker, version):
+    """The first was turned away for now, the second taken for the first of an unknown producer: stuck for ever."""
+    txn = begun(broker, version)
+    if version == 1:
+        assert txn.add("t", 0) == [OK]
+    batches = [txn.producing("t", b"%d" % number) for number in range(5)]
+
+    def sent(numbers: range) -> list[tuple[int, int]]:
+        return [answers(txn.client.ask(batches[number], {1: 10, 2: 12}[version]))[0] for number in numbers]
+
+    broker.broker.store.space_exhausted = True
+    assert sent(range(1)) == [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
+    broker.broker.store.space_exhausted = False
+    assert sent(range(1, 5)) == [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] * 4
+    assert sent(range(5)) == [(OK, offset) for offset in range(5)]
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_kafka_17754_a_late_end_of_tv1_over_an_older_connection_does_not_end_the_next_transaction(broker):
+    txn = begun(broker)
+    txn.write("t", b"1")
+    old, late = txn.client, txn.ending(True)
+    txn.client = SimulatedClient(broker)
+    assert txn.commit() == OK
+    txn.write("t", b"half")
+    old.send(late, 3)
+    assert old.closed()
+    assert (state(broker), values(broker, "t")) == ("Ongoing", [b"1"])
+
+
+def test_kafka_17754_a_late_end_of_tv2_does_not_end_the_next_transaction_over_any_connection(broker):
+    txn = begun(broker, 2)
+    txn.write("t", b"1")
+    late = txn.ending(False)
+    assert txn.commit() == OK
+    txn.write("t", b"half")
+    assert SimulatedClient(broker).ask(late, 5).error_code != OK
+    assert txn.client.ask(late, 5).error_code != OK
+    assert (state(broker), values(broker, "t")) == ("Ongoing", [b"1"])
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"1", b"half"]
+
+
+@BOTH
+def test_kafka_18042_an_older_epoch_is_refused_before_anything_is_written(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    txn.write_offset("t", 1)
+    old = txn.producer_id, txn.epoch
+    assert begun(broker, version).epoch == txn.epoch + 1
+    units = broker.broker.store.last_unit
+    txn.goes_on_as(*old)
+    assert txn.send("t", b"late") == STALE
+    assert txn.send("t", b"late", 1) == STALE
+    assert txn.send_offset("t", 1) == STALE
+    assert broker.broker.store.last_unit == units
+
+
+@BOTH
+def test_kafka_9600_an_epoch_that_was_never_given_out_moves_nothing(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    pair = txn.producer_id, txn.epoch
+    txn.goes_on_as(txn.producer_id, txn.epoch + 5)
+    assert txn.commit() == FENCED
+    assert txn.send("t", b"forged", sequence=0) == STALE
+    txn.goes_on_as(*pair)
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"x"]
+
+
+@BOTH
+def test_kafka_6119_who_was_timed_out_writes_nothing_more_of_that_transaction(broker, version):
+    txn = begun(broker, version, timeout_ms=5_000)
+    txn.write("t", b"x")
+    broker.wait(20)
+    assert txn.send("t", b"y") == STALE
+    assert txn.add("t", 1) == [FENCED]
+    assert txn.commit() != OK
+    assert values(broker, "t") == []
+    assert stable(broker, "t") == offset_at(broker, "t", -1) == 2
+
+
+# ---- ending ----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_kafka_18654_the_next_transaction_never_waits_for_the_markers_of_the_last(broker, version):
+    """Markers on their way made every second transaction fail, or wait for a retry."""
+    txn = begun(broker, version)
+    for number in range(20):
+        txn.write("t", b"%d" % number, 0, 1)
+        assert txn.end(number % 4 != 3) == OK
+    assert len(markers(broker)) == len(markers(broker, partition=1)) == 20
+    assert values(broker, "t") == [b"%d" % number for number in range(20) if number % 4 != 3]
+
+
+@BOTH
+def test_kafka_16352_the_end_of_one_epoch_does_not_lose_the_markers_of_another(broker, version):
+    """Markers owed to an offline partition by one epoch were dropped when another epoch ended, and it hung."""
+    one, two = begun(broker, version), begun(broker, version, "y")
+    for txn in (one, two):
+        txn.write("t", b"first", 0, 1)
+    broker.broker.topics.by_name["t"].partitions[1].log.offline = "its disk is gone"
+    assert one.commit() == OK
+    assert two.commit() == OK
+    successor = begun(broker, version)
+    successor.write("t", b"second")
+    assert successor.commit() == OK
+    with broker.after_power_cut() as second:
+        assert (state(second), state(second, "y")) == ("CompleteCommit", "CompleteCommit")
+        assert values(second, "t", 1) == [b"first", b"first"]
+        assert stable(second, "t", 1) == offset_at(second, "t", -1, 1) == 4
+
+
+@BOTH
+def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    other = SimulatedClient(broker)
+    ending, api = txn.ending(True), {1: 3, 2: 5}[version]
+    log = broker.broker.transactions.topic.log(broker.broker.transactions.home("x")[0])
+    before = log.end_offset
+    txn.client.send(ending, api)
+    other.send(ending, api)
+    told = [each.receive().error_code for each in (txn.client, other) if version == 2 or not each.closed(0.1)]
+    assert set(told) == {OK}
+    assert markers(broker) == [1]
+    assert log.end_offset == before + 2  # PREPARE_COMMIT and COMPLETE_COMMIT
+
+
+@BOTH
+@pytest.mark.parametrize("commit", [True, False])
+def test_kafka_9777_a_topic_that_goes_and_a_newcomer_that_comes_leave_no_end_unfinished(broker, version, commit):
+    """Completion and a change of partitions or epoch at the same moment: it never came."""
+    txn = begun(broker, version)
+    txn.write("t", b"x", 0, 1)
+    become(broker, status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT)
+    assert Txn(broker, version=version).init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    delete(broker, "t")
+    with broker.after_power_cut() as second:
+        assert state(second) == ("CompleteCommit" if commit else "CompleteAbort")
+        second.ask(create("t", 2))
+        again = begun(second, version)
+        again.write("t", b"y", 0, 1)
+        assert again.commit() == OK
+        assert values(second, "t") == [b"y"]
+
+
+def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep_and_no_sooner(monkeypatch):
+    settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000)
+    with SimulatedBroker(settings) as broker:
+        broker.ask(create("t"))
+        begun(broker, timeout_ms=1_000).write("t", b"x")
+        coordinator = broker.broker.transactions
+        log = coordinator.topic.log(coordinator.home("x")[0])
+        log.offline = "its disk is gone"
+        tried = []
+        abort = coordinator.abort_late
+        monkeypatch.setattr(coordinator, "abort_late", lambda name: (tried.append(name), abort(name))[1])
+        broker.wait(12)
+        assert 9 <= len(tried) <= 12
+        log.offline = None
+        broker.wait(2)
+        assert state(broker) == "CompleteAbort"
+
+
+# ---- what readers see ------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("commit", [True, False])
+def test_kafka_5376_a_fetch_that_waited_for_the_end_is_told_what_was_aborted(broker, version, commit):
+    """The aborted list was missing in answers that had been delayed."""
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    reader = SimulatedClient(broker)
+    reader.send(fetch("t", 0, committed=True, max_wait_ms=5_000), 11)
+    assert reader.quiet()
+    assert txn.end(commit) == OK
+    part = fetched(reader.receive())
+    assert part.last_stable_offset == 2
+    told = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
+    assert told == ([] if commit else [(txn.producer_id, 0)])
+
+
+@BOTH
+def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    asked = list_offsets("t", 1, committed=True)
+    assert broker.ask(asked).topics[0].partitions[0].offset == -1
+    assert txn.commit() == OK
+    assert broker.ask(asked).topics[0].partitions[0].offset == 0
+
+
+@BOTH
+@pytest.mark.parametrize("bug", ["12386", "26234"])
+def test_pulsar_what_readers_may_see_is_the_same_after_a_recovery_and_moves_on_with_the_end(broker, version, bug):
+    """#12386: the position moved ahead during recovery. #26234: it did not move on afterwards."""
+    txn = begun(broker, version)
+    broker.ask(produce("t", idempotent(0)))
+    txn.write("t", b"x")
+    broker.ask(produce("t", idempotent(1)))
+    assert stable(broker, "t") == 1
+    with broker.after_power_cut() as second:
+        assert stable(second, "t") == 1
+        assert len(values(second, "t")) == 1
+        txn.broker, txn.client = second, SimulatedClient(second)
+        assert txn.end(bug == "26234") == OK
+        assert stable(second, "t") == offset_at(second, "t", -1) == 4
+        assert len(values(second, "t")) == (3 if bug == "26234" else 2)
+
+
+def test_pulsar_18833_a_decision_that_cannot_be_finished_does_not_block_the_recovery_of_others(broker):
+    one, two = begun(broker), begun(broker, 2, "y")
+    one.write("t", b"x")
+    two.write("t", b"y", 1)
+    become(broker, status=Status.PREPARE_COMMIT)
+    delete(broker, "t")
+    with broker.after_power_cut() as second:
+        assert state(second) == "CompleteCommit"
+        assert state(second, "y") == "Ongoing"
+        assert begun(second, 2, "y").epoch > two.epoch
+
+
+@BOTH
+def test_pulsar_14327_what_an_aborted_transaction_took_in_is_taken_in_again_once(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"in 0 and 1")
+    txn.write_offset("t", 2)
+    assert txn.abort() == OK
+    assert offset_of(broker, "t", stable=True) == -1
+    txn.write("t", b"again")
+    txn.write_offset("t", 2)
+    assert txn.commit() == OK
+    assert offset_of(broker, "t", stable=True) == 2
+    assert values(broker, "t") == [b"again"]
+
+
+# ---- restarts --------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_redpanda_1a301657_a_restart_between_any_two_requests_loses_no_half_of_a_transaction(version):
+    """What was added was in memory only: the first half was lost, and the commit succeeded."""
+    broker = SimulatedBroker()
+    broker.ask(create("t", 2))
+    txn = begun(broker, version)
+
+    def replugged() -> None:
+        txn.broker = txn.broker.after_power_cut()
+        txn.client = SimulatedClient(txn.broker)
+
+    for step in (
+        lambda: txn.write("t", b"a"),
+        lambda: txn.write("t", b"b", 1),
+        lambda: txn.write_offset("t", 7),
+        lambda: txn.write("t", b"c"),
+    ):
+        step()
+        replugged()
+    assert txn.commit() == OK
+    replugged()
+    assert (values(txn.broker, "t"), values(txn.broker, "t", 1)) == ([b"a", b"c"], [b"b"])
+    assert offset_of(txn.broker, "t", stable=True) == 7
+    txn.broker.stop()
+
+
+def test_redpanda_10669_one_id_has_one_state_in_one_partition_of_the_log_after_a_replay(broker):
+    names = [f"id {number}" for number in range(60)]
+    for name in names:
+        txn = begun(broker, 1 + len(name) % 2, name)
+        txn.write("t", b"x")
+        begun(broker, txn.version, name)
+    coordinator = broker.broker.transactions
+    before, homes = dict(coordinator.transactions), {coordinator.home(name)[0] for name in names}
+    assert len(homes) > 20
+    with broker.after_power_cut() as second:
+        after = second.broker.transactions
+        assert after.transactions == before
+        assert sorted(after.by_producer_id.values()) == sorted(names)
+        assert stable(second, "t") == offset_at(second, "t", -1)
+
+
+@BOTH
+@pytest.mark.parametrize("commit", [True, False])
+def test_redpanda_17827_14624_a_decision_is_finished_although_the_partition_has_forgotten_the_producer(version, commit):
+    """The replayed commit was refused for a producer that had been evicted: stuck in PREPARE_COMMIT for ever."""
+    settings = BrokerSettings(max_producer_ids=1)
+    with SimulatedBroker(settings) as broker:
+        broker.ask(create("t", 1))
+        txn = begun(broker, version)
+        txn.write("t", b"x")
+        become(broker, status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT)
+        log = broker.broker.topics.by_name["t"].partitions[0].log
+        assert log.producers.evict(5) == 0  # not while it is open
+        with broker.after_power_cut() as second:
+            assert state(second) == ("CompleteCommit" if commit else "CompleteAbort")
+            assert values(second, "t") == ([b"x"] if commit else [])
+            second.broker.topics.by_name["t"].partitions[0].log.producers.evict(5)
+            second.wait(2)
+            again = begun(second, version)
+            again.write("t", b"y")
+            assert again.commit() == OK
+
+
+def test_kafka_19999_a_decision_ended_a_second_time_after_a_restart_is_no_livelock(broker):
+    """The marker was there, its COMPLETE record not: the same marker again was refused, again and again."""
+    txn = begun(broker, 2)
+    txn.write("t", b"x")
+    before = broker.broker.transactions.transactions["x"]
+    assert txn.commit() == OK
+    become(broker, **before._replace(status=Status.PREPARE_COMMIT, producer_epoch=txn.epoch)._asdict())
+    with broker.after_power_cut() as second:
+        assert state(second) == "CompleteCommit"
+        assert values(second, "t") == [b"x"]
+        assert stable(second, "t") == offset_at(second, "t", -1)
+        again = begun(second, 2)
+        again.write("t", b"y")
+        assert again.commit() == OK
+        assert values(second, "t") == [b"x", b"y"]
