@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import LARGEST_STRING_BYTES
 from ...storage.store import BrokerHalted
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
@@ -127,8 +128,11 @@ class GroupCoordinator:
         return None
 
     def _new_id(self, asked: Joining) -> str:
-        unique = UUID(bytes=self._broker.rng.bytes(16), version=4)
-        return f"{asked.instance_id if asked.instance_id is not None else asked.client_id}-{unique}"
+        unique = f"-{UUID(bytes=self._broker.rng.bytes(16), version=4)}"
+        name = asked.instance_id if asked.instance_id is not None else asked.client_id
+        if len(name) > (room := LARGEST_STRING_BYTES - len(unique)) // 4:  # an id is a text of the protocol, too
+            name = name.encode()[:room].decode(errors="ignore")
+        return name + unique
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
         """`reply` is called once, now or later."""

@@ -28,6 +28,7 @@ _FENCED = ErrorCode.PRODUCER_FENCED
 _STATE = ErrorCode.INVALID_TXN_STATE
 _MAY_EXPIRE = frozenset({Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.DEAD})
 _DONE = Decision()
+MOST_PARTITIONS = 40_000  # of one transaction: its end is one unit, and that has room for 50,000 parts
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
@@ -58,9 +59,12 @@ def add_partitions(
     known = txn.partitions if grows else {}
     if all(known.get(key) == log_id for key, log_id in added.items()):
         return _DONE
+    partitions = {**known, **added}
+    if len(partitions) > MOST_PARTITIONS:
+        return Decision(ErrorCode.POLICY_VIOLATION)  # it could never be ended, nor its readers go on
     opened = txn._replace(
         status=Status.ONGOING,
-        partitions={**known, **added},
+        partitions=partitions,
         start_ms=txn.start_ms if grows else given.now_ms,
         started_age_ms=txn.started_age_ms if grows else given.age_ms,
         last_update_ms=given.now_ms,

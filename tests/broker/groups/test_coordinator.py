@@ -32,6 +32,19 @@ def listed(broker):
     return sorted(each.group_id for each in broker.ask(ListGroupsRequest()).groups)
 
 
+# ---- names ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["i" * 32_767, "\u00e9" * 16_383])
+def test_a_member_with_the_longest_name_there_can_be_gets_an_id_that_the_protocol_can_carry(broker, name):
+    member, generation = alone(broker, instance_id=name)
+    assert len(member.encode()) <= 32_767
+    assert broker.ask(beating("g", member, generation)).error_code == 0
+    again = broker.again()
+    assert again.ask(beating("g", member, generation)).error_code == 0
+    again.stop()
+
+
 # ---- clients and time ----------------------------------------------------------------------------------------
 
 

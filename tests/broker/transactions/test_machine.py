@@ -181,6 +181,16 @@ def test_adding_changes_no_transaction_that_somebody_else_holds(outside):
     assert txn.partitions == PARTITIONS
 
 
+def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(outside):
+    """A unit has room for 50,000 parts: beyond, no end could be written, and readers waited for ever."""
+    many = {("orders", index): 100 + index for index in range(machine.MOST_PARTITIONS)}
+    full = add(transaction(), outside, many).states[-1]
+    refused = add(full, outside, {("payments", 0): 21})
+    assert (refused.error, refused.states) == (ErrorCode.POLICY_VIOLATION, ())
+    assert add(full, outside, {("orders", 5): 105}).error is ErrorCode.NONE
+    assert len(end(full, True, outside).marker.partitions) == machine.MOST_PARTITIONS
+
+
 # Ending --------------------------------------------------------------------------------------------------------------
 
 
