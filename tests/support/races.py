@@ -32,6 +32,7 @@ class Racer:
         self.topic, self.group = f"{name}-t", f"{name}-g"
         self.source = f"{name}-s"
         self.expected: list[bytes] = []
+        self.hangs = 0
         self.late: list[bytes | None] = []  # what the broker made of each late request: a reply, or None: it closed
 
     def __enter__(self) -> "Racer":
@@ -179,28 +180,17 @@ RACES: dict[str, Race] = {"end": end, "offsets": offsets, "produce": produce, "i
 def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: int) -> list[bytes | None]:
     """So many rounds of a race, by so many clients at once. Raises what one of them raised.
 
-    Returns what became of the late requests. A round in which a library hangs, which is its own fault, is done again by
-    a new client; more than one in a hundred is not believed.
+    Returns what became of the late requests.
     """
     numbers = itertools.count()
     late: list[bytes | None] = []
     failures: list[BaseException] = []
-    hangs = itertools.count(1)
-
-    def complete(racer: Racer, number: int) -> None:
-        while True:
-            try:
-                return race(racer, number)
-            except Hung:
-                if next(hangs) > 1 + rounds // 100:
-                    raise
-                racer.again()
 
     def work(task: int) -> None:
         try:
             with Racer(bootstrap, client, f"{name}-{task}") as racer:
                 while not failures and (number := next(numbers)) < rounds:
-                    complete(racer, number)
+                    complete(racer, race, number, 1 + rounds // 100)
                 late.extend(racer.late)
         except BaseException as error:
             failures.append(error)
@@ -215,13 +205,25 @@ def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: 
     return late
 
 
+def complete(racer: Racer, race: Race, number: int, patience: int) -> None:
+    """A round. Where a library hangs, which is its own fault, a new client does it again; so often, and no more."""
+    while True:
+        try:
+            return race(racer, number)
+        except Hung:
+            racer.hangs += 1
+            if racer.hangs > patience:
+                raise
+            racer.again()
+
+
 def corruptions(bootstrap: str, client: str, race: Race, name: str, rounds: int) -> int:
     """How many of so many rounds end in a corruption, each followed by a new client."""
     count = 0
     with Racer(bootstrap, client, name) as racer:
         for number in range(rounds):
             try:
-                race(racer, number)
+                complete(racer, race, number, 1)
             except (Corruption, KafkaError):
                 count += 1
                 racer.again()
