@@ -13,6 +13,7 @@ from typing import Any
 LONGEST = 1_000  # characters of a pattern
 MOST_STATES = 5_000
 MOST_SETS = 2_000  # remembered; then it is begun anew
+MOST_WORK = 500_000  # states followed to sets that were not remembered: a fifth of a second, and some tens of megabytes
 
 _parser: Any = re._parser  # type: ignore[attr-defined]
 _constants: Any = re._constants  # type: ignore[attr-defined]
@@ -46,6 +47,7 @@ class SafePattern:
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPattern(str(error)) from None
         self._flags = int(tree.state.flags)
+        self._work_left = MOST_WORK
         self._tests: list[Test | str | None] = []  # of each state: for a character, for a place, or none
         self._next: list[list[int]] = []
         accept = self._state(_MATCH)
@@ -60,7 +62,10 @@ class SafePattern:
         self._accepts: dict[frozenset[int], bool] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether all of the text is what the pattern says."""
+        """Whether all of the text is what the pattern says. Raises InvalidPattern: this and earlier texts cost too much.
+
+        A pattern may have as many sets of states as texts have characters, and then each is followed all the way.
+        """
         if not text:
             return self._empty_matches
         current = self._begin
@@ -84,6 +89,9 @@ class SafePattern:
         return accepts
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
+        self._work_left -= len(states)
+        if self._work_left < 0:
+            raise InvalidPattern("the pattern takes too long to match")
         reached = []
         for state in states:
             test = self._tests[state]

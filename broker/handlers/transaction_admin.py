@@ -179,14 +179,23 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def passes(self, txn: Transaction) -> bool:
-        """Whether it is listed. Dead ones never are; a duration counts from the start of the last transaction."""
+        """Whether it is listed. Dead ones never are; a duration counts from the start of the last transaction.
+
+        Raises INVALID_REGULAR_EXPRESSION where the pattern takes too long.
+        """
         return (
             txn.status is not Status.DEAD
             and (self._any_state or txn.status in self._states)
             and (not self._producer_ids or txn.producer_id in self._producer_ids)
             and (self._open_for_ms < 0 or txn.started_age_ms < 0 or self._open_for(txn) > self._open_for_ms)
-            and (self._pattern is None or self._pattern.matches(txn.transactional_id))
+            and self._is_named_so(txn.transactional_id)
         )
+
+    def _is_named_so(self, transactional_id: str) -> bool:
+        try:
+            return self._pattern is None or self._pattern.matches(transactional_id)
+        except InvalidPattern as error:
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def _open_for(self, txn: Transaction) -> int:
         return self._age_ms - txn.started_age_ms

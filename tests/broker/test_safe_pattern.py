@@ -1,5 +1,6 @@
 """Patterns of clients: what Python's own matcher says, in time that nothing can blow up."""
 
+import random
 import re
 import time
 
@@ -63,3 +64,19 @@ def test_no_pattern_takes_longer_than_its_text_is_long(pattern):
     began = time.perf_counter()
     assert not SafePattern(pattern).matches("a" * 5_000)
     assert time.perf_counter() - began < 5
+
+
+def test_a_pattern_with_a_new_set_of_states_at_each_character_is_given_up_before_anybody_waits():
+    """It would take a minute for the longest text, in one piece."""
+    pattern = SafePattern("(?s).*a.{900}b.{900}c.{900}")
+    chance = random.Random(1)
+    text = "".join(chance.choice("abc") for _ in range(32_767))
+    began = time.process_time()
+    with pytest.raises(InvalidPattern):
+        pattern.matches(text)
+    assert time.process_time() - began < 2
+
+
+def test_many_texts_cost_a_pattern_nothing_that_was_met_before():
+    pattern = SafePattern("payments-[0-9]{1,9}-(eu|us)")
+    assert all(pattern.matches(f"payments-{number}-eu") for number in range(20_000))

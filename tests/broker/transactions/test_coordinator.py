@@ -445,6 +445,12 @@ def test_a_pattern_that_is_none_is_refused(broker):
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+def test_a_pattern_that_takes_too_long_is_refused(broker):
+    assert Txn(broker, "abc" * 5_000).init() == OK
+    response = broker.ask(ListTransactionsRequest(transactional_id_pattern=".*a.{900}b.{900}c.{900}"))
+    assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+
+
 # ---- topics come and go ----------------------------------------------------------------------------------------------
 
 
