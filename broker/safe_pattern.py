@@ -62,7 +62,7 @@ class SafePattern:
         self._accepts: dict[frozenset[int], bool] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether all of the text is what the pattern says. Raises InvalidPattern: this and earlier texts cost too much.
+        """Whether all of the text is what the pattern says. Raises InvalidPattern where that takes too long.
 
         A pattern may have as many sets of states as texts have characters, and then each is followed all the way.
         """
