@@ -131,7 +131,7 @@ class GroupOffsets:
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """A marker was appended to this partition of the topic: what the producer has pending there is decided."""
-        self.state.end(partition, producer_id, commit=commit)
+        self.state.end(partition, producer_id, marker_offset, commit=commit)
 
     # ---- questions -------------------------------------------------------------------------------------------
 

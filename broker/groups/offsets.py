@@ -66,7 +66,7 @@ class Offsets:
         if batch.is_control:
             marker = read_marker(batch)
             if marker is not None:
-                self.end(log_partition, batch.producer_id, commit=marker[0] is Marker.COMMIT)
+                self.end(log_partition, batch.producer_id, batch.base_offset, commit=marker[0] is Marker.COMMIT)
             return []
         others: list[Record] = []
         producer_id = batch.producer_id if batch.is_transactional else -1
@@ -114,13 +114,22 @@ class Offsets:
             if not of_group:
                 del self.committed[place.group]
 
-    def end(self, log_partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker stands in this partition of the log: the producer's offsets there count, or never did."""
+    def end(self, log_partition: int, producer_id: int, position: int, *, commit: bool) -> None:
+        """A marker stands at this position of the log: the producer's offsets before it count, or never did.
+
+        What stands behind it is of a later transaction, known from a snapshot that was taken while the log went on.
+        """
         owner = log_partition, producer_id
-        for place, committed in self.pending.pop(owner, {}).items():
+        pending = self.pending.get(owner, {})
+        for place, committed in list(pending.items()):
+            if committed.position > position:
+                continue
+            del pending[place]
             self._no_longer_pending(place, owner)
             if commit:
                 self._settle(place, committed)
+        if not pending:
+            self.pending.pop(owner, None)
 
     def _no_longer_pending(self, place: Place, owner: tuple[int, int]) -> None:
         of_group = self._pending_of[place.group]
