@@ -22,6 +22,7 @@ from simulation.history import (
     Producer,
     Read,
     Send,
+    Together,
     name_of,
 )
 
@@ -95,6 +96,7 @@ class Facts:
         self.given: dict[str | None, list[tuple[Op, Producer]]] = defaultdict(list)  # by transactional id
         self.touched: dict[Place, set[int]] = defaultdict(set)  # by which producer ids, or tried to
         self._take_transactions()
+        self.together = {txn: group.txns[0] for _, group in history.of(Together) for txn in group.txns}
         self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
         for op, send in self.sends:
             self.touched[send.place].add(send.producer[0])

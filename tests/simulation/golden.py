@@ -155,6 +155,13 @@ def half_committed_half_aborted_in_the_log(s):
     s.dump(data(0, "x"), marker(1, "commit")), s.dump(data(0, "y"), marker(1, "abort"), place=Q)
 
 
+@bad("torn transaction")
+def two_that_are_decided_together_end_in_two_ways(s):
+    s.together("t", "u"), s.begin("t"), s.begin("u", TWO, tid="b"), s.send("x", txn="t")
+    s.send("y", producer=TWO, place=Q, txn="u"), s.commit("t", ok=None), s.commit("u", ok=None, producer=TWO, tid="b")
+    s.dump(data(0, "x"), marker(1, "commit")), s.dump(data(0, "y", producer=TWO), marker(1, "abort", TWO), place=Q)
+
+
 @bad("offsets/outputs split")
 def an_input_is_committed_without_its_output(s):
     s.send("i", producer=TWO), s.begin("t"), s.send("o", place=Q, txn="t", ok=None, sources=((P, 0),))

@@ -144,6 +144,12 @@ class Entry(NamedTuple):
     marker: str = ""
 
 
+class Together(NamedTuple):
+    """These transactions are decided as one. Always ok."""
+
+    txns: tuple[str, ...]
+
+
 class Create(NamedTuple):
     """A topic is made again, under a name that had one before. The topic of `place` is that name, `@` and a number."""
 

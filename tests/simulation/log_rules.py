@@ -79,7 +79,7 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
 
 
 def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:
-    """All markers of a transaction are of one kind."""
+    """All markers of a transaction are of one kind, and of transactions that are decided together."""
     kinds: dict[str, dict[str, Place]] = defaultdict(dict)
     for place, op in facts.dumps.items():
         open_here: dict[int, str] = {}
@@ -87,7 +87,7 @@ def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:
             if entry.marker:
                 txn = open_here.pop(entry.producer[0], None)
                 if txn is not None:
-                    kinds[txn][entry.marker] = place
+                    kinds[facts.together.get(txn, txn)][entry.marker] = place
             elif entry.transactional and (name := _txn_of(facts, entry)) is not None:
                 open_here[entry.producer[0]] = name
         for txn, found in kinds.items():

@@ -20,6 +20,8 @@ from fencepost.broker.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.deciding import Deciding
+from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -363,6 +365,25 @@ def markers_go_to_whatever_has_the_name_now(stack):
         return marked
 
     _around(stack, TransactionUnit, "mark", wrapper)
+
+
+@mutant
+def the_ledger_is_not_read_at_start(stack):
+    _replaced(stack, Ledger, "load", lambda self: None)
+
+
+@mutant
+def a_decision_ends_only_the_first(stack):
+    def wrapper(mark):
+        def marked(self, unit, now_ms):
+            first = next(iter(self._plans), None)
+            whole, self._plans = self._plans, {name: plan for name, plan in self._plans.items() if name == first}
+            mark(self, unit, now_ms)
+            self._plans = whole
+
+        return marked
+
+    _around(stack, Deciding, "_mark", wrapper)
 
 
 # ---- offsets and groups --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, read_marker, records
 from produce_requests import answers, fetch, fetched, produce
-from simulation.history import Init, Op, Place, Producer, Read, Seen, Send, name_of
+from simulation.history import INFO, Init, Op, Place, Producer, Read, Seen, Send, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.world import World
 
@@ -137,7 +137,7 @@ class PlainProducer:
         if delivered and self.rng.random() < 0.2:
             await self._again()
         if delivered and self.rng.random() < 0.1:
-            await self._leave_a_gap(producer)
+            return await self._leave_a_gap(producer)
         return delivered
 
     def _next(self, producer: Producer, gap: int = 0) -> Batch:
@@ -157,13 +157,17 @@ class PlainProducer:
         again.data = first.data
         await deliver(self.caller, [again], self.rng.choice(PLAIN_VERSIONS), patient=False)
 
-    async def _leave_a_gap(self, producer: Producer) -> None:
-        """A batch whose forerunner was never sent has to be refused, where the producer is known."""
+    async def _leave_a_gap(self, producer: Producer) -> bool:
+        """A batch whose forerunner was never sent has to be refused, where the producer is known.
+
+        Returns whether it surely was: one that is late would be taken when its turn has come.
+        """
         probe = self._next(producer, GAP)
         if not self._recent[probe.send.place]:
             probe.refused()
-            return
+            return True
         await deliver(self.caller, [probe], self.rng.choice(PLAIN_VERSIONS), patient=False)
+        return probe.op.outcome != INFO
 
     def number(self) -> int:
         self._numbers += 1

@@ -13,6 +13,7 @@ from simulation.lines import Caller, Unanswered
 from simulation.operators import Operator
 from simulation.plain_clients import PlainProducer, Reader, batches_in
 from simulation.recreation import Recreator, Stayer
+from simulation.sink_clients import SinkDriver
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
 
@@ -47,6 +48,7 @@ def clients_of(world: World) -> list[Any]:
     recreator = Recreator(world)
     clients += [recreator, *(staying(world, f"st{number}", 1 + number % 2, recreator) for number in range(2))]
     world.looks.append(lambda: recreator.place)
+    clients.append(SinkDriver(world, PLACES[2:5]))
     clients.append(Operator(world, PLACES[1:]))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     for place in PLACES:

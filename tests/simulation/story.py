@@ -22,6 +22,7 @@ from simulation.history import (
     Restart,
     Seen,
     Send,
+    Together,
 )
 
 P, Q = ("p", 0), ("q", 0)
@@ -139,6 +140,9 @@ class Story:
 
     def dump(self, *entries: Entry, place: Place = P) -> Op:
         return self._op("final", Dump(place), True, entries)
+
+    def together(self, *txns: str) -> Op:
+        return self._op("w", Together(txns), True)
 
     def restart(self) -> Op:
         return self._op("broker", Restart(), True)
