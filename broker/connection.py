@@ -19,6 +19,7 @@ from .waiting import Parked
 JOIN_BELOW_BYTES = 64 << 10  # replies that together are smaller are copied into one write; larger ones go as a list
 WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
 WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
+SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
 RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole
 
 # Reasons for not reading, as bits.
@@ -91,7 +92,7 @@ class Connection:
     """Frames, slots and backpressure of one client.
 
     slots: (unit, reply) in the order of the requests; a reply leaves when its unit is released. A reply is `bytes` if
-    it is small; None closes the connection there.
+    it is small and its unit is not below that of the one before; None closes the connection there.
     """
 
     __slots__ = (
@@ -266,6 +267,10 @@ class Connection:
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
+        first = reply[0]
+        if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
+            self.slots.append((unit, first))
+            return
         self.slots.append((unit, reply))
         self._other_replies += 1
         self._count(sum(map(len, reply)))

@@ -22,7 +22,7 @@ from .connection import Connection, OlderConnection, Slot
 from .features import highest_served
 from .metrics import counted_at
 from .refusals import refusal
-from .request_limits import check_extent, check_items
+from .request_limits import COUNTED_FROM_BYTES, check_extent, check_items
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -128,9 +128,12 @@ class Dispatcher:
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
         try:
-            check_extent(frame, header)
+            is_tiny = len(frame) <= COUNTED_FROM_BYTES  # nothing to check
+            if not is_tiny:
+                check_extent(frame, header)
             request = decode_request(handler.api, header.api_version, frame, header.position)
-            check_items(request, header.api_key, len(frame))
+            if not is_tiny:
+                check_items(request, header.api_key, len(frame))
         except MalformedFrame as error:
             connection.fail(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
             return

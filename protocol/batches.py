@@ -185,6 +185,13 @@ def read(buffer: memoryview, position: int = 0) -> Batch:
     return batch
 
 
+def made(buffer: memoryview) -> Batch:
+    """The batch that is all of `buffer`, by whoever has just written it and knows that it is one."""
+    batch = _parse(buffer, 0)
+    batch.buffer = buffer
+    return batch
+
+
 def walk(buffer: memoryview, position: int = 0) -> Iterator[Batch]:
     """The consecutive batches from `position` to the end of `buffer`. Raises: CorruptBatch at the first unsound one."""
     end = len(buffer)

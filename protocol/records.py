@@ -26,7 +26,7 @@ from .batches import (
     SMALLEST_RECORD_BYTES,
     TRANSACTIONAL_BIT,
     Batch,
-    read,
+    made,
 )
 from .compression import Bytes, compress, decompress
 from .errors import ErrorCode, KafkaError
@@ -284,7 +284,7 @@ def keyed_batch(
     )
     crc = crc32c(payload, crc32c(checked))
     size_bytes = HEADER_BYTES - LENGTH_ENDS_AT + len(payload)
-    return read(memoryview(_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc) + checked + payload))
+    return made(memoryview(_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc) + checked + payload))
 
 
 def _with_crc(header: bytes, payload: Bytes) -> bytes:
@@ -358,13 +358,14 @@ def _sized(value: bytes | None) -> tuple[bytes, bytes]:
     return (b"\x01", b"") if value is None else (_zigzag(len(value)), value)
 
 
-_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+_SHORT = [bytes((unsigned,)) for unsigned in range(0x80)]
+_SHORT += [bytes((unsigned & 0x7F | 0x80, unsigned >> 7)) for unsigned in range(0x80, 0x1000)]
 
 
 def _zigzag(number: int) -> bytes:
     unsigned = number << 1 if number >= 0 else ~(number << 1)
-    if unsigned < 0x80:
-        return _ONE_BYTE[unsigned]
+    if unsigned < 0x1000:
+        return _SHORT[unsigned]
     encoded = bytearray()
     while unsigned >= 0x80:
         encoded.append(unsigned & 0x7F | 0x80)

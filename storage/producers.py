@@ -13,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sortedcontainers import SortedDict
-
 from ..protocol.batches import CONTROL_BIT, SEQUENCE_MASK, TRANSACTIONAL_BIT, Batch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Marker, read_marker
@@ -55,7 +53,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest silent first
-        self._open: SortedDict[int, int] = SortedDict()  # first offset → producer id, of open transactions
+        self._open: OrderedDict[int, int] = OrderedDict()  # first offset → producer id, of open transactions, ascending
         self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
         self._snapshot: SnapshotInSlices | None = None
         self._snapshots = 0  # begun so far
@@ -307,7 +305,7 @@ class ProducerStates:
             return None
         for first_offset, producer_id in self._open.items():
             if producer_id != besides:
-                return int(first_offset)
+                return first_offset
         return None
 
     # Forgetting
@@ -377,8 +375,8 @@ class ProducerStates:
             for producer in found.values():
                 producer.age_ms = min(producer.age_ms, now_ms)
         self._producers = OrderedDict(sorted(found.items(), key=_age))
-        self._open = SortedDict(
-            (each.first_open, producer_id) for producer_id, each in found.items() if each.first_open >= 0
+        self._open = OrderedDict(
+            sorted((each.first_open, producer_id) for producer_id, each in found.items() if each.first_open >= 0)
         )
         self._refused.clear()
         self._snapshot = None

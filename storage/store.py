@@ -162,35 +162,34 @@ class Store:
         """
         self.check_running()
         placed = self._placed(parts)
-        unit = self.journal.append([part for part, _ in placed])
-        now_ms = self.age_ms()
-        for part, batch in placed:
-            if batch is not None:
-                self._apply_append(self.logs[part.log_id], batch, part.offset, part.data, unit, now_ms)
+        unit = self.journal.append(placed)
+        now_ms = self._turn_age_ms or self._begin_turn()
+        for part in placed:
+            if part.batch is not None:
+                self._apply_append(part, part.batch, unit, now_ms)
             else:
                 self._apply_change(part)
         self.on_change()
         return unit
 
-    def _placed(self, parts: Sequence[Part]) -> list[tuple[Part, Batch | None]]:
-        """Give each APPEND part its offset: two of one log in a unit stand one behind the other."""
+    def _placed(self, parts: Sequence[Part]) -> list[Part]:
+        """Give each APPEND part its batch and offset: two of one log in a unit stand one behind the other."""
         ends: dict[int, int] = {}
-        placed: list[tuple[Part, Batch | None]] = []
+        placed: list[Part] = []
         for part in parts:
-            if part.kind != APPEND:
-                placed.append((part, None))
+            kind, log_id, _, data, batch = part
+            if kind != APPEND:
+                placed.append(part)
                 continue
-            log_id, batch = part.log_id, part.batch
             if batch is None:
-                whole = part.data[0] if len(part.data) == 1 else b"".join(part.data)
-                batch = batches.read(memoryview(whole))
+                batch = batches.read(memoryview(data[0] if len(data) == 1 else b"".join(data)))
             offset = ends.get(log_id)
             if offset is None:
                 log = self.logs.get(log_id)
                 offset = log.end_offset if log else 0
             ends[log_id] = offset + batch.last_offset_delta + 1
             head = pack_head(offset, batch.size - LENGTH_ENDS_AT, LEADER_EPOCH)
-            placed.append((Part(APPEND, log_id, offset, (head, batch.buffer[16:])), batch))
+            placed.append(Part(APPEND, log_id, offset, (head, batch.buffer[16:]), batch))
         return placed
 
     def _apply_change(self, part: Part) -> None:
@@ -206,15 +205,15 @@ class Store:
             self._forget(self.logs.pop(part.log_id))
         self._sync_wanted = True  # topic changes and log starts are always synced
 
-    def _apply_append(
-        self, log: PartitionLog, batch: Batch, offset: int, data: Sequence[Buffer], unit: int, now_ms: int
-    ) -> None:
+    def _apply_append(self, part: Part, batch: Batch, unit: int, now_ms: int) -> None:
+        _, log_id, offset, data, _ = part
+        log = self.logs[log_id]
         batch.base_offset = offset
         log.apply(batch, data, unit, now_ms)
         self.tail_bytes += batch.size
         if log not in self._open_logs:
             self._opens(log)
-        if log.log_id == layout.CATALOGUE_LOG_ID:
+        if log_id == layout.CATALOGUE_LOG_ID:
             self._sync_wanted = True  # who is told of a topic or an id is told for good, whatever the mode
 
     def _forget(self, log: PartitionLog) -> None:

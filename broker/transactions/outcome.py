@@ -28,10 +28,21 @@ def ended(txn: Transaction, do: Do, given: Given) -> Decision:
 
 def _kept(txn: Transaction, commit: bool, given: Given) -> Transaction:
     """PREPARE_x of TV1: whoever wrote may go on with the pair it has."""
-    return txn._replace(
-        status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
-        last_update_ms=given.now_ms,
-        updated_age_ms=given.age_ms,
+    return Transaction(  # not _replace, which takes thrice the time
+        txn.transactional_id,
+        txn.producer_id,
+        txn.producer_epoch,
+        txn.timeout_ms,
+        Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
+        txn.partitions,
+        txn.start_ms,
+        given.now_ms,
+        txn.started_age_ms,
+        given.age_ms,
+        txn.last_producer_epoch,
+        txn.previous_producer_id,
+        txn.next_producer_id,
+        txn.next_producer_epoch,
         client_version=0,
         prepared=None,
     )
@@ -60,14 +71,21 @@ def _bumped(txn: Transaction, commit: bool, given: Given) -> Transaction:
 def finished(txn: Transaction, given: Given) -> Transaction:
     """COMPLETE_x after PREPARE_x: nothing open, and the pair that was set aside for it."""
     rotated = txn.next_producer_id != NO_ID
-    return txn._replace(
-        status=Status.COMPLETE_COMMIT if txn.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
-        partitions={},
-        producer_id=txn.next_producer_id if rotated else txn.producer_id,
-        producer_epoch=max(txn.next_producer_epoch, 0) if rotated else txn.producer_epoch,
-        previous_producer_id=txn.producer_id if rotated else txn.previous_producer_id,
-        next_producer_id=NO_ID,
-        next_producer_epoch=NO_EPOCH,
-        last_update_ms=given.now_ms,
-        updated_age_ms=given.age_ms,
+    return Transaction(
+        txn.transactional_id,
+        txn.next_producer_id if rotated else txn.producer_id,
+        max(txn.next_producer_epoch, 0) if rotated else txn.producer_epoch,
+        txn.timeout_ms,
+        Status.COMPLETE_COMMIT if txn.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
+        {},
+        txn.start_ms,
+        given.now_ms,
+        txn.started_age_ms,
+        given.age_ms,
+        txn.last_producer_epoch,
+        txn.producer_id if rotated else txn.previous_producer_id,
+        NO_ID,
+        NO_EPOCH,
+        txn.client_version,
+        txn.prepared,
     )

@@ -8,7 +8,7 @@ waiting: its marker becomes a debt, logged in the same unit, and is the first th
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...protocol.batches import Batch, read
+from ...protocol.batches import Batch, made
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal import Part, UnitRefused
@@ -105,7 +105,7 @@ class TransactionUnit:
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
     """The marker of an order, the same in all its partitions."""
     kind = Marker.COMMIT if order.commit else Marker.ABORT
-    return read(memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)))
+    return made(memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)))
 
 
 def _no_room() -> KafkaError:
