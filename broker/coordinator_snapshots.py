@@ -3,7 +3,8 @@
 The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
 to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
 slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
-whole log, gives the same state (law 4). The last two are kept; docs/formats.md has them byte by byte.
+whole log, gives the same state (law 4). So it is with one that compaction has overtaken: the tombstones and markers
+that undo what it says may be gone. The last two are kept; docs/formats.md has them byte by byte.
 """
 
 import logging
@@ -59,6 +60,7 @@ class CoordinatorSnapshots:
         self._sources = sources
         self._taken_bytes = 0  # appended to the logs when the last one was begun
         self._size_bytes = 0  # of the last one
+        self._positions: Positions = {}  # in the last one
         self._taking = False
         self.complete = False  # all coordinators have read their logs to the end: what they know may be written down
         self.taken = 0
@@ -94,12 +96,12 @@ class CoordinatorSnapshots:
                 source.put(entry)
             of_topic = positions.get(source.topic.name, ())
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
-        self._size_bytes = len(payload)
+        self._size_bytes, self._positions = len(payload), positions
         if all(partition.log.end_offset == _known(positions, partition) for partition in self._partitions()):
             self._taken_bytes = self._appended_bytes()  # another one would say nothing new
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
-        """Whether the logs are those that the snapshot knew, and have all that it knew. Raises ValueError."""
+        """Whether the logs are those that the snapshot knew, and have all that came since. Raises ValueError."""
         if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
             raise ValueError("its entries are of another version")
         by_name = self._broker.topics.by_name
@@ -110,6 +112,8 @@ class CoordinatorSnapshots:
                     raise ValueError(f"{name}-{index} is offline")
                 if found.log_id != log_id or found.end_offset < offset:
                     raise ValueError(f"{name}-{index} is not the log that it was taken of")
+                if found.cleaned_offset > offset:
+                    raise ValueError(f"{name}-{index} was compacted above offset {offset}, up to which it knows")
 
     def _partitions(self) -> Iterator["Partition"]:
         names = [source.topic.name for source in self._sources]
@@ -118,8 +122,8 @@ class CoordinatorSnapshots:
     # ---- taking one ------------------------------------------------------------------------------------------
 
     async def take_if_due(self) -> None:
-        """Take one if so much was appended that a replay would begin to take long."""
-        if self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
+        """Take one if so much was appended that a replay would begin to take long, or compaction overtook the last."""
+        if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
             try:
                 await self.take()
             except DiskFull:
@@ -136,6 +140,9 @@ class CoordinatorSnapshots:
             pass  # the logs have it all
         except OSError as error:
             self._broker.rounds.halt(error)
+
+    def _overtaken(self) -> bool:
+        return any(each.log.cleaned_offset > _known(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:
         return sum(partition.appended_bytes for partition in self._partitions())
@@ -164,7 +171,7 @@ class CoordinatorSnapshots:
         number = max(self._numbers(), default=0) + 1
         await tasks.synced(store.last_unit)
         self._size_bytes = await tasks.job(lambda: self._write(number, positions, slices))
-        self._taken_bytes = taken_bytes
+        self._taken_bytes, self._positions = taken_bytes, positions
         self.taken += 1
 
     def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:

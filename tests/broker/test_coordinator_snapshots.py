@@ -205,6 +205,44 @@ def test_the_offsets_of_a_deleted_topic_do_not_come_back_from_a_snapshot() -> No
         }
 
 
+OFTEN_CLEANED = BrokerSettings(
+    log_dir="/d",
+    offsets_topic_num_partitions=1,
+    log_roll_ms=1000,
+    log_checkpoint_interval_ms=300,
+    log_cleaner_backoff_ms=300,
+    log_cleaner_delete_retention_ms=500,
+    log_cleaner_min_cleanable_ratio=0,
+)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_what_was_deleted_long_ago_does_not_come_back_from_a_snapshot_that_is_older_still(
+    newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction takes the tombstone away in the end, and then a replay does not find what undoes the snapshot."""
+    if not newer:
+        monkeypatch.setattr(coordinator_snapshots.CoordinatorSnapshots, "take_if_due", _never_due)
+    world = SimulatedBroker(OFTEN_CLEANED)
+    world.broker.topics.create("t", 1)
+    commit(world, "g", "t", {0: 5})
+    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+    delete(world, "g", "t", 0)
+    for step in range(12):
+        commit(world, "h", "t", {0: step})
+        world.wait(1)
+    tombstone = 1
+    assert world.broker.group_offsets.topic.log(0).cleaned_offset > tombstone
+    before = pictured(world.broker)
+    with world.after_power_cut() as later:
+        assert bool(later.broker.group_offsets.topic.replay_from) is newer
+        assert pictured(later.broker) == before
+
+
+async def _never_due(_: object) -> None:
+    pass
+
+
 def test_a_state_that_was_read_only_in_part_is_never_written_down() -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
