@@ -5,6 +5,7 @@ races. RACES says how many are run for each client and kind; KAFKA=HOST:PORT run
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import races
@@ -14,6 +15,9 @@ from served_broker import ServedBroker
 ROUNDS = int(os.environ.get("RACES", "20"))
 TASKS = {"confluent-kafka": 10}  # librdkafka waits for a second before it asks for a group's coordinator again
 CLIENTS = ["raw", *LIBRARIES]
+PATIENCE_MS = 1_000
+# kafka-python gives the transaction up when one of its requests is not answered in time, and says so.
+GIVES_UP = {"confluent-kafka": list(races.RACES), "aiokafka": list(races.RACES), "kafka-python": ["produce"]}
 KINDS = [(client, kind) for client in CLIENTS for kind in races.RACES]
 
 
@@ -43,6 +47,19 @@ def test_a_late_request_does_nothing(fenced, client, kind, name):
 def test_a_late_record_is_not_taken_for_a_newer_one(fenced, name):
     late = races.run(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce, name, ROUNDS, 4)
     assert late == [None] * ROUNDS  # dropped, and its connection closed
+
+
+@pytest.mark.parametrize(("client", "kinds"), list(GIVES_UP.items()), ids=list(GIVES_UP))
+def test_a_client_that_loses_patience_by_itself_goes_on_over_a_newer_connection(fenced, client, kinds, name):
+    """Nothing is cut: the request is only slow. All three close the connection, and ask again over another."""
+
+    def race(kind):
+        with races.Racer(f"127.0.0.1:{fenced.port}", client, f"{name}-{kind}", PATIENCE_MS) as racer:
+            races.complete(racer, races.RACES[kind], 0, 1)
+            return racer.late[-1]
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        assert set(pool.map(race, kinds)) == {None}
 
 
 def test_what_remains_open_is_a_late_record_that_no_newer_connection_has_overtaken(fenced, name):

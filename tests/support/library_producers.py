@@ -45,6 +45,8 @@ def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
 
 
 class LibraryProducer(Protocol):
+    """patience_ms, which their constructors take: how long they wait for an answer before they ask again elsewhere."""
+
     def init(self) -> None: ...
     def begin(self) -> None: ...
     def send(self, topic: str, value: bytes, partition: int = 0) -> None: ...
@@ -61,9 +63,11 @@ class Confluent:
     the request is never sent. An application has to supervise that, and start a successor with the same id.
     """
 
-    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, patience_ms: int | None = None) -> None:
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
         quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10, "log_level": 0}
+        if patience_ms is not None:
+            quick["socket.timeout.ms"] = patience_ms
         self._producer = confluent_kafka.Producer({**settings, **quick})
         self._errors: list[object] = []
 
@@ -104,14 +108,15 @@ class Confluent:
 class Aio:
     """aiokafka, in a loop of its own."""
 
-    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, patience_ms: int | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
         async def make() -> Any:
+            more = {} if patience_ms is None else {"request_timeout_ms": patience_ms}
             return aiokafka.AIOKafkaProducer(
-                bootstrap_servers=bootstrap, transactional_id=transactional_id, retry_backoff_ms=10
+                bootstrap_servers=bootstrap, transactional_id=transactional_id, retry_backoff_ms=10, **more
             )
 
         self._producer = self._run(make())
@@ -152,8 +157,10 @@ class KafkaPython:
     It forgets the request for which it is making a connection if that fails, at any broker, and waits for its answer.
     """
 
-    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, patience_ms: int | None = None) -> None:
         quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50}  # its own is 30 s
+        if patience_ms is not None:
+            quick["request_timeout_ms"] = patience_ms
         self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **quick)
 
     def init(self) -> None:
@@ -180,7 +187,7 @@ class KafkaPython:
             self._producer.close(timeout=1)
 
 
-LIBRARIES: dict[str, type[LibraryProducer]] = {
+LIBRARIES: dict[str, Callable[..., LibraryProducer]] = {
     "confluent-kafka": Confluent,
     "aiokafka": Aio,
     "kafka-python": KafkaPython,

@@ -24,7 +24,10 @@ class Corruption(Exception):
 class Racer:
     """One client behind a proxy of its own, and one who looks from outside."""
 
-    def __init__(self, bootstrap: str, client: str, name: str) -> None:
+    def __init__(self, bootstrap: str, client: str, name: str, patience_ms: int | None = None) -> None:
+        """patience_ms: the client is not cut off, it gives up by itself when a request takes so long."""
+        self.cut = patience_ms is None
+        self.patience_ms = patience_ms
         self.proxy = ChaosProxy(bootstrap)
         self.look = Looker(bootstrap)
         self.client = client
@@ -50,8 +53,9 @@ class Racer:
         self.look.__exit__()
 
     def made(self) -> LibraryProducer:
-        make = OldClient if self.client == "raw" else LIBRARIES[self.client]
-        return make(self.proxy.bootstrap, f"{self.name}-id")
+        if self.client == "raw":
+            return OldClient(self.proxy.bootstrap, f"{self.name}-id")
+        return LIBRARIES[self.client](self.proxy.bootstrap, f"{self.name}-id", self.patience_ms)
 
     def again(self) -> None:
         """A new client with the same id, for when the old one is of no use any more."""
@@ -85,7 +89,7 @@ def end(racer: Racer, number: int) -> None:
     """A late EndTxn: commit and abort in turn, and the second transaction ends the other way."""
     first, second, held = b"first-%d" % number, b"second-%d" % number, None
     racer.transaction(first)
-    held = racer.proxy.hold(END_TXN, cut=True)
+    held = racer.proxy.hold(END_TXN, cut=racer.cut)
     ends = [racer.producer.commit, racer.producer.abort]
     kept = first
     if number % 2:
@@ -106,7 +110,7 @@ def offsets(racer: Racer, number: int) -> None:
     """A late TxnOffsetCommit: the offset that counts is that of the second transaction."""
     producer, first, second = racer.producer, 10 * number + 1, 10 * number + 2
     producer.begin()
-    held = racer.proxy.hold(TXN_OFFSET_COMMIT, cut=True)
+    held = racer.proxy.hold(TXN_OFFSET_COMMIT, cut=racer.cut)
     producer.send_offset(racer.group, racer.source, first)
     producer.commit()
     producer.begin()
@@ -119,7 +123,7 @@ def offsets(racer: Racer, number: int) -> None:
 
 def produce(racer: Racer, number: int) -> None:
     """A late Produce of a client that asked for its record again: it is there once."""
-    held = racer.proxy.hold(PRODUCE, cut=True)
+    held = racer.proxy.hold(PRODUCE, cut=racer.cut)
     racer.transaction(b"first-%d" % number)
     racer.producer.commit()
     racer.transaction(b"second-%d" % number)
@@ -138,7 +142,7 @@ def abandoned_produce(racer: Racer, number: int, *, newer_connection: bool = Tru
     assert isinstance(client, OldClient)
     client.begin()
     client.add(racer.topic, 0)
-    held = racer.proxy.hold(PRODUCE, cut=True)
+    held = racer.proxy.hold(PRODUCE, cut=racer.cut)
     client.give_up(racer.topic, given_up)
     client.abort()
     client.begin()
@@ -156,7 +160,7 @@ def init(racer: Racer, number: int) -> None:
     """A late InitProducerId: it must not take the epoch away from the client that sent it."""
     racer.producer.close()
     racer.producer = racer.made()
-    held = racer.proxy.hold(INIT_PRODUCER_ID, cut=True)
+    held = racer.proxy.hold(INIT_PRODUCER_ID, cut=racer.cut)
     racer.producer.init()
     racer.transaction(b"one-%d" % number)
     racer.arrive(held)
