@@ -257,19 +257,19 @@ class TransactionCoordinator:
     def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
         """An admin's marker for one partition (KIP-664), which has been judged. Raises KafkaError.
 
-        Where it meets a transaction that is open here, all of that is aborted, so that its client's commit is refused;
-        Kafka's coordinator does not hear of the marker, and lets it commit the rest.
+        Where it meets a transaction that is open here, all of that is aborted (machine.part_aborted).
         """
         log_id = partition.log.log_id
         key = partition.topic.name, partition.index
         transactional_id = self.by_producer_id.get(order.producer_id)
-        txn = self.transactions.get(transactional_id) if transactional_id is not None else None
-        if txn is not None and txn.status is Status.ONGOING and txn.partitions.get(key) == log_id:
-            if order.commit:
-                raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{txn.transactional_id!r} is open: it alone may commit")
-            given = self.given(txn.transactional_id)
-            self.log(txn.transactional_id, machine.force_abort(txn, given), given)
-            return
+        if transactional_id is not None:
+            given, txn = self.given(transactional_id), self.transactions[transactional_id]
+            decision = machine.part_aborted(txn, order.producer_id, order.producer_epoch, key, log_id, given)
+            if decision.states and order.commit:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} is open: it alone may commit")
+            if decision.states:
+                self.log(transactional_id, decision, given)
+                return
         unit = TransactionUnit(self._broker)
         unit.mark(order._replace(partitions={key: log_id}), self._clock.now_ms(), coordinator_epoch)
         unit.commit()

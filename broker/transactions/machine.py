@@ -156,13 +156,19 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 def force_abort(txn: Transaction | None, given: Given) -> Decision:
     """Abort what is open, whoever wrote it, with a fence; success where nothing is open."""
     cell = answer(Event.FORCE_ABORT, txn)
-    if isinstance(cell, ErrorCode) or txn is None:
-        return _DONE if txn is None else Decision(cell) if isinstance(cell, ErrorCode) else _DONE
+    if isinstance(cell, ErrorCode):
+        return Decision(cell)
+    assert txn is not None
     return ended(txn, cell, given)
 
 
 def part_aborted(
-    txn: Transaction | None, producer_id: int, producer_epoch: int, partition: PartitionKey, given: Given
+    txn: Transaction | None,
+    producer_id: int,
+    producer_epoch: int,
+    partition: PartitionKey,
+    log_id: int,
+    given: Given,
 ) -> Decision:
     """An admin's abort marker ends the transaction's part in one partition (KIP-664): then all of it is aborted.
 
@@ -171,12 +177,12 @@ def part_aborted(
     state is needed that a restart could lose, and the last stable offsets move on everywhere. A later EndTxn(commit)
     is answered PRODUCER_FENCED with TV1, because its epoch is an old one, and INVALID_TXN_STATE with TV2, because its
     pair is that of a transaction that was aborted.
-    A marker for a partition that is not in the transaction, or of another id or epoch, is none of its business: no
-    states; the caller writes it as it came (that is how hanging transactions are ended).
+    A marker for a partition that is not in the transaction, or of another id or an older epoch, is none of its
+    business: no states; the caller writes it as it came (that is how hanging transactions are ended).
     """
-    if _stranger(txn, producer_id, producer_epoch) or txn is None or partition not in txn.partitions:
+    if txn is None or producer_id != txn.producer_id or producer_epoch < txn.producer_epoch:
         return _DONE
-    return force_abort(txn, given)
+    return force_abort(txn, given) if txn.partitions.get(partition) == log_id else _DONE
 
 
 # PrepareTxn and what the ledger decides ------------------------------------------------------------------------------

@@ -302,21 +302,30 @@ def test_only_ids_without_a_transaction_expire(outside):
 def test_after_an_admin_aborted_one_partition_the_clients_commit_is_refused_and_the_rest_is_aborted(
     outside, version, error
 ):
-    decision = machine.part_aborted(transaction(Status.ONGOING), PRODUCER, EPOCH, ("orders", 0), outside.given())
+    decision = part_aborted(transaction(Status.ONGOING), outside)
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
     assert end(decision.states[-1], True, outside, version=version).error is error
 
 
 def test_a_marker_for_a_hanging_transaction_is_none_of_the_coordinators_business(outside):
-    txn = transaction(Status.ONGOING)
-    for producer, epoch, partition in [
-        (PRODUCER, EPOCH, ("payments", 0)),
-        (9, EPOCH, ("orders", 0)),
-        (7, 4, ("orders", 0)),
+    for spoken_of in [
+        {"partition": ("payments", 0)},
+        {"producer": 9},
+        {"epoch": EPOCH - 1},
+        {"log_id": 99},  # of a topic made again
     ]:
-        assert machine.part_aborted(txn, producer, epoch, partition, outside.given()).states == ()
-    assert machine.part_aborted(None, PRODUCER, EPOCH, ("orders", 0), outside.given()).states == ()
-    assert machine.part_aborted(transaction(), PRODUCER, EPOCH, ("orders", 0), outside.given()).states == ()
+        assert part_aborted(transaction(Status.ONGOING), outside, **spoken_of).states == ()
+    assert part_aborted(None, outside).states == ()
+    assert part_aborted(transaction(), outside).states == ()
+
+
+def test_a_marker_of_an_epoch_that_is_yet_to_come_aborts_the_transaction_too(outside):
+    """It fences the partition, so what the producer writes elsewhere must not be committed."""
+    assert part_aborted(transaction(Status.ONGOING), outside, epoch=EPOCH + 3).marker is not None
+
+
+def part_aborted(txn, outside, producer=PRODUCER, epoch=EPOCH, partition=("orders", 0), log_id=PARTITIONS["orders", 0]):
+    return machine.part_aborted(txn, producer, epoch, partition, log_id, outside.given())
 
 
 # Prepared ------------------------------------------------------------------------------------------------------------

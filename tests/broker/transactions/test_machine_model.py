@@ -134,7 +134,8 @@ class Life(RuleBasedStateMachine):
             self.model.abort()
             self.does(machine.force_abort(self.txn, self.given()), "ok")
         elif self.model.alive is not None:
-            decision = machine.part_aborted(self.txn, *self.model.alive, partition, self.given())
+            log_id = self.txn.partitions.get(partition, 0)
+            decision = machine.part_aborted(self.txn, *self.model.alive, partition, log_id, self.given())
             if partition in (self.model.open or {}):
                 self.model.abort()
             self.written(decision)
