@@ -74,6 +74,7 @@ def test_confluent_kafka_commits_aborts_and_is_fenced(server, name):
     assert read(server, name, "read_committed", 2) == [b"1", b"3"]
 
 
+@pytest.mark.requirement("S-03", "S-118", "S-85")
 def test_confluent_kafka_consumes_transforms_and_produces(server, name):
     source, target = f"{name}-in", f"{name}-out"
     plain = Producer({"bootstrap.servers": server})

@@ -73,6 +73,7 @@ def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
+@pytest.mark.requirement("S-105")
 def test_of_a_batch_only_superseded_records_go(codec: int) -> None:
     driver = compacted_log()
     put(driver, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), codec=codec)

@@ -228,7 +228,7 @@ def test_old_and_new_protocol_side_by_side_and_one_after_the_other_for_one_id(br
 
 
 @BOTH
-@pytest.mark.requirement("S-84", "S-85", "S-89")
+@pytest.mark.requirement("S-84", "S-85", "S-89", "S-91")
 def test_offsets_sent_in_a_transaction_count_from_its_commit_on(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"out")

@@ -77,6 +77,7 @@ def test_a_duplicate_batch_is_answered_with_the_first_ones_offset_when_that_is_d
     assert answers(first) == answers(second) == [(OK, 1)]
 
 
+@pytest.mark.requirement("S-69", "S-65")
 def test_end_txn(broker, open_txn):
     asked = open_txn.ending(True), 3 if open_txn.version == 1 else 5
     with again(neither_is_answered(broker, asked, asked)) as after:
@@ -92,6 +93,7 @@ def test_end_txn_is_answered_twice_alike_when_it_is_durable(broker, open_txn):
 
 
 @BOTH
+@pytest.mark.requirement("S-69", "S-60")
 def test_init_producer_id(broker, version):
     asked = InitProducerIdRequest(transactional_id="new", transaction_timeout_ms=1000), 3 + version
     with again(neither_is_answered(broker, asked, asked)) as after:
@@ -105,6 +107,7 @@ def test_init_producer_id_that_tells_the_pair_it_had(broker, open_txn):
         assert (state(after), values(after, "t", committed=False)) == ("Ongoing", [b"x"])
 
 
+@pytest.mark.requirement("S-69", "S-77")
 def test_adding_partitions(broker):
     txn = Txn(broker)
     txn.init()

@@ -1,0 +1,275 @@
+"""What transactions promise to whom, seen from outside: durability, readers, several coordinators, time."""
+
+import pytest
+from broker_lives import offset_at, read_batches, small
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.batches import verify, walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import DescribeTransactionsRequest, InitProducerIdRequest
+from fencepost.protocol.records import Marker, read_marker, records
+from offset_requests import commit as commit_offsets
+from produce_requests import batch, bytes_of, create, fetch, fetched, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, offset_of, stable, state, values
+
+OK = ErrorCode.NONE
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 2))
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
+    txn = Txn(broker, name, version)
+    assert txn.init(timeout_ms) == OK
+    return txn
+
+
+# ---- coordinators and their log --------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.requirement("S-69", "C-6")
+def test_each_step_that_was_answered_stands_in_the_log_after_a_power_cut(version):
+    """There are no followers to wait for here: acks=all is the disk, and no acknowledged step depends on less."""
+    broker = SimulatedBroker()
+    broker.ask(create("t", 2))
+    txn = Txn(broker, version=version)
+    for step, expected in (
+        (txn.init, "Empty"),
+        (lambda: txn.write("t", b"x", 0, 1), "Ongoing"),
+        (txn.commit, "CompleteCommit"),
+        (lambda: txn.write("t", b"y"), "Ongoing"),
+        (txn.abort, "CompleteAbort"),
+    ):
+        assert step() in (None, OK)
+        broker = broker.after_power_cut()
+        assert state(broker) == expected
+        txn.broker, txn.client = broker, SimulatedClient(broker)
+    assert (values(broker, "t"), values(broker, "t", 1)) == ([b"x"], [b"x"])
+    broker.stop()
+
+
+@BOTH
+@pytest.mark.requirement("S-73")
+def test_a_partition_of_the_coordinators_log_that_is_offline_stops_only_its_own_ids(broker, version):
+    names = [f"id-{number}" for number in range(40)]
+    open_ones = {name: begun(broker, version, name) for name in names}
+    for txn in open_ones.values():
+        txn.write("t", b"x")
+    coordinator = broker.broker.transactions
+    homes = {name: coordinator.home(name)[0] for name in names}
+    assert len(set(homes.values())) > 20
+    lost = homes[names[0]]
+    log = coordinator.topic.log(lost)
+    log.offline = "its disk is gone"
+    for name, txn in open_ones.items():
+        assert txn.commit() == (ErrorCode.COORDINATOR_NOT_AVAILABLE if homes[name] == lost else OK)
+        assert state(broker, name) == ("Ongoing" if homes[name] == lost else "CompleteCommit")
+    log.offline = None
+    for name, txn in open_ones.items():
+        if homes[name] == lost:
+            assert txn.commit() == OK
+    assert len(values(broker, "t")) == len(names)
+
+
+@BOTH
+@pytest.mark.requirement("S-74")
+def test_no_partition_votes_on_a_commit_and_none_can_hold_it_up(broker, version):
+    """The outcome is known with the decision; a participant that is away gets to know it later; time is limited."""
+    txn = begun(broker, version, timeout_ms=20_000)
+    txn.write("t", b"x", 0, 1)
+    broker.broker.topics.by_name["t"].partitions[1].log.offline = "its disk is gone"
+    assert txn.commit() == OK
+    assert (state(broker), values(broker, "t")) == ("CompleteCommit", [b"x"])
+    txn.write("t", b"never ended")
+    broker.wait(40)
+    assert state(broker) == "CompleteAbort"
+    with broker.after_power_cut() as second:
+        assert (values(second, "t"), values(second, "t", 1)) == ([b"x"], [b"x"])
+
+
+@BOTH
+@pytest.mark.requirement("S-79")
+def test_what_is_written_in_a_transaction_stands_in_the_log_on_disk_before_it_ends(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"undecided")
+    with broker.after_power_cut() as second:
+        assert values(second, "t", committed=False) == [b"undecided"]
+        assert values(second, "t") == []
+
+
+@BOTH
+@pytest.mark.requirement("S-91")
+def test_a_transaction_of_offsets_only_works_like_a_commit(broker, version):
+    commit_offsets(broker, "g", "t", {0: 1})
+    txn = begun(broker, version)
+    txn.write_offset("t", 5)
+    assert offset_of(broker, "t") == 1
+    assert txn.commit() == OK
+    assert offset_of(broker, "t", stable=True) == 5
+    commit_offsets(broker, "g", "t", {0: 3})  # nothing more than a commit: a later one replaces it
+    assert offset_of(broker, "t", stable=True) == 3
+    assert offset_at(broker, "t", -1) == 0
+
+
+# ---- what readers are given ------------------------------------------------------------------------------------------
+
+
+def filtered(broker: SimulatedBroker, topic: str, wanted: int, limit: int) -> list[int]:
+    """The offsets an application is given that begins at `wanted`: the steps of a client, word for word."""
+    given, set_aside = [], set()
+    while True:
+        part = fetched(broker.ask(fetch(topic, wanted, committed=True, partition_max_bytes=limit), 11))
+        assert part.error_code == OK
+        listed = [(each.first_offset, each.producer_id) for each in part.aborted_transactions or ()]
+        waiting = sorted(listed)
+        data = bytes_of(part)
+        if not data:
+            return given
+        for one in walk(memoryview(data)):
+            while waiting and waiting[0][0] <= one.last_offset:
+                set_aside.add(waiting.pop(0)[1])
+            marker = read_marker(one) if one.is_control else None
+            if marker is not None and marker[0] is Marker.ABORT:
+                set_aside.discard(one.producer_id)
+            elif not one.is_control and not (one.is_transactional and one.producer_id in set_aside):
+                given += [record.offset for record in records(one) if record.offset >= wanted]
+            assert one.next_offset > wanted - 1
+            wanted = max(wanted, one.next_offset)
+
+
+@BOTH
+@pytest.mark.requirement("S-101", "S-102", "S-103", "S-104", "C-8")
+def test_what_the_broker_lists_is_enough_for_clients_to_skip_just_what_was_aborted(broker, version):
+    """From every offset and with every size of answer; producers abort, commit and write without transactions."""
+    txns = [begun(broker, version, f"id-{number}") for number in range(3)]
+    expected: list[int] = []
+    for turn in range(12):
+        written: list[list[int]] = [[], [], []]
+        for number in (0, 1, 2, 1, 0) if turn % 2 else (2, 0, 1):
+            txns[number].write("t", b"%d" % turn)
+            written[number].append(txns[number].offset)
+        broker.ask(produce("t", batch(count=2)))
+        expected += [(end := offset_at(broker, "t", -1)) - 2, end - 1]
+        for number in range(3):
+            commit = (turn + number) % 3 == 0
+            assert txns[number].end(commit) == OK
+            expected += written[number] if commit else []
+    end = offset_at(broker, "t", -1)
+    for limit in (1, 500, 1 << 20):
+        for wanted in range(0, end, 1 if limit > 500 else 7):
+            assert filtered(broker, "t", wanted, limit) == sorted(each for each in expected if each >= wanted)
+
+
+@pytest.mark.requirement("S-105")
+def test_a_reader_goes_on_behind_the_last_offset_of_a_batch_whose_tail_was_compacted_away():
+    """Going on behind the last record that is left would ask for the same batch for ever."""
+    with SimulatedBroker(small(log_checkpoint_interval_ms=1_000, log_cleaner_backoff_ms=1_000)) as broker:
+        broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
+        broker.ask(produce("c", batch(count=5, key=b"same", producer_id=7, producer_epoch=0, base_sequence=0)))
+        for _ in range(10):
+            broker.wait(2.5)
+            broker.ask(produce("c", batch(key=b"same")))
+        broker.wait(10)
+        first = read_batches(broker, "c")[0]
+        assert (first.record_count, first.base_offset, first.last_offset) == (0, 0, 4)
+        offset, seen = 0, 0
+        while data := bytes_of(fetched(broker.ask(fetch("c", offset, partition_max_bytes=1), 11))):
+            for one in walk(memoryview(data)):
+                verify(one)
+                assert one.next_offset > offset
+                offset = one.next_offset
+                seen += one.record_count
+        assert offset == offset_at(broker, "c", -1)
+        assert 0 < seen < 11
+
+
+@BOTH
+@pytest.mark.requirement("S-107", "C-8")
+def test_the_broker_withholds_what_is_undecided_so_that_no_reader_has_to_keep_it(broker, version):
+    txn = begun(broker, version)
+    broker.ask(produce("t", idempotent(0)))
+    txn.write("t", b"undecided")
+    for number in range(1, 20):
+        broker.ask(produce("t", idempotent(number)))
+    part = fetched(broker.ask(fetch("t", 0, committed=True), 11))
+    assert [one.base_offset for one in walk(memoryview(bytes_of(part)))] == [0]
+    assert bytes_of(fetched(broker.ask(fetch("t", 1, committed=True), 11))) == b""
+    assert txn.commit() == OK
+    part = fetched(broker.ask(fetch("t", 0, committed=True), 11))
+    assert len(list(walk(memoryview(bytes_of(part))))) == 22
+
+
+@BOTH
+@pytest.mark.requirement("S-108")
+def test_a_large_transaction_delays_committed_readers_of_its_partition_until_its_end_and_no_longer(broker, version):
+    txn = begun(broker, version, timeout_ms=600_000)
+    began = broker.loop.time()
+    reader, elsewhere = SimulatedClient(broker), SimulatedClient(broker)
+    reader.send(fetch("t", 0, committed=True, max_wait_ms=500_000), 11)
+    txn.write("t", b"0")
+    for number in range(1, 200):
+        assert txn.send("t", b"%d" % number) == OK
+        broker.wait(1)
+        if number % 50 == 0:
+            broker.ask(produce("t", idempotent(number // 50 - 1), partition=1))
+            part = fetched(elsewhere.ask(fetch("t", number // 50 - 1, partition=1, committed=True), 11))
+            assert bytes_of(part)
+    assert stable(broker, "t") == 0
+    assert reader.quiet()
+    assert txn.commit() == OK
+    assert bytes_of(fetched(reader.receive()))
+    assert 199 < broker.loop.time() - began < 201  # as long as the transaction was open, and next to nothing more
+    assert len(values(broker, "t")) == 200
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-114")
+@pytest.mark.parametrize("limited", [True, False])
+def test_without_timeouts_memory_start_and_readers_would_suffer_and_with_them_they_do_not(limited):
+    """30 producers begin a transaction and are never heard of again; KIP-939 lets one ask for no timeout."""
+    settings = BrokerSettings(
+        transaction_two_phase_commit_enable=True,
+        transactional_id_expiration_ms=60_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=1_000,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000,
+        producer_id_expiration_ms=60_000,
+        producer_id_expiration_check_interval_ms=1_000,
+    )
+    with SimulatedBroker(settings) as broker:
+        broker.ask(create("t"))
+        for number in range(30):
+            asked = InitProducerIdRequest(
+                transactional_id=f"id-{number}", transaction_timeout_ms=10_000, enable2_pc=not limited
+            )
+            answer = broker.ask(asked, 6)
+            txn = Txn(broker, f"id-{number}", 2)
+            txn.goes_on_as(answer.producer_id, answer.producer_epoch)
+            txn.write("t", b"x")
+        broker.wait(200)
+        expected = 0 if limited else 30
+        coordinator = broker.broker.transactions
+        producers = broker.broker.topics.by_name["t"].partitions[0].log.producers
+        assert (len(coordinator.transactions), len(coordinator.open), len(producers)) == (expected,) * 3
+        assert stable(broker, "t") == (60 if limited else 0)
+        with broker.again() as second:
+            assert len(second.broker.transactions.transactions) == expected
+
+
+@BOTH
+def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, version):
+    txn = begun(broker, version, timeout_ms=12_345)
+    (told,) = broker.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
+    assert told.transaction_timeout_ms == 12_345
+    txn.write("t", b"x")
+    broker.wait(30)
+    assert state(broker) == "CompleteAbort"
