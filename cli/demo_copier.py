@@ -12,7 +12,7 @@ from typing import Any
 GROUP = "demo-copiers"
 PER_TRANSACTION = 250
 ANSWER_S = 20.0
-IDLE_S = 2.0  # nothing to read for so long: all is copied
+IDLE_S = 1.0  # nothing to read for so long: perhaps all is copied
 
 
 def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
@@ -35,17 +35,27 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
     producer.init_transactions(ANSWER_S)  # ends what a dead predecessor left, before its offsets are read
     consumer.subscribe([source])
     number, last = 0, time.monotonic()
-    while time.monotonic() - last < IDLE_S:
+    while time.monotonic() - last < IDLE_S or not _at_end(consumer):
         messages = [message for message in consumer.consume(PER_TRANSACTION, 0.3) if message.error() is None]
         if messages:
             _copy(consumer, producer, messages, target, f"{incarnation}-{number}")
             number += 1
             last = time.monotonic()
             print("committed", len(messages), flush=True)
-        elif not consumer.assignment():
-            last = time.monotonic()  # still joining
     consumer.close()
     print("done", flush=True)
+
+
+def _at_end(consumer: Any) -> bool:
+    """Whether everything there is has been committed. No if it cannot be asked: the broker may be on its way back."""
+    from confluent_kafka import KafkaException
+
+    try:
+        partitions = consumer.committed(consumer.assignment(), ANSWER_S)
+        ends = [consumer.get_watermark_offsets(partition, ANSWER_S)[1] for partition in partitions]
+    except KafkaException:
+        return False
+    return bool(partitions) and all(found.offset >= end for found, end in zip(partitions, ends, strict=True))
 
 
 def _copy(consumer: Any, producer: Any, messages: list[Any], target: str, name: str) -> None:
