@@ -48,15 +48,18 @@ class Broker:
     """One broker on one data directory, in the loop that runs start().
 
     What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    transactions, ledger, fetch_sessions, metrics.
+    groups, group_offsets, transactions, ledger, fetch_sessions, metrics.
     """
 
     store: Store
     rounds: Rounds
     housekeeping: Housekeeping
     topics: Topics
+    groups: GroupCoordinator
+    group_offsets: GroupOffsets
     transactions: TransactionCoordinator
     ledger: Ledger
+    coordinator_snapshots: CoordinatorSnapshots
     server: Server
     recovery: RecoveryReport
     producer_limit: ProducerLimit

@@ -102,11 +102,10 @@ class InternalTopic:
 
     # ---- start -----------------------------------------------------------------------------------------------
 
-    def load(self, apply: Apply, since: Mapping[int, int] | None = None) -> None:
+    def load(self, apply: Apply) -> None:
         """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
 
         A partition that is offline is left out: what it holds cannot be served, and log() says so.
-        since: by partition, the offset from which on to read, where it is not the log's start.
         Raises: InternalTopicDamaged. What was applied until then must not be served.
         """
         topic = self._topics.by_name.get(self.name)
@@ -114,7 +113,7 @@ class InternalTopic:
             log, index = partition.log, partition.index
             if log.offline is not None:
                 continue
-            offset = max(log.start_offset, self.replay_from.get(index, 0), (since or {}).get(index, 0))
+            offset = max(log.start_offset, self.replay_from.get(index, 0))
             try:
                 while offset < log.end_offset:
                     offset = _replay(log, index, offset, apply)

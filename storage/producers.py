@@ -26,7 +26,6 @@ REMEMBERED_REFUSALS = 1000
 LAST_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
 
 _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
-_NO_COORDINATOR = -1
 
 
 class Duplicate(NamedTuple):

@@ -21,6 +21,7 @@ from ..internal_topic import InternalTopic
 from . import records
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place
+from .states import State
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -241,9 +242,9 @@ class GroupOffsets:
         idle_since_ms = None
         if found is None or found.protocol_type is None:
             unused = _any_topic
-        elif found.state.name == "EMPTY":
+        elif found.state is State.EMPTY:
             unused, idle_since_ms = _any_topic, found.empty_since_ms
-        elif found.state.name == "STABLE" and found.subscribed_topics is not None:
+        elif found.state is State.STABLE and found.subscribed_topics is not None:
             unused = _other_than(found.subscribed_topics)
         now_ms = self._store.age_ms()
         retention_ms = self._broker.settings.offsets_retention_minutes * MINUTE_MS

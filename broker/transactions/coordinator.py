@@ -116,15 +116,13 @@ class TransactionCoordinator:
         if decision.states:
             self.log_all([(transactional_id, decision)], given)
 
-    def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Given, also: Sequence[Part] = ()) -> None:
-        """Make several decisions so, and `also` with them, in one unit. Raises KafkaError, and nothing was changed."""
+    def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Given) -> None:
+        """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
         unit = TransactionUnit(self._broker)
         for transactional_id, decision in decisions:
             unit.add(self.state_part(transactional_id, decision, given))
             if decision.marker is not None:
                 unit.mark(decision.marker, given.now_ms)
-        for part in also:
-            unit.add(part)
         unit.commit()
         for transactional_id, decision in decisions:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
@@ -163,7 +161,7 @@ class TransactionCoordinator:
         settings = self._broker.settings
         self.topic.ensure()
         txn = self.find(transactional_id)
-        self._check_policy(Kind.COORDINATOR, 22, version)
+        self._check_policy(22, version)
         if txn is None and len(self.transactions) >= settings.max_transactional_ids:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -235,9 +233,7 @@ class TransactionCoordinator:
 
     def load(self) -> None:
         """Replay the log, but for partitions that are offline, whose ids cannot be served. Raises as replay does."""
-        topic = self._broker.topics.by_name.get(STATE_TOPIC)
-        skipped = {each.index: each.log.end_offset for each in (topic.partitions if topic else ()) if each.log.offline}
-        self.topic.load(self.replay, skipped)
+        self.topic.load(self.replay)
 
     def finish(self, transactional_id: str) -> None:
         """End what was decided and not ended, as it was decided. Raises KafkaError."""
@@ -347,7 +343,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
     ) -> None:
         """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
-        self._check_policy(Kind.DATA, PRODUCE, version)
+        self._check_policy(PRODUCE, version)
         txn = self.transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             self._fence(txn, Kind.DATA, PRODUCE, version, on)
@@ -362,7 +358,7 @@ class TransactionCoordinator:
         connection: Connection,
     ) -> Joining | None:
         """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
-        self._check_policy(Kind.GROUP, TXN_OFFSET_COMMIT, version)
+        self._check_policy(TXN_OFFSET_COMMIT, version)
         txn = self.transactions.get(transactional_id)
         key, log_id = self._offsets_of(group_id)
         if txn is None:
@@ -422,7 +418,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
         """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""
-        self._check_policy(Kind.COORDINATOR, api, version)
+        self._check_policy(api, version)
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             self._fence(txn, Kind.COORDINATOR, api, version, on)
@@ -437,7 +433,7 @@ class TransactionCoordinator:
             self._metrics.fenced_connections += 1
             raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
 
-    def _check_policy(self, kind: Kind, api: int, version: int) -> None:
+    def _check_policy(self, api: int, version: int) -> None:
         if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"

@@ -16,7 +16,6 @@ from .transaction import NO_EPOCH, NO_ID, PartitionKey, Prepared, Status, Transa
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
-LARGEST_COUNT = 1 << 24
 
 _TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they stand
 _TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update

@@ -60,7 +60,7 @@ class TransactionUnit:
             self.parts.append(store.append_part(log_id, marker))
             self._size += PART_BYTES + marker.size
             if topic == OFFSETS_TOPIC:
-                self._tell_of(log_id, partition, order, marker, log.end_offset)
+                self._tell_of(log_id, partition, order, log.end_offset)
 
     def add_marks(self, marks: Sequence[Part]) -> None:
         """Markers made ahead, of logs that are there and online, none of them of __consumer_offsets."""
@@ -75,7 +75,7 @@ class TransactionUnit:
         epoch = order.producer_epoch if earlier is None else max(earlier.producer_epoch, order.producer_epoch)
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
 
-    def _tell_of(self, log_id: int, partition: int, order: MarkerOrder, marker: Batch, end_offset: int) -> None:
+    def _tell_of(self, log_id: int, partition: int, order: MarkerOrder, end_offset: int) -> None:
         offset = self._ends.get(log_id, end_offset)
         self._ends[log_id] = offset + 1
         self._offsets.append((partition, order.producer_id, order.commit, offset))
