@@ -1,5 +1,6 @@
 """`fencepost bench` when it does not work: a cause and a hint, its own topic gone, and an end."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def topics(served: ServedBroker) -> list[str]:
         return [topic.name for topic in client.call(MetadataRequest(topics=None), 9).topics]
 
 
-@pytest.mark.parametrize("load", [["small"], ["produce"], ["consume", "--topic", "x"]])
+@pytest.mark.parametrize("load", [["small"], ["produce"], ["txn"], ["consume", "--topic", "x"]])
 def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
     code, cause, hint = told(*load, "-b", f"127.0.0.1:{free_port()}")
     assert (code, "refused" in cause, "fencepost serve" in hint) == (1, True, True)
@@ -48,7 +49,7 @@ def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
         assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
 
 
-@pytest.mark.parametrize("load", ["small", "produce", "consume"])
+@pytest.mark.parametrize("load", ["small", "produce", "txn", "consume"])
 def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
     code, cause, _ = told(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
     assert (code, "nosuch" in cause) == (1, True)
@@ -70,6 +71,18 @@ def test_records_that_are_too_large_are_told_and_the_topic_is_gone(served: Serve
 def test_numbers_that_measure_nothing_are_refused(number: str) -> None:
     for option in ("--seconds", "--size", "--records", "--connections", "--depth", "--partitions"):
         assert CliRunner().invoke(main, ["bench", "small", option, number]).exit_code == 2
+
+
+def test_transactions_are_measured_and_the_topic_is_gone() -> None:
+    load = ["txn", "--producers", "2", "--records", "3", "--seconds", "0.5", "-o", "json"]
+    with ServedBroker() as served:  # one of its own: ids leave the coordinator's topic behind
+        found = CliRunner().invoke(main, ["bench", *load, "-b", f"127.0.0.1:{served.port}"])
+        assert found.exit_code == 0, found.output
+        assert [name for name in topics(served) if not name.startswith("__")] == []
+        served.close_clients()
+    told = json.loads(found.stdout)
+    assert told["records"] == 3 * told["requests"] > 0
+    assert told["p99_ms"] >= told["p50_ms"] > 0
 
 
 PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches that the broker takes
