@@ -90,7 +90,7 @@ oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=H
 	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)
 
 requirements: $(STAMP) ## every required behaviour, with the tests that show it
-	@$(BIN)/python -m pytest -q --requirements --no-header --no-summary -p no:warnings | grep -v '^$$' | grep -vE 'no tests|deselected'
+	@$(BIN)/python -m pytest -q --requirements --no-header --no-summary -W ignore | grep -v '^$$' | grep -vE 'no tests|deselected'
 
 clean:              ## remove what make built
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -49,6 +49,14 @@ def test_every_make_target_that_the_documents_name_exists():
             assert set(words.split()) <= targets, f"{document.name}: make {words}"
 
 
+@pytest.mark.requirement("S-92")
+def test_where_the_guarantee_ends_is_said():
+    text = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())
+    assert "**Not guaranteed:**" in text
+    assert "effects outside of the broker" in text
+    assert "needs an idempotence of its own" in text
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):

@@ -20,6 +20,15 @@ def test_the_table_counts_the_tests_of_each_and_names_those_with_none():
     assert "1 of 138 have a test; none: S-01" in table
 
 
+def test_what_waits_for_something_is_not_among_those_with_none():
+    table = requirements_table.render(DOCUMENT, [])
+    assert "S-07     0  A producer retries until retries or delivery.timeout.ms run out  [waits for the SDK]\n" in table
+    none, waiting = table[table.index("none: ") :].split("\n", 1)
+    assert "S-07 S-10 S-38 " in waiting
+    assert "S-35 S-36 S-37" in waiting
+    assert not {"S-07", "S-36"} & set(none.split())
+
+
 def test_a_test_that_names_an_unknown_requirement_is_refused():
     with pytest.raises(ValueError, match="S-139"):
         requirements_table.render(DOCUMENT, [("S-139", "tests/a.py::test_x")])

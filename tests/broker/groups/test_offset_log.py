@@ -56,7 +56,7 @@ def test_a_commit_is_one_unit_and_memory_never_knows_what_the_log_does_not() -> 
 
 
 @pytest.mark.parametrize("tv", [1, 2])
-@pytest.mark.requirement("S-84", "S-85")
+@pytest.mark.requirement("S-84", "S-85", "S-82", "C-7")
 def test_offsets_of_a_transaction_show_when_it_commits_also_over_a_power_cut(tv: int) -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)

@@ -98,7 +98,7 @@ def test_the_last_stable_offset_only_grows(broker, version):
 # ---- adding and ending -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S-76", "C-12")
+@pytest.mark.requirement("S-76", "S-136", "C-12")
 def test_an_empty_transaction_leaves_no_trace(broker):
     txn = begun(broker)
     assert state(broker) == "Empty"
@@ -252,7 +252,7 @@ def test_offsets_of_a_group_that_was_not_added_are_refused_by_tv1(broker, versio
 
 
 @BOTH
-@pytest.mark.requirement("S-110", "S-111")
+@pytest.mark.requirement("S-110", "S-111", "C-9")
 def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fenced(broker, version):
     txn = Txn(broker, version=version)
     assert txn.init(timeout_ms=30_000) == OK
