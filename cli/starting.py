@@ -6,13 +6,18 @@ import socket
 
 from ..broker.catalogue import NewerCatalogue
 from ..broker.catalogue_log import CatalogueDamaged
+from ..broker.internal_topic import InternalTopicDamaged
 from ..broker.settings import BrokerSettings
+from ..broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
+from ..broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ..effects.disk import AlreadyLocked, DiskFull
 from ..storage.checkpoints import Damaged, NewerFormat
 from ..storage.recovery import StoreDamaged
 from .failures import Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
+_NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)
+_LOGS_DAMAGED = (CatalogueDamaged, InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord)
 _LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -22,13 +27,13 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
     if isinstance(error, AlreadyLocked):
         holder = f"process {error.pid}" if error.pid is not None else "another process"
         return Failure(f"{directory} is in use by {holder}", "stop that one, or use another --data-dir")
-    if isinstance(error, NewerFormat | NewerCatalogue):
+    if isinstance(error, _NEWER):
         return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):
         return Failure(str(error), f"nothing was changed; fencepost log verify {directory} says more")
-    if isinstance(error, CatalogueDamaged):
+    if isinstance(error, _LOGS_DAMAGED):
         return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
     if isinstance(error, DiskFull):
         return Failure(f"{directory}: the disk is full", "free some space, and start again")

@@ -1,0 +1,29 @@
+"""What people are told of a broker that does not start."""
+
+import pytest
+from fencepost.broker.internal_topic import InternalTopicDamaged
+from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
+from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
+from fencepost.cli.starting import why_not
+
+SETTINGS = BrokerSettings(log_dir="d")
+
+
+@pytest.mark.parametrize("kind", [InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord])
+def test_damage_in_what_a_coordinator_keeps_is_told_with_its_place_and_no_traceback(kind: type[Exception]) -> None:
+    failure = why_not(kind("d/logs/__consumer_offsets-0.7: from offset 3 on: the CRC does not match"), SETTINGS)
+    assert failure is not None
+    assert "__consumer_offsets-0.7" in str(failure)
+    assert "fencepost log verify d" in failure.hint
+
+
+@pytest.mark.parametrize("kind", [NewerTransactionRecord, NewerLedgerRecord])
+def test_what_a_newer_version_wrote_into_them_is_named_so(kind: type[Exception]) -> None:
+    failure = why_not(kind("a value of version 9"), SETTINGS)
+    assert failure is not None
+    assert "newer fencepost" in str(failure)
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    assert why_not(RuntimeError("what?"), SETTINGS) is None
