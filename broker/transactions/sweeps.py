@@ -60,23 +60,28 @@ class Sweeps:
             log.warning("transactions could not be cleaned up, which is tried again later: %s", error)
 
     async def _abort_pass(self) -> None:
-        coordinator = self._coordinator
-        late = self._late()
-        for number, transactional_id in enumerate(late, 1):
+        ids = list(self._coordinator.open)
+        for start in range(0, len(ids), LOOKED_AT_ONCE):
+            await self._abort(self._late(ids[start : start + LOOKED_AT_ONCE]))
+            if await self._tasks.pause(SLICE_PAUSE_S):
+                return
+
+    async def _abort(self, ids: Sequence[str]) -> None:
+        for number, transactional_id in enumerate(ids, 1):
             try:
-                if coordinator.abort_late(transactional_id):
+                if self._coordinator.abort_late(transactional_id):
                     log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
             except KafkaError as error:  # of one partition of the log, perhaps: the others' ids go on
                 log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
             if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
                 return
 
-    def _late(self) -> list[str]:
-        age_ms = self._broker.store.age_ms()
-        transactions = self._coordinator.transactions
+    def _late(self, ids: Sequence[str]) -> list[str]:
+        transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
         found = []
-        for transactional_id in self._coordinator.open:
-            deadline_ms = machine.deadline_age_ms(transactions[transactional_id])
+        for transactional_id in ids:
+            txn = transactions.get(transactional_id)
+            deadline_ms = None if txn is None else machine.deadline_age_ms(txn)
             if deadline_ms is not None and deadline_ms < age_ms:
                 found.append(transactional_id)
         return found

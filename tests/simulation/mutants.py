@@ -327,7 +327,7 @@ def the_state_of_transactions_is_not_read_at_start(stack):
 
 @mutant
 def late_transactions_are_left_open(stack):
-    _replaced(stack, sweeps_module.Sweeps, "_late", lambda self: [])
+    _replaced(stack, sweeps_module.Sweeps, "_late", lambda self, ids: [])
 
 
 @mutant
