@@ -17,14 +17,20 @@ def fenced(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_every_python_snippet_of_the_readme_runs_against_a_broker(tmp_path):
-    snippets = fenced(README, "python")
-    assert snippets
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if fenced(each.read_text(), "python")], ids=lambda p: p.name
+)
+def test_every_python_snippet_runs_against_a_broker(document, tmp_path):
     with broker_process(str(tmp_path / "data")) as broker:
-        for snippet in snippets:
+        for snippet in fenced(document.read_text(), "python"):
             code = snippet.replace("127.0.0.1:9092", broker.bootstrap)
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
+
+
+def test_there_are_snippets_where_users_look_for_them():
+    for name in ("README.md", "docs/transactions.md"):
+        assert fenced((ROOT / name).read_text(), "python"), name
 
 
 def test_every_fencepost_command_of_the_readme_exists():
