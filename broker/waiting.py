@@ -16,7 +16,8 @@ class Parked:
     """A reply that comes later. The handler returns it at once and calls answer() when it knows.
 
     `answer` takes the response, or the KafkaError to refuse the request with. `cancel` is called when the client
-    has gone; then nobody wants the answer any more.
+    has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks, which refer back to
+    it: thousands of circles a second would be left to the garbage collector.
     """
 
     __slots__ = ("_on_answer", "cancelled", "on_cancel", "outcome")
@@ -31,21 +32,24 @@ class Parked:
         """Give the reply. The first answer stands; one that nobody waits for any more is dropped."""
         if self.outcome is None and not self.cancelled:
             self.outcome = outcome
-            if self._on_answer is not None:
-                self._on_answer(outcome)
+            on_answer, self._on_answer, self.on_cancel = self._on_answer, None, None
+            if on_answer is not None:
+                on_answer(outcome)
 
     def then(self, on_answer: Callable[[object], None]) -> None:
         """Hand the answer to `on_answer`: at once if it is there already."""
-        self._on_answer = on_answer
-        if self.outcome is not None:
+        if self.outcome is None:
+            self._on_answer = on_answer
+        else:
             on_answer(self.outcome)
 
     def cancel(self) -> None:
         """The connection has gone."""
         if self.outcome is None and not self.cancelled:
             self.cancelled = True
-            if self.on_cancel is not None:
-                self.on_cancel()
+            on_cancel, self._on_answer, self.on_cancel = self.on_cancel, None, None
+            if on_cancel is not None:
+                on_cancel()
 
 
 class Waiter:

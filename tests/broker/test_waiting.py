@@ -1,3 +1,7 @@
+import gc
+import weakref
+
+import pytest
 from fencepost.broker.waiting import Parked, Waiter, Waiting
 
 
@@ -123,3 +127,18 @@ def test_an_answer_for_a_client_that_has_gone_is_dropped():
     parked.answer("late")
     assert answers == []
     assert cancelled == [True]
+
+
+@pytest.mark.parametrize("end", [lambda parked: parked.answer("here"), lambda parked: parked.cancel()])
+def test_a_parked_reply_that_is_over_needs_no_garbage_collector(end):
+    """What is made for it refers to it and is kept by it until then; serve freezes what it finds alive."""
+    parked = Parked()
+    parked.then(lambda _: parked.cancelled)
+    parked.on_cancel = lambda: parked.answer(None)
+    gone = weakref.ref(parked.on_cancel)
+    gc.disable()
+    try:
+        end(parked)
+        assert gone() is None
+    finally:
+        gc.enable()
