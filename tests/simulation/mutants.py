@@ -400,7 +400,9 @@ def offsets_are_visible_before_the_commit(stack):
 @mutant
 def offsets_of_aborted_transactions_count(stack):
     def wrapper(end):
-        return lambda self, log_partition, producer_id, *, commit: end(self, log_partition, producer_id, commit=True)
+        return lambda self, log_partition, producer_id, position, *, commit: end(
+            self, log_partition, producer_id, position, commit=True
+        )
 
     _around(stack, Offsets, "end", wrapper)
 
@@ -408,7 +410,9 @@ def offsets_of_aborted_transactions_count(stack):
 @mutant
 def offsets_of_committed_transactions_are_dropped(stack):
     def wrapper(end):
-        return lambda self, log_partition, producer_id, *, commit: end(self, log_partition, producer_id, commit=False)
+        return lambda self, log_partition, producer_id, position, *, commit: end(
+            self, log_partition, producer_id, position, commit=False
+        )
 
     _around(stack, Offsets, "end", wrapper)
 
