@@ -17,13 +17,13 @@ def freezing(store):
     return Freezing(SimpleNamespace(store=store))
 
 
-def test_what_a_full_collection_leaves_is_not_looked_at_again(store):
+def test_what_a_collection_leaves_is_not_looked_at_again(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})
-    watched.collected("stop", {"generation": 1})
+    watched.collected("stop", {"generation": 0})
     assert gc.get_freeze_count() == 0
-    watched.collected("stop", {"generation": 2})
+    watched.collected("stop", {"generation": 1})
     assert gc.get_freeze_count() > 0
 
 
