@@ -158,7 +158,9 @@ class Dispatcher:
             outcome.then(lambda answer: self._fill(slot, handler, call, request, answer))
             return
         reply = self._encoded(handler, call, request, outcome)
-        if reply is not None:
+        if reply is None:
+            call.connection.close_after_replies()
+        else:
             call.connection.reply(reply, self._broker.store.last_unit if handler.waits else 0)
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, request: Any, outcome: object) -> None:

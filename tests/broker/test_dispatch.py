@@ -64,6 +64,18 @@ def test_a_response_that_cannot_be_written_is_a_bug_too(broker, answering):
     broker.broker.metrics.failures.clear()
 
 
+def test_where_not_even_a_refusal_can_be_written_the_connection_is_closed(broker, answering, monkeypatch):
+    """Without a reply in its place, a client would take the next one for it, or wait for ever."""
+    answering(ListOffsetsRequest, lambda *_: "no response at all")
+    monkeypatch.setattr(dispatch, "refusal", lambda *_: "no refusal either")
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert not client.quiet()
+    with pytest.raises(ConnectionError):
+        client.receive()
+    broker.broker.metrics.failures.clear()
+
+
 def test_a_parked_reply_may_be_an_error(broker, answering):
     parked = Parked()
     answering(ListOffsetsRequest, lambda *_: parked)
