@@ -60,3 +60,15 @@ def test_one_batch_may_stand_in_many_logs_and_twice_in_one(driven):
         assert [each.log(name).end_offset for name in "abc"] == [3, 2, 2]
         assert [each.log(name).last_stable_offset for name in "abc"] == [3, 2, 2]
         assert [values_of(each.log(name))[0] for name in "abc"] == [(0, b"a"), (0, b"b"), (0, b"c")]
+
+
+def test_a_unit_for_a_log_that_is_not_there_is_a_bug_that_changes_nothing(driven):
+    """Were it found when the unit is applied, it would stand in the journal, and one half of it in memory."""
+    kept, dropped = driven.create("a"), driven.create("b")
+    store = driven.store
+    store.commit([store.drop_part(dropped)])
+    before = store.last_unit
+    with pytest.raises(KeyError):
+        store.commit([store.append_part(log.log_id, batch_of([b"x"])) for log in (kept, dropped)])
+    assert store.last_unit == before
+    assert kept.end_offset == 0
