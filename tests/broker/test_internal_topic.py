@@ -95,7 +95,7 @@ def test_what_was_committed_is_replayed_in_order_after_a_power_cut_markers_inclu
         assert (partition, offset) == (2, 3)
 
 
-def test_a_log_that_is_empty_after_compaction_is_replayed_to_its_end() -> None:
+def test_kafka_9065_a_log_that_is_empty_after_compaction_is_replayed_to_its_end() -> None:
     """KAFKA-9065: the load of a compacted log whose last records are gone went on for ever."""
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
@@ -108,7 +108,7 @@ def test_a_log_that_is_empty_after_compaction_is_replayed_to_its_end() -> None:
         assert replayed(world.broker) == []
 
 
-def test_damage_is_named_and_not_read_over() -> None:
+def test_redpanda_9d75795_damage_is_named_and_not_read_over() -> None:
     """Redpanda 9d75795: the state was served although the replay had read only a part."""
     world = SimulatedBroker(BrokerSettings(log_dir="/d"))
     topic = topic_of(world.broker)

@@ -125,7 +125,7 @@ def test_compaction_waits_for_the_dirty_ratio_or_for_max_compaction_lag() -> Non
     assert values(driver)[b"k1"] == b"w"
 
 
-def test_tombstones_stay_for_delete_retention_and_then_go() -> None:
+def test_kafka_4529_8522_tombstones_stay_for_delete_retention_and_then_go() -> None:
     """KAFKA-4529 (too early) and KAFKA-8522 (never): the horizon is set when compaction first meets the tombstone."""
     driver = compacted_log()
     put(driver, (b"k", b"v"))
@@ -175,7 +175,7 @@ def test_when_keys_exceed_the_map_several_passes_do_it() -> None:
     assert len([record for record in driver.contents() if record.key != b"filler"]) < 30
 
 
-def test_records_above_a_partial_pass_are_not_touched() -> None:
+def test_kafka_13727_records_above_a_partial_pass_are_not_touched() -> None:
     """KAFKA-13727: data and marker of an aborted transaction behind the end of the pass, in the same segment."""
     driver = compacted_log(segment_bytes=2000)
     put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1
@@ -199,7 +199,7 @@ def test_records_above_a_partial_pass_are_not_touched() -> None:
         assert values(driver) == expected
 
 
-def test_a_user_key_that_looks_like_a_marker_takes_nothing_with_it() -> None:
+def test_kafka_14055_a_user_key_that_looks_like_a_marker_takes_nothing_with_it() -> None:
     """KAFKA-14055: the key of a marker is no key of a record."""
     driver = compacted_log()
     put_in_transaction(driver, 1, 0, (b"k", b"dead"))
@@ -216,7 +216,7 @@ def test_a_user_key_that_looks_like_a_marker_takes_nothing_with_it() -> None:
         }
 
 
-def test_a_transaction_over_several_segments_is_one_transaction() -> None:
+def test_kafka_8351_a_transaction_over_several_segments_is_one_transaction() -> None:
     """KAFKA-8351: begun in one segment, ended in another, cleaned together or apart."""
     for most_keys in (1, 2, 100):
         driver = compacted_log()
@@ -273,7 +273,7 @@ def test_the_marker_of_a_committed_transaction_stays_while_any_record_of_it_does
     assert values(driver) == {b"k": b"v"}
 
 
-def test_the_last_batch_of_each_living_producer_stays_for_its_sequence() -> None:
+def test_kafka_5490_8335_the_last_batch_of_each_living_producer_stays_for_its_sequence() -> None:
     """KAFKA-5490: emptied if need be; those before it go, also when they have the same sequence (KAFKA-8335)."""
     driver = compacted_log()
     for number in range(6):
@@ -310,7 +310,7 @@ def test_the_last_marker_of_a_producer_without_data_keeps_its_epoch() -> None:
     assert (batch.producer_epoch, batch.record_count, batch.is_control) == (4, 0, True)
 
 
-def test_compaction_never_passes_the_last_stable_offset() -> None:
+def test_kafka_13194_compaction_never_passes_the_last_stable_offset() -> None:
     """KAFKA-13194: nor the high watermark, the checkpoint or the older snapshot."""
     driver = compacted_log()
     for number in range(6):
@@ -348,7 +348,7 @@ def test_compaction_stays_below_the_checkpoint_and_the_older_snapshot() -> None:
     assert sorted(driver.reopen().producers.describe()) == before
 
 
-def test_the_end_offset_survives_when_compaction_leaves_nothing() -> None:
+def test_kafka_17076_the_end_offset_survives_when_compaction_leaves_nothing() -> None:
     """KAFKA-17076."""
     driver = compacted_log()
     for _ in range(6):
@@ -364,7 +364,7 @@ def test_the_end_offset_survives_when_compaction_leaves_nothing() -> None:
         offset = driver.read(offset).next_offset  # a reader gets over the gap
 
 
-def test_removing_the_last_aborted_batch_leaves_no_gap_that_stops_a_reader() -> None:
+def test_redpanda_a5e4544_removing_the_last_aborted_batch_leaves_no_gap_that_stops_a_reader() -> None:
     """Redpanda a5e4544."""
     driver = compacted_log()
     put(driver, (b"a", b"1"))
@@ -377,7 +377,7 @@ def test_removing_the_last_aborted_batch_leaves_no_gap_that_stops_a_reader() -> 
         assert driver.read(offset).next_offset > offset
 
 
-def test_compaction_before_a_transaction_is_known_to_be_aborted_is_not_possible() -> None:
+def test_redpanda_abd7716_compaction_before_a_transaction_is_known_to_be_aborted_is_not_possible() -> None:
     """Redpanda abd7716: after a restart the aborted list is complete before anything is compacted, or derived."""
     driver = compacted_log()
     put(driver, (b"k", b"old"))
@@ -479,7 +479,7 @@ def test_with_compact_and_delete_the_age_of_the_youngest_input_counts() -> None:
     assert driver.log.start_offset == 4
 
 
-def test_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
+def test_kafka_6264_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
     """KAFKA-6264 and its kin: a crash before, within or after the swap neither loses nor doubles a record."""
     disk = SimulatedDisk()
     driver = LogDriver(

@@ -167,7 +167,7 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
     assert driver.log.last_stable_offset == driver.log.end_offset == 6
 
 
-def test_a_transaction_is_open_for_readers_until_its_marker_is_released() -> None:
+def test_kafka_9807_a_transaction_is_open_for_readers_until_its_marker_is_released() -> None:
     """KAFKA-9807 and the off-by-one of Redpanda #10671: both ends of the bound come from one view."""
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")

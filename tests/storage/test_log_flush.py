@@ -182,7 +182,7 @@ def test_a_full_disk_keeps_the_bytes_and_a_later_flush_writes_them() -> None:
     assert len(driver.contents()) == 50
 
 
-def test_any_other_failure_of_a_write_goes_to_the_caller() -> None:
+def test_kafka_7866_any_other_failure_of_a_write_goes_to_the_caller() -> None:
     """KAFKA-7866: also that of an index, after the log was written. Nothing of the flush counts then."""
     for suffix in (".log", ".index", ".txnindex"):
         disk = SimulatedDisk()

@@ -74,7 +74,7 @@ def test_all_five_batches_of_a_producer_survive_a_restart() -> None:
     assert window(driver.reopen()) == [4, 5, 6, 7, 8]
 
 
-def test_the_producers_state_is_the_snapshot_and_the_batches_above_it() -> None:
+def test_kafka_12520_5249_the_producers_state_is_the_snapshot_and_the_batches_above_it() -> None:
     """KAFKA-12520, KAFKA-5249: neither thrown away nor of another offset."""
     driver = LogDriver(segment_bytes=300, index_interval_bytes=0)
     produce(driver, 8)
@@ -92,7 +92,7 @@ def next_batch(sequence: int) -> batches.Batch:
     return batches.read(memoryview(batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)))
 
 
-def test_a_snapshot_does_not_count_before_what_it_knows_is_flushed() -> None:
+def test_kafka_6683_a_snapshot_does_not_count_before_what_it_knows_is_flushed() -> None:
     """KAFKA-6683: a snapshot must not hold state beyond its offset."""
     driver = LogDriver()
     produce(driver, 3)
@@ -117,7 +117,7 @@ def test_the_last_two_snapshots_are_kept() -> None:
     assert snapshot_names(driver) == ["00000000000000000012.producers", "00000000000000000015.producers"]
 
 
-def test_a_damaged_snapshot_is_replaced_by_the_one_before_and_said() -> None:
+def test_kafka_9892_15312_a_damaged_snapshot_is_replaced_by_the_one_before_and_said() -> None:
     """KAFKA-9892, KAFKA-15312: an empty or torn snapshot."""
     for damage in (flip, truncate, empty, remove):
         driver = LogDriver(segment_bytes=300)
@@ -224,7 +224,7 @@ def test_when_all_producers_are_forgotten_that_is_a_snapshot_too() -> None:
     assert len(log.producers) == 1
 
 
-def test_producers_survive_when_retention_took_all_their_records() -> None:
+def test_kafka_7190_producers_survive_when_retention_took_all_their_records() -> None:
     """KAFKA-7190: sequences go on although no record of the producer is left."""
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)

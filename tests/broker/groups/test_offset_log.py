@@ -41,7 +41,7 @@ def test_what_was_committed_is_there_after_a_power_cut_and_what_was_not_is_not()
         assert fetch(later, "h") == {}
 
 
-def test_a_commit_is_one_unit_and_memory_never_knows_what_the_log_does_not() -> None:
+def test_kafka_15784_a_commit_is_one_unit_and_memory_never_knows_what_the_log_does_not() -> None:
     """KAFKA-15784: the record and the memory of it could part."""
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 2)
@@ -158,7 +158,7 @@ def test_the_time_goes_on_over_a_restart() -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_no_offset_of_a_group_goes_while_a_transaction_of_it_is_open(committed: bool) -> None:
+def test_kafka_19163_no_offset_of_a_group_goes_while_a_transaction_of_it_is_open(committed: bool) -> None:
     """KAFKA-19163: a group was forgotten with the offsets of a transaction that was still open."""
     settings = kept_for(1)
     with SimulatedBroker(settings) as world:
@@ -262,7 +262,7 @@ def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
         (State.COMPLETING_REBALANCE, "consumer", ("t",), {"t", "u"}),
     ],
 )
-def test_who_is_in_the_group_decides_what_of_it_may_go(
+def test_kafka_13636_who_is_in_the_group_decides_what_of_it_may_go(
     state: State,
     protocol_type: str,
     subscribed: Collection[str] | None,

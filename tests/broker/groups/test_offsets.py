@@ -208,7 +208,7 @@ def test_an_offset_of_a_transaction_counts_from_its_commit_on_and_never_after_an
         assert not state.is_pending(PLACES[0])
 
 
-def test_a_marker_decides_for_its_producer_and_its_partition_and_for_nobody_else() -> None:
+def test_kafka_17507_a_marker_decides_for_its_producer_and_its_partition_and_for_nobody_else() -> None:
     """KAFKA-17507: the offsets of the wrong transaction were made to count."""
     state = Offsets()
     committed = Committed(5, -1, "", 0, 0, position=0)

@@ -31,7 +31,7 @@ def many(broker: SimulatedBroker, count: int) -> None:
 
 @pytest.mark.requirement("S-113")
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypatch):
+def test_kafka_13099_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypatch):
     """KAFKA-13099: tombstones that did not fit into one batch were never written."""
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, count)
@@ -46,7 +46,7 @@ def test_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypat
             assert second.broker.transactions.transactions == {}
 
 
-def test_ids_whose_log_is_offline_stay_and_hold_up_no_others():
+def test_kafka_7519_ids_whose_log_is_offline_stay_and_hold_up_no_others():
     """KAFKA-7519: one failure made ids untouchable."""
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 500)
@@ -63,7 +63,7 @@ def test_ids_whose_log_is_offline_stay_and_hold_up_no_others():
         assert coordinator.transactions == {}
 
 
-def test_a_transaction_that_cannot_be_aborted_yet_keeps_its_epoch_and_holds_up_no_others():
+def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_yet_keeps_its_epoch_and_holds_up_no_others():
     """KAFKA-9666, KAFKA-6119: epochs that moved without a record."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
