@@ -120,6 +120,7 @@ def _produce(broker: "Broker", call: Call, request: ProduceRequest, accepted: Ac
     unauthorized = request.transactional_id is None and bool(transactional)  # transactions need an id (C-11)
     if transactional and request.transactional_id is not None:
         _check_transactional(broker, call, request.transactional_id, transactional)
+        _join_together(broker, call, request, request.transactional_id, transactional)
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
         answers = [
@@ -152,6 +153,31 @@ def _check_transactional(broker: "Broker", call: Call, transactional_id: str, fo
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request, more than one transactional producer")
     for producer_id, epoch in found:
         broker.transactions.check_data(transactional_id, producer_id, epoch, call.version, call.connection)
+
+
+def _join_together(
+    broker: "Broker", call: Call, request: ProduceRequest, transactional_id: str, found: set[tuple[int, int]]
+) -> None:
+    """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
+
+    A single partition joins in one unit with its batch. Whatever cannot join is told so when its turn comes.
+    """
+    if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
+        return
+    added = {}
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            if part.records is None or len(part.records) < HEADER_BYTES or not _is_transactional(part.records):
+                continue
+            try:
+                partition = _partition(broker, call, topic, part.index)
+            except KafkaError:
+                continue
+            if not partition.rules.internal and partition.log.offline is None:
+                added[partition.topic.name, partition.index] = partition.log.log_id
+    if len(added) > 1:
+        ((producer_id, epoch),) = found
+        broker.transactions.join_together(transactional_id, producer_id, epoch, added)
 
 
 def _is_transactional(records: memoryview) -> bool:

@@ -393,6 +393,20 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
         return Joining(part, decision.states[-1])
 
+    def join_together(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
+    ) -> None:
+        """Partitions that one Produce of TV2 writes to, in one state. Nothing happens where they may not join."""
+        given = self.given(transactional_id)
+        txn = self.transactions.get(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
+        if decision.error:
+            return
+        try:
+            self.log(transactional_id, decision, given)
+        except KafkaError:
+            return
+
     def joined(self, joining: Joining) -> None:
         """The unit with joining.part is committed."""
         state = joining.transaction
