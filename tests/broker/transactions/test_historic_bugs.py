@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 from produce_requests import answers, create, fetch, fetched, idempotent, list_offsets, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import Txn, offset_of, stable, state, values
+from txn_client import END, PRODUCE, Txn, offset_of, stable, state, values
 
 OK = ErrorCode.NONE
 FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -125,9 +125,9 @@ def test_kafka_14884_of_batches_and_an_abort_under_way_together_none_lands_behin
     txn.write("t", b"x")
     other = SimulatedClient(broker)
     produced = txn.producing("t", b"y")
-    txn.client.send(produced, {1: 10, 2: 12}[version])
-    other.send(txn.ending(False), {1: 3, 2: 5}[version])
-    txn.client.send(txn.producing("t", b"z"), {1: 10, 2: 12}[version])
+    txn.client.send(produced, PRODUCE[version])
+    other.send(txn.ending(False), END[version])
+    txn.client.send(txn.producing("t", b"z"), PRODUCE[version])
     told = [answers(txn.client.receive())[0][0] for _ in range(2)]
     assert other.receive().error_code == OK
     (marker,) = markers(broker)
@@ -145,7 +145,7 @@ def test_kafka_14920_a_batch_that_was_bounced_is_followed_by_none_before_it_is_t
     batches = [txn.producing("t", b"%d" % number) for number in range(5)]
 
     def sent(numbers: range) -> list[tuple[int, int]]:
-        return [answers(txn.client.ask(batches[number], {1: 10, 2: 12}[version]))[0] for number in numbers]
+        return [answers(txn.client.ask(batches[number], PRODUCE[version]))[0] for number in numbers]
 
     broker.broker.store.space_exhausted = True
     assert sent(range(1)) == [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
@@ -258,7 +258,7 @@ def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     other = SimulatedClient(broker)
-    ending, api = txn.ending(True), {1: 3, 2: 5}[version]
+    ending, api = txn.ending(True), END[version]
     log = broker.broker.transactions.topic.log(broker.broker.transactions.home("x")[0])
     before = log.end_offset
     txn.client.send(ending, api)
