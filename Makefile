@@ -70,7 +70,7 @@ power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 i
 damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a data directory (DAMAGE=0), or so many
 	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py
 
-demo: $(STAMP)      ## real text through a bad network and a killed broker: lost 0, twice 0
+demo: $(STAMP)      ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
 	@$(BIN)/fencepost demo
 
 bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/results
