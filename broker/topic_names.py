@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from ..protocol.errors import ErrorCode, KafkaError
 
 LONGEST = 249
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__fencepost_ledger"})
+OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_state", "__fencepost_ledger"
+INTERNAL = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, "__share_group_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -23,7 +23,7 @@ from .producer_snapshots import ANY_SEQUENCE, NONE_OPEN, Producer, SnapshotInSli
 REMEMBERED_BATCHES = 5  # a client may keep five requests in flight
 REMEMBERED_REFUSALS = 1000
 
-LAST_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
+RETIRED_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
 
 _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
 
@@ -277,7 +277,7 @@ class ProducerStates:
         if first_offset >= 0:
             producer.first_open = NONE_OPEN
             del self._open[first_offset]
-        if batch.producer_epoch == LAST_EPOCH:
+        if batch.producer_epoch == RETIRED_EPOCH:
             self._forget(batch.producer_id)
         if first_offset < 0 or kind is Marker.COMMIT:
             return None

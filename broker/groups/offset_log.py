@@ -18,6 +18,7 @@ from ...protocol.records import Record
 from ...storage.journal import Part
 from ..coordinator_snapshots import Row
 from ..internal_topic import InternalTopic
+from ..topic_names import OFFSETS_TOPIC
 from . import records
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-NAME = "__consumer_offsets"
 NOBODY = -1
 FEW_OFFSETS = 1_000  # are forgotten in one unit
 SLICE_MS = 4
@@ -47,7 +47,7 @@ class GroupOffsets:
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         }
-        self.topic = InternalTopic(broker, NAME, settings.offsets_topic_num_partitions, configs)
+        self.topic = InternalTopic(broker, OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
         self.state = Offsets()
         self._broker = broker
         self._by_id = broker.topics.by_id
@@ -123,7 +123,7 @@ class GroupOffsets:
             producer_epoch=producer_epoch,
             transactional=producer_id >= 0,
         )
-        largest_bytes = self._broker.topics.by_name[NAME].settings.max_message_bytes
+        largest_bytes = self._broker.topics.by_name[OFFSETS_TOPIC].settings.max_message_bytes
         if len(part.data[0]) > largest_bytes:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")
         self.topic.commit([*also, part])

@@ -22,9 +22,8 @@ from ..dispatch import Call, handles
 from ..partition import Partition
 from ..safe_pattern import InvalidPattern, SafePattern
 from ..slices import in_slices
-from ..topic_names import check_name
+from ..topic_names import OFFSETS_TOPIC, check_name
 from ..transactions.transaction import MarkerOrder, Status, Transaction
-from ..transactions.unit import OFFSETS_TOPIC
 from ..waiting import Parked
 
 if TYPE_CHECKING:

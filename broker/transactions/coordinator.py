@@ -16,18 +16,18 @@ from ...storage.journal import Part
 from ..connection import Connection, OlderConnection
 from ..internal_topic import InternalTopic
 from ..partition import Partition
+from ..topic_names import OFFSETS_TOPIC, STATE_TOPIC
 from ..transaction_settings import V1_POLICIES
 from . import machine, records
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
 from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
-from .unit import OFFSETS_TOPIC, PART_BYTES, TransactionUnit
+from .unit import PART_BYTES, TransactionUnit
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
-STATE_TOPIC = "__transaction_state"
 PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
 ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)

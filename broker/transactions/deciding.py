@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.journal import Part
+from ..topic_names import OFFSETS_TOPIC
 from . import machine, records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
 from .transaction import Decision, Transaction
-from .unit import OFFSETS_TOPIC, TransactionUnit, marker_of
+from .unit import TransactionUnit, marker_of
 
 if TYPE_CHECKING:
     from .ledger_log import Ledger

@@ -14,6 +14,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ...storage.journal import Part
 from ..internal_topic import InternalTopic
+from ..topic_names import LEDGER_TOPIC
 from . import machine
 from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
 from .transaction import NEVER_MS, Decision, Prepared, Transaction
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-LEDGER_TOPIC = "__fencepost_ledger"
 LONGEST_LOOK_S = 60
 LOOKED_AT_ONCE = 1000
 

@@ -6,8 +6,9 @@ new one with epoch 0 follows. An outcome that was logged is never changed.
 Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
+from ...storage.producers import RETIRED_EPOCH
 from .table import Do
-from .transaction import NO_EPOCH, NO_ID, RETIRED_EPOCH, Decision, Given, MarkerOrder, Status, Transaction
+from .transaction import NO_EPOCH, NO_ID, Decision, Given, MarkerOrder, Status, Transaction
 
 _COMMITS = frozenset({Do.COMMIT, Do.COMMIT_AND_BUMP})
 _BUMPS = frozenset({Do.COMMIT_AND_BUMP, Do.ABORT_AND_BUMP, Do.ABORT_NOTHING})

@@ -15,8 +15,8 @@ from ...protocol.batches import read
 from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, control_marker
 from ..catalogue import Change, MarkerDebt, marker_paid
+from ..topic_names import OFFSETS_TOPIC
 from . import machine
-from .unit import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ...storage.journal import Part

@@ -11,11 +11,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ...storage.producers import RETIRED_EPOCH
 
 NO_ID = -1
 NO_EPOCH = -1
-LAST_EPOCH = 32766  # the highest that a producer is given: one more must be left for a marker that fences it
-RETIRED_EPOCH = 32767  # only on markers: with it a producer id ends for ever
+LAST_EPOCH = RETIRED_EPOCH - 1  # the highest that a producer is given: the one above is for the marker that ends it
 NEVER_MS = -1
 TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: this timeout means that only a decision ends the transaction
 

@@ -13,6 +13,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal import Part, UnitRefused
 from ..catalogue import Change, MarkerDebt, marker_owed
+from ..topic_names import OFFSETS_TOPIC
 from .transaction import MarkerOrder
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
 PART_BYTES = 32  # framing of a part in the journal, at most
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class TransactionUnit:
