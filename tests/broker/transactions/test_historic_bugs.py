@@ -94,7 +94,8 @@ def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transact
     txn.goes_on_as(txn.producer_id, HIGHEST)
     txn.write("t", b"x")
     broker.wait(80)
-    broker.ask(produce("t", idempotent(1, producer_id=txn.producer_id, epoch=HIGHEST)))
+    late = produce("t", idempotent(1, producer_id=txn.producer_id, epoch=HIGHEST))
+    assert answers(broker.ask(late)) == [(OK, 2)]
     assert stable(broker, "t") == offset_at(broker, "t", -1)
     again = begun(broker)
     again.write("t", b"y")
