@@ -29,7 +29,7 @@ from .interruption import Interruption
 
 TARGET = "copies"
 COPIER_KILLS = 4
-STUCK_S = 8.0
+STUCK_S = 6.0
 ANSWER_S = 20.0
 FETCH_BYTES = 4 << 20
 
