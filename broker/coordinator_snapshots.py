@@ -148,7 +148,12 @@ class CoordinatorSnapshots:
         return sum(partition.appended_bytes for partition in self._partitions())
 
     async def take(self) -> None:
-        """Write one, in slices. Raises DiskFull, and then the last one still counts; BrokerHalted."""
+        """Write one, in slices. Raises DiskFull, and then the last one still counts; BrokerHalted.
+
+        Not while a partition is offline, which may not have been read: the last one knows better what it held.
+        """
+        if any(each.log.offline is not None for each in self._partitions()):
+            return
         self._taking = True
         try:
             await self._take()

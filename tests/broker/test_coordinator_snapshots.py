@@ -268,6 +268,32 @@ def test_a_state_that_was_read_only_in_part_is_never_written_down() -> None:
         assert pictured(mended.broker) == before
 
 
+def test_what_an_offline_partition_holds_is_known_again_when_it_is_back() -> None:
+    """Nobody read it meanwhile, so no snapshot of that time may say that it is known."""
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    world.wait(60)
+    before = pictured(world.broker)
+    directory = next(
+        each.log.directory
+        for each in world.broker.topics.by_name["__consumer_offsets"].partitions
+        if each.log.segments and each.log.producers
+    )
+    world.stop()
+    path = next(f"{directory}/{name}" for name in world.disk.list(directory) if name.endswith(".log"))
+    world.disk.rename(path, f"{path}.away")
+    with SimulatedBroker(SETTINGS, disk=world.disk, seed=3) as crippled:
+        assert pictured(crippled.broker) != before
+        crippled.broker.topics.create("v", 1)
+        commit(crippled, "g-elsewhere", "v", {0: 1})
+        crippled.loop.run_until_complete(crippled.broker.coordinator_snapshots.take())
+    world.disk.rename(f"{path}.away", path)
+    with SimulatedBroker(SETTINGS, disk=world.disk, seed=4) as mended:
+        found = pictured(mended.broker)
+        found[0].pop("g-elsewhere", None)
+        assert found == before
+
+
 @pytest.mark.parametrize("error", [DiskFull(errno.ENOSPC, "full"), OSError(errno.EIO, "broken")])
 def test_a_last_snapshot_that_cannot_be_written_does_not_keep_the_broker_from_ending(
     error: OSError, monkeypatch: pytest.MonkeyPatch
