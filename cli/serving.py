@@ -29,7 +29,8 @@ from .starting import why_not
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-GC_THRESHOLDS = (20_000, 0, 0)  # every other time all that is not frozen yet: some 40,000 objects, 8 ms
+GC_THRESHOLDS = (20_000, 0, 0)  # with all that was there before frozen, each looks at so many objects: 8 ms
+OLDEST = 2  # of the collector's generations
 LOGS_GONE = 1_000  # with so many deleted partitions, what was frozen may hold much that nobody uses
 
 
@@ -117,27 +118,30 @@ def _run_loop(main: Any) -> None:
 
 
 class Freezing:
-    """What a collection of more than the youngest leaves is frozen, so that the next one looks only at what came since.
+    """What a collection leaves is frozen, so that the next one looks only at what came since.
 
     Producers, ids and members are made by the hundred thousand; looking at all of them would take the loop 100 ms. What
-    is frozen is freed as ever when the last reference to it goes; circles of it stay, and only deleted topics leave
-    such: after many of those everything is looked at once more.
+    is frozen is freed as ever when the last reference to it goes. Circles of it stay, and of what lives longer than a
+    request only deleted topics leave such: after many of those everything is looked at once more.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._store = broker.store
         self._logs_gone = self._count_gone()
+        self._looks_at_all = False  # from now on, until everything was
 
     def collected(self, phase: str, about: Mapping[str, int]) -> None:
         """As gc.callbacks asks."""
-        if phase != "stop" or about["generation"] == 0:
+        if phase != "stop":
             return
         logs_gone = self._count_gone()
-        if logs_gone - self._logs_gone < LOGS_GONE:
-            gc.freeze()
-        else:
+        if logs_gone - self._logs_gone >= LOGS_GONE:
             self._logs_gone = logs_gone
+            self._looks_at_all = True
             gc.unfreeze()
+        elif not self._looks_at_all or about["generation"] == OLDEST:
+            self._looks_at_all = False
+            gc.freeze()
 
     def _count_gone(self) -> int:
         return self._store.next_log_id - len(self._store.logs)
