@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.primitives import LARGEST_STRING_BYTES
 from ...storage.store import BrokerHalted
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
+MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
+PENDING_BYTES = 512  # of a member that was told its id and has not come back, beside the group's name
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
 
@@ -130,8 +131,8 @@ class GroupCoordinator:
     def _new_id(self, asked: Joining) -> str:
         unique = f"-{UUID(bytes=self._broker.rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
-        if len(name) > (room := LARGEST_STRING_BYTES - len(unique)) // 4:  # an id is a text of the protocol, too
-            name = name.encode()[:room].decode(errors="ignore")
+        if len(name) > MOST_OF_A_NAME // 4:  # an id is a text of the protocol too, and is kept
+            name = name.encode()[:MOST_OF_A_NAME].decode(errors="ignore")
         return name + unique
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
@@ -213,7 +214,7 @@ class GroupCoordinator:
         self._alarm_ms.pop(group_id, None)
         group = self.groups.pop(group_id, None)
         if group is not None:
-            self.size_bytes -= group.size_bytes
+            self.size_bytes -= _held_bytes(group)
             group.delete()
 
     def _sweep_later(self) -> None:
@@ -256,11 +257,11 @@ class GroupCoordinator:
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
         """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
-        before_bytes = group.size_bytes
+        before_bytes = _held_bytes(group)
         try:
             yield
         finally:
-            self.size_bytes += group.size_bytes - before_bytes
+            self.size_bytes += _held_bytes(group) - before_bytes
             if group.state is State.EMPTY and not group.pending and group.group_id not in self._values:
                 self._forget(group.group_id)  # it never came to anything
             else:
@@ -304,3 +305,8 @@ class GroupCoordinator:
         with self._event(group):
             if group.wake_ms <= now_ms:
                 group.expire(now_ms)
+
+
+def _held_bytes(group: Group) -> int:
+    """What its members make a group hold; those who may never come back are counted with its name."""
+    return group.size_bytes + len(group.pending) * (PENDING_BYTES + len(group.group_id))

@@ -287,3 +287,15 @@ def test_while_there_is_no_room_for_the_log_there_is_no_coordinator(broker):
     assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]
     assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == 15
     assert not broker.broker.topics.by_name
+
+
+def test_memory_for_those_who_are_told_an_id_and_never_come_back_is_bounded_and_freed():
+    """Each new group's first join is held for half an hour, if it asks for such a session."""
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]
+        told = [broker.ask(each).error_code for each in asked]
+        assert set(told) == {MEMBER_ID_REQUIRED, TOO_MANY}
+        assert 30 <= told.count(MEMBER_ID_REQUIRED) <= 40
+        broker.wait(1_900)
+        assert broker.broker.groups.size_bytes == 0
+        alone(broker)
