@@ -170,6 +170,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             if generation >= 0 and not self._broker.group_offsets.knows(group_id):
+                self._broker.group_offsets.check_online(group_id)
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             group = Group(group_id, self._rules, self._log)
         now_ms = self._clock.monotonic_ms()
@@ -189,6 +190,7 @@ class GroupCoordinator:
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets, in one unit. Raises KafkaError."""
         group, offsets = self.groups.get(group_id), self._broker.group_offsets
+        offsets.check_online(group_id)
         if group is None and not offsets.knows(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is not None and isinstance(error := TABLE[Event.DELETE][group.state], ErrorCode):

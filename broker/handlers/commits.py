@@ -79,6 +79,7 @@ def _check_group(broker: "Broker", version: int, request: OffsetCommitRequest) -
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
     exists = broker.groups.group(group_id) is not None or broker.group_offsets.knows(group_id)
     if version >= EPOCHS_SINCE and generation >= 0 and not exists:
+        broker.group_offsets.check_online(group_id)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     broker.groups.check_commit(group_id, generation, request.member_id, request.group_instance_id, transactional=False)
 
@@ -299,6 +300,7 @@ def _topics_in_use(broker: "Broker", group_id: str) -> Callable[[str], bool]:
     group = broker.groups.group(group_id)
     if group is None or group.state is State.DEAD:
         if not broker.group_offsets.knows(group_id):
+            broker.group_offsets.check_online(group_id)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         return lambda topic: False
     if group.state is State.EMPTY:

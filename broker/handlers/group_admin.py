@@ -39,12 +39,29 @@ def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest
     answers: list[_Described] = []
     left_bytes = MOST_BYTES
     for group_id in request.groups:
-        found = _described(broker, call.version, group_id, operations)
+        found = _described_or_refused(broker, call.version, group_id, operations)
         left_bytes -= sum(len(each.member_metadata) + len(each.member_assignment) for each in found.members)
         if left_bytes < 0 and answers:
             found.error_code, found.error_message, found.members = _LATER, "Ask for fewer groups at once.", []
         answers.append(found)
     return DescribeGroupsResponse(groups=answers)
+
+
+def _described_or_refused(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:
+    try:
+        broker.group_offsets.check_online(group_id)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return _Described(
+            group_id=group_id,
+            error_code=error.code,
+            error_message=error.text,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+    return _described(broker, version, group_id, operations)
 
 
 def _described(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:

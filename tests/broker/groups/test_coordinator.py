@@ -10,11 +10,13 @@ from fencepost.protocol.messages.groups import (
     FindCoordinatorRequest,
     ListGroupsRequest,
 )
+from fencepost.protocol.messages.offsets import OffsetDeleteRequest
 from group_client import MEMBER_ID_REQUIRED, alone, beating, joining, leaving, state_of, syncing
+from offset_requests import commit
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
-UNKNOWN, REBALANCING, TOO_MANY = 25, 27, 81
+NOT_AVAILABLE, UNKNOWN, REBALANCING, TOO_MANY = 15, 25, 27, 81
 AT_ONCE = BrokerSettings(group_initial_rebalance_delay_ms=0)
 
 
@@ -287,6 +289,21 @@ def test_while_there_is_no_room_for_the_log_there_is_no_coordinator(broker):
     assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]
     assert broker.ask(FindCoordinatorRequest(key="g"), 3).error_code == 15
     assert not broker.broker.topics.by_name
+
+
+# ---- a log that is offline -----------------------------------------------------------------------------------
+
+
+def test_of_groups_that_cannot_be_known_nobody_is_told_that_they_do_not_exist(broker):
+    """Whoever was told so took a group for deleted that is there again when its log is."""
+    broker.ask(FindCoordinatorRequest(key="g"), 3)
+    topic = broker.broker.group_offsets.topic
+    topic.log(topic.partition_for("g")).offline = "a test"
+    assert broker.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == NOT_AVAILABLE
+    assert broker.ask(DescribeGroupsRequest(groups=["g"])).groups[0].error_code == NOT_AVAILABLE
+    assert broker.ask(OffsetDeleteRequest(group_id="g", topics=[])).error_code == NOT_AVAILABLE
+    broker.broker.topics.create("t", 1)
+    assert commit(broker, "g", "t", {0: 1}, generation_id_or_member_epoch=5, member_id="m") == [NOT_AVAILABLE]
 
 
 def test_memory_for_those_who_are_told_an_id_and_never_come_back_is_bounded_and_freed():
