@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 GC_THRESHOLDS = (20_000, 0, 0)  # with all that was there before frozen, each looks at so many objects: 8 ms
 OLDEST = 2  # of the collector's generations
 LOGS_GONE = 1_000  # with so many deleted partitions, what was frozen may hold much that nobody uses
+LOOKS_APART = 10_000  # looking at everything takes at most one part in so many of the time
+FIRST_LOOK_S = 60.0
 
 
 def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ephemeral: bool) -> None:
@@ -121,26 +123,33 @@ class Freezing:
     """What a collection leaves is frozen, so that the next one looks only at what came since.
 
     Producers, ids and members are made by the hundred thousand; looking at all of them would take the loop 100 ms. What
-    is frozen is freed as ever when the last reference to it goes. Circles of it stay, and of what lives longer than a
-    request only deleted topics leave such: after many of those everything is looked at once more.
+    is frozen is freed as ever when the last reference to it goes, but circles of it stay. So everything is looked at
+    after many topics were deleted, and now and then: the longer that takes, the more seldom.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, now_s: Callable[[], float] = time.monotonic) -> None:
         self._store = broker.store
+        self._now_s = now_s
         self._logs_gone = self._count_gone()
         self._looks_at_all = False  # from now on, until everything was
+        self._began_s = now_s()
+        self._due_s = self._began_s + FIRST_LOOK_S
 
     def collected(self, phase: str, about: Mapping[str, int]) -> None:
         """As gc.callbacks asks."""
-        if phase != "stop":
-            return
-        logs_gone = self._count_gone()
-        if logs_gone - self._logs_gone >= LOGS_GONE:
-            self._logs_gone = logs_gone
+        now_s = self._now_s()
+        if phase == "start":
+            self._began_s = now_s
+        elif self._looks_at_all:
+            if about["generation"] == OLDEST:
+                self._looks_at_all = False
+                self._due_s = now_s + max(FIRST_LOOK_S, LOOKS_APART * (now_s - self._began_s))
+                gc.freeze()
+        elif now_s >= self._due_s or self._count_gone() - self._logs_gone >= LOGS_GONE:
+            self._logs_gone = self._count_gone()
             self._looks_at_all = True
             gc.unfreeze()
-        elif not self._looks_at_all or about["generation"] == OLDEST:
-            self._looks_at_all = False
+        else:
             gc.freeze()
 
     def _count_gone(self) -> int:

@@ -5,7 +5,7 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-from fencepost.cli.serving import LOGS_GONE, Freezing
+from fencepost.cli.serving import FIRST_LOOK_S, LOGS_GONE, LOOKS_APART, Freezing
 
 
 @pytest.fixture
@@ -14,8 +14,8 @@ def store():
     gc.unfreeze()
 
 
-def freezing(store):
-    return Freezing(SimpleNamespace(store=store))
+def freezing(store, *now_s):
+    return Freezing(SimpleNamespace(store=store), *now_s)
 
 
 def test_what_a_collection_leaves_is_not_looked_at_again(store):
@@ -52,3 +52,25 @@ def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
     finally:
         gc.callbacks.remove(watched.collected)
         gc.set_threshold(*thresholds)
+
+
+def test_everything_is_looked_at_now_and_then_and_the_more_seldom_the_longer_it_takes(store):
+    clock = SimpleNamespace(s=1000.0)
+    watched = freezing(store, lambda: clock.s)
+
+    def collection(generation: int, took_s: float = 0.0) -> bool:
+        """Whether what it left is frozen."""
+        watched.collected("start", {"generation": generation})
+        clock.s += took_s
+        watched.collected("stop", {"generation": generation})
+        return gc.get_freeze_count() > 0
+
+    assert collection(1)
+    clock.s += FIRST_LOOK_S
+    assert not collection(1)
+    assert not collection(1)
+    assert collection(2, took_s=0.05)
+    clock.s += 0.05 * LOOKS_APART - 1
+    assert collection(1)
+    clock.s += 1
+    assert not collection(1)
