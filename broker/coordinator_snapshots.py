@@ -105,6 +105,7 @@ class CoordinatorSnapshots:
         if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
             raise ValueError("its entries are of another version")
         by_name = self._broker.topics.by_name
+        topics = {source.topic.name: source.topic for source in self._sources}
         for name, of_topic in positions.items():
             for index, log_id, offset in of_topic:
                 found = by_name[name].partitions[index].log
@@ -114,6 +115,8 @@ class CoordinatorSnapshots:
                     raise ValueError(f"{name}-{index} is not the log that it was taken of")
                 if found.cleaned_offset > offset:
                     raise ValueError(f"{name}-{index} was compacted above offset {offset}, up to which it knows")
+                if not topics[name].is_sound(index, offset):  # else it would be known in part
+                    raise ValueError(f"{name}-{index} is offline")
 
     def _partitions(self) -> Iterator["Partition"]:
         names = [source.topic.name for source in self._sources]

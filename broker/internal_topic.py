@@ -1,11 +1,12 @@
 """An internal compacted topic as the log of a coordinator's state.
 
 The rules: an ordinary topic of the catalogue, made by the first who needs it and in one unit, never at start; only its
-coordinator writes to it; a replay checks every batch and ends where the log ends or with an error, so nobody is served
-what was read only in part. Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
+coordinator writes to it; a replay looks at all batches of a partition before it applies the first, so nobody is served
+what was read only in part: a damaged partition is offline, and the others are served.
+Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..protocol import batches
@@ -14,6 +15,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Record, keyed_batch, records
 from ..storage.journal import Part, UnitRefused
 from ..storage.log import PartitionLog
+from ..storage.log_opening import leave_as_it_is
 from ..storage.log_reads import ColdRead
 from .java_hash import partition_for
 
@@ -27,7 +29,7 @@ Apply = Callable[[int, Batch, Iterable[Record]], None]
 
 
 class InternalTopicDamaged(Exception):
-    """A partition of an internal topic does not read as it was written; its coordinator cannot know its state."""
+    """What stands in a partition of an internal topic is as it was written, and cannot be understood."""
 
 
 class InternalTopic:
@@ -38,6 +40,8 @@ class InternalTopic:
         self.name = name
         self._topics = broker.topics
         self._store = broker.store
+        self._told_offline = broker.recovery.offline
+        self._sound_from: dict[int, int] = {}  # by partition: all batches from this offset on were looked at
         self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
         self._partitions = partitions
         self._configs = configs
@@ -102,38 +106,62 @@ class InternalTopic:
 
     # ---- start -----------------------------------------------------------------------------------------------
 
+    def is_sound(self, partition: int, offset: int) -> bool:
+        """Whether all batches from `offset` on read as they were written. If not, the partition is offline from now on.
+
+        Only at start, before anything is appended. Raises OSError for want of descriptors or memory.
+        """
+        log = self._topics.by_name[self.name].partitions[partition].log
+        at = offset = max(offset, log.start_offset)
+        if log.offline is None and offset < self._sound_from.get(partition, log.end_offset):
+            try:
+                for batch in _batches(log, offset):
+                    at = batch.next_offset
+            except (KafkaError, CorruptBatch) as error:
+                if isinstance(error.__cause__, OSError) and log.offline is None:
+                    raise error.__cause__ from None  # it says nothing of the bytes
+                self._put_offline(log, at, error)
+            self._sound_from[partition] = offset
+        return log.offline is None
+
+    def _put_offline(self, log: PartitionLog, offset: int, error: KafkaError | CorruptBatch) -> None:
+        reason = error.text if isinstance(error, KafkaError) else error.reason
+        leave_as_it_is(log, f"{log.directory}: from offset {offset} on: {reason}")
+        self._told_offline[log.directory] = log.offline or ""
+
     def load(self, apply: Apply) -> None:
         """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
 
-        A partition that is offline is left out: what it holds cannot be served, and log() says so.
+        Nothing of a partition that is offline, or not sound: what it holds cannot be served, and log() says so.
         Raises: InternalTopicDamaged. What was applied until then must not be served.
         """
         topic = self._topics.by_name.get(self.name)
         for partition in topic.partitions if topic else ():
             log, index = partition.log, partition.index
-            if log.offline is not None:
+            offset = max(self.replay_from.get(index, 0), log.start_offset)
+            if not self.is_sound(index, offset):
                 continue
-            offset = max(log.start_offset, self.replay_from.get(index, 0))
             try:
-                while offset < log.end_offset:
-                    offset = _replay(log, index, offset, apply)
+                for batch in _batches(log, offset):
+                    offset = batch.base_offset
+                    apply(index, batch, records(batch))
             except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
                 reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
                 raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 
 
-def _replay(log: PartitionLog, partition: int, offset: int, apply: Apply) -> int:
-    """One read's worth of batches. Returns where the next read begins.
+def _batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
+    """All batches from the one that holds `offset`, each checked. Raises KafkaError, CorruptBatch.
 
     Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
     """
-    found = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
-    if isinstance(found, ColdRead):
-        found = found.run()
-    if not found.size_bytes:
-        return log.flushed_offset if offset < log.flushed_offset else log.end_offset
-    for batch in batches.walk(memoryview(b"".join(found.buffers))):
-        batches.verify(batch)
-        apply(partition, batch, records(batch))
-        offset = batch.last_offset + 1
-    return offset
+    while offset < log.end_offset:
+        found = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
+        if isinstance(found, ColdRead):
+            found = found.run()
+        if not found.size_bytes:
+            offset = log.flushed_offset if offset < log.flushed_offset else log.end_offset
+        for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            batches.verify(batch)
+            yield batch
+            offset = batch.next_offset

@@ -5,6 +5,7 @@ with their CRCs. What the manifest counts and the disk does not have, or has wro
 then stays as it is, in every later checkpoint, and no file is touched. Indexes are looked at when first used.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from . import checkpoints, log_snapshots
@@ -16,6 +17,8 @@ from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse
 
 if TYPE_CHECKING:
     from .log import PartitionLog
+
+logger = logging.getLogger("fencepost.storage")
 
 RESTORE_HINT = "restore its folder from a copy, or delete the topic; nothing in it was changed"
 
@@ -46,6 +49,17 @@ def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
     # A folder that holds nothing that counts may be of a life that was killed before it made the folder's name durable.
     log.made_directory = bool(manifest.segments)
     _remove_leftovers(log, manifest, names)
+
+
+def leave_as_it_is(log: "PartitionLog", reason: str) -> None:
+    """Damage found right after recovery, before anybody used the log: from now on as if it had been found above."""
+    if log.offline is None:
+        log.offline = reason
+        logger.error("%s-%d is offline: %s", log.topic, log.partition, reason)
+    log.evidence = log.manifest()
+    log.retired.clear()  # files that no checkpoint names are evidence as well
+    for state in log.segments:
+        log.open_files.indexes.drop(f"{log.directory}/{state.stem}")  # not to be repaired
 
 
 def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:

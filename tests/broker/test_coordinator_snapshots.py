@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from fencepost.broker import coordinator_snapshots
 from fencepost.broker.broker import Broker
-from fencepost.broker.internal_topic import InternalTopicDamaged
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.checkpoints import NewerFormat, write_file
 from offset_requests import Producer, commit, delete
 from simulated_broker import SimulatedBroker
 
+NOT_AVAILABLE = 15
 SETTINGS = BrokerSettings(log_dir="/d", offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3)
 
 
@@ -243,29 +244,63 @@ async def _never_due(_: object) -> None:
     pass
 
 
-def test_a_state_that_was_read_only_in_part_is_never_written_down() -> None:
-    world = SimulatedBroker(SETTINGS)
-    busy(world, 1)
-    world.wait(60)
-    directories = [world.broker.group_offsets.topic.log(index).directory for index in range(3)]
-    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
-    before = pictured(world.broker)
-    disk = world.disk.after_power_cut()
-    world.abandon()
-    for name in snapshots_of(world):
-        disk.unlink(f"/d/{name}")
-    path = next(f"{directories[-1]}/{name}" for name in disk.list(directories[-1]) if name.endswith(".log"))
+def flip(disk: SimulatedDisk, directory: str) -> None:
+    """Change a bit of the newest record in a log; a second time, and all is as it was."""
+    path = next(f"{directory}/{name}" for name in disk.list(directory) if name.endswith(".log"))
     file = disk.open(path)
     at = file.size() - 20
-    (sound,) = file.read(1, at)
-    file.write([bytes([sound ^ 1])], at)
-    with pytest.raises(InternalTopicDamaged):
-        SimulatedBroker(SETTINGS, disk=disk, seed=3)
-    assert not [name for name in disk.list("/d") if name.startswith("coordinators")]
-    file.write([bytes([sound])], at)
+    (found,) = file.read(1, at)
+    file.write([bytes([found ^ 1])], at)
+    file.sync()
     file.close()
+
+
+def content(disk: SimulatedDisk, directory: str) -> dict[str, bytes]:
+    found = {}
+    for name in disk.list(directory):
+        file = disk.open(f"{directory}/{name}", read_only=True)
+        found[name] = bytes(file.read(file.size(), 0))
+        file.close()
+    return found
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_partition_that_is_damaged_is_offline_as_a_whole_and_never_written_down(with_snapshot: bool) -> None:
+    """What a snapshot says of it counts no more than what it says itself: either alone is a part."""
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+    busy(world, 2)
+    world.wait(60)
+    before = pictured(world.broker)
+    topic = world.broker.group_offsets.topic
+    damaged = topic.partition_for("g0")
+    lost = {group for group in before[0] if topic.partition_for(group) == damaged}
+    directory = topic.log(damaged).directory
+    disk = world.disk.after_power_cut()
+    world.abandon()
+    if not with_snapshot:
+        for name in snapshots_of(world):
+            disk.unlink(f"/d/{name}")
+    kept = {name for name in disk.list("/d") if name.startswith("coordinators")}
+    flip(disk, directory)
+    evidence = content(disk, directory)
+    assert lost < set(before[0])
+    with SimulatedBroker(SETTINGS, disk=disk, seed=3) as crippled:
+        assert pictured(crippled.broker)[0] == {group: of for group, of in before[0].items() if group not in lost}
+        assert list(crippled.broker.recovery.offline) == [directory]
+        for group in before[0]:
+            assert commit(crippled, group, "u", {0: 1}) == [NOT_AVAILABLE if group in lost else 0]
+        crippled.loop.run_until_complete(crippled.broker.coordinator_snapshots.take())
+        crippled.wait(120)
+    assert {name for name in disk.list("/d") if name.startswith("coordinators")} == kept
+    assert content(disk, directory) == evidence
+    flip(disk, directory)
     with SimulatedBroker(SETTINGS, disk=disk, seed=4) as mended:
-        assert pictured(mended.broker) == before
+        found = pictured(mended.broker)
+        assert not mended.broker.recovery.offline
+        assert {group: found[0][group] for group in lost} == {group: before[0][group] for group in lost}
+        assert set(found[0]) == set(before[0])
 
 
 def test_what_an_offline_partition_holds_is_known_again_when_it_is_back() -> None:

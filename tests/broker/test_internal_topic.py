@@ -1,5 +1,6 @@
 """The topic behind a coordinator: made once, in one unit, replayed whole or not at all."""
 
+import errno
 from collections.abc import Iterable
 
 import pytest
@@ -108,23 +109,62 @@ def test_kafka_9065_a_log_that_is_empty_after_compaction_is_replayed_to_its_end(
         assert replayed(world.broker) == []
 
 
-def test_redpanda_9d75795_damage_is_named_and_not_read_over() -> None:
+@pytest.mark.parametrize(("at", "reason"), [(0, "base offset .* where 10 must be"), (70, "from offset 10 on: the CRC")])
+def test_redpanda_9d75795_of_a_damaged_partition_nothing_is_applied_and_the_others_are(at: int, reason: str) -> None:
     """Redpanda 9d75795: the state was served although the replay had read only a part."""
     world = SimulatedBroker(BrokerSettings(log_dir="/d"))
     topic = topic_of(world.broker)
     topic.ensure()
     for number in range(20):
         topic.commit([topic.part(1, [(b"k%d" % number, b"v" * 50)], now_ms=5)])
+    topic.commit([topic.part(2, [(b"a", b"1")], now_ms=5)])
     world.wait(60)
-    directory = topic.log(1).directory
-    (name,) = (name for name in world.disk.list(directory) if name.endswith(".log"))
-    disk = world.disk
-    file = disk.open(f"{directory}/{name}")
-    file.write([b"x"], file.size() // 2)
+    log = topic.log(1)
+    (name,) = (name for name in world.disk.list(log.directory) if name.endswith(".log"))
+    file = world.disk.open(f"{log.directory}/{name}")
+    file.write([b"x"], file.size() // 2 + at)
     file.close()
-    with pytest.raises(InternalTopicDamaged, match=r"__share_group_state-1.*from offset"):
-        replayed(world.broker)
+    assert replayed(world.broker) == [(2, 0, b"a", b"1")]
+    with pytest.raises(KafkaError, match=f"__share_group_state-1: .*{reason}") as refused:
+        topic.log(1)
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert list(world.broker.recovery.offline) == [log.directory]
+    assert log.manifest() is log.evidence
     world.stop()
+
+
+def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        topic.ensure()
+        topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
+        world.wait(60)
+        log = topic.log(1)
+
+        def refuses(*_: object, **__: object) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full") from OSError(errno.EMFILE, "too many")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "read", refuses)
+            with pytest.raises(OSError, match="too many"):
+                replayed(world.broker)
+        assert replayed(world.broker) == [(1, 0, b"a", b"1")]
+
+
+def test_records_that_are_whole_and_say_nothing_known_are_named_and_end_the_start() -> None:
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        topic.ensure()
+        topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
+        world.wait(1)
+
+        def apply(partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+            raise ValueError("what is this?")
+
+        with pytest.raises(InternalTopicDamaged, match=r"__share_group_state-1.*from offset 0 on: what is this"):
+            topic_of(world.broker).load(apply)
 
 
 def test_nobody_but_its_coordinator_writes_to_it() -> None:

@@ -140,3 +140,41 @@ def test_ids_of_a_partition_of_the_state_topic_that_is_offline_are_told_to_try_a
     assert txn.send("t", b"y", sequence=1) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert answers(broker.ask(produce("t", idempotent(0), partition=1))) == [(OK, 0)]
     log.offline = None
+
+
+def test_ids_whose_log_is_damaged_are_offline_alone_and_all_there_again_when_its_folder_is_restored(broker):
+    """A bad byte in what a start replays neither stops it nor ends what it does not know."""
+    home_of = broker.broker.transactions.home
+    other = next(name for name in map(str, range(100)) if home_of(name)[0] != home_of("x")[0])
+    lost, served = Txn(broker, "x"), Txn(broker, other)
+    assert (lost.init(900_000), served.init(900_000)) == (OK, OK)
+    lost.write("t", b"lost", 0)
+    served.write("t", b"served", 1)
+    broker.wait(60)
+    log = log_of(broker, "__transaction_state", home_of("x")[0])
+    (path,) = (f"{log.directory}/{name}" for name in broker.disk.list(log.directory) if name.endswith(".log"))
+    disk = broker.disk.after_power_cut()
+    file = disk.open(path)
+    copy = bytes(file.read(file.size(), 0))
+    file.write([bytes([copy[70] ^ 1])], 70)
+    for _ in range(2):
+        with SimulatedBroker(disk=disk, seed=1) as crippled:
+            assert list(crippled.broker.recovery.offline) == [log.directory]
+            resumed = Txn(crippled, other)
+            assert resumed.init() == OK
+            resumed.write("t", b"again", 1)
+            assert resumed.commit() == OK
+            for again in (lost.ending(True), lost.ending(False)):
+                assert SimulatedClient(crippled).ask(again, 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert Txn(crippled, "x").init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            crippled.wait(120)
+            assert values(crippled, "t") == []
+    file.write([copy], 0)
+    file.sync()
+    file.close()
+    with SimulatedBroker(disk=disk, seed=2) as mended:
+        assert not mended.broker.recovery.offline
+        lost.broker, lost.client = mended, SimulatedClient(mended)
+        assert lost.commit() == OK
+        assert values(mended, "t") == [b"lost"]
+        assert values(mended, "t", 1) == [b"again", b"again"]
