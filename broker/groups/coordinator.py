@@ -108,8 +108,10 @@ class GroupCoordinator:
             return
         group = self.groups.get(group_id)
         if group is None:
-            if asked.member_id != NO_MEMBER and not self._broker.group_offsets.knows(group_id):
-                reply(Joined(ErrorCode.UNKNOWN_MEMBER_ID, asked.member_id))
+            error = self._unknown(group_id)
+            may_begin = asked.member_id == NO_MEMBER or self._broker.group_offsets.knows(group_id)
+            if error is not ErrorCode.UNKNOWN_MEMBER_ID or not may_begin:
+                reply(Joined(error, asked.member_id))
                 return
             group = self.groups[group_id] = Group(group_id, self._rules, self._log)
         with self._event(group):
@@ -128,6 +130,16 @@ class GroupCoordinator:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
 
+    def _unknown(self, group_id: str) -> ErrorCode:
+        """What members of a group are told that is not here: where its log is offline, nobody knows who they are."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            self._broker.group_offsets.check_online(group_id)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
     def _new_id(self, asked: Joining) -> str:
         unique = f"-{UUID(bytes=self._broker.rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
@@ -138,25 +150,26 @@ class GroupCoordinator:
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
         """`reply` is called once, now or later."""
         group = self.groups.get(group_id)
-        if not group_id or group is None:
-            reply(Synced(ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID))
+        if group is None:
+            reply(Synced(self._unknown(group_id)))
             return
         with self._event(group):
             group.sync(asked, reply, self._clock.monotonic_ms())
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         group = self.groups.get(group_id)
-        if not group_id or group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        if group is None:
+            return self._unknown(group_id)
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic_ms())
 
     def leave(self, group_id: str, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """An error for each. Raises INVALID_GROUP_ID."""
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        """An error for each. Raises KafkaError INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         group = self.groups.get(group_id)
         if group is None:
-            return [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+            error = self._unknown(group_id)
+            if error is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise KafkaError(error)
+            return [error for _ in leaving]
         with self._event(group):
             return group.leave(leaving, self._clock.monotonic_ms())
 

@@ -8,6 +8,7 @@ from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
+    LeaveGroupRequest,
     ListGroupsRequest,
 )
 from fencepost.protocol.messages.offsets import OffsetDeleteRequest
@@ -304,6 +305,30 @@ def test_of_groups_that_cannot_be_known_nobody_is_told_that_they_do_not_exist(br
     assert broker.ask(OffsetDeleteRequest(group_id="g", topics=[])).error_code == NOT_AVAILABLE
     broker.broker.topics.create("t", 1)
     assert commit(broker, "g", "t", {0: 1}, generation_id_or_member_epoch=5, member_id="m") == [NOT_AVAILABLE]
+
+
+def test_members_of_a_group_whose_log_is_offline_are_told_to_try_again_and_go_on_when_it_is_back(broker):
+    """Told that nobody knows them, they began anew under another id, and nothing was left of the generation."""
+    member, generation = alone(broker)
+    topic = broker.broker.group_offsets.topic
+    log = topic.log(topic.partition_for("g"))
+    log.offline = "a test"
+    groups = broker.broker.groups.groups
+    kept = dict(groups)
+    groups.clear()  # as a start leaves it that cannot read the log
+    for request in (
+        joining("g"),
+        joining("g", member),
+        syncing("g", member, generation),
+        beating("g", member, generation),
+        leaving("g", member),
+    ):
+        assert broker.ask(request).error_code == NOT_AVAILABLE
+    assert broker.ask(LeaveGroupRequest(group_id="g", member_id=member), 2).error_code == NOT_AVAILABLE
+    assert not groups
+    log.offline = None
+    groups.update(kept)
+    assert broker.ask(beating("g", member, generation)).error_code == 0
 
 
 def test_memory_for_those_who_are_told_an_id_and_never_come_back_is_bounded_and_freed():
