@@ -6,9 +6,11 @@ that cannot be committed changed nothing. A replay applies the same states in th
 Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890; design D6, D8.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.apis import APIS
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
@@ -28,11 +30,14 @@ from .unit import PART_BYTES, TransactionUnit
 if TYPE_CHECKING:
     from ..broker import Broker
 
+log = logging.getLogger("fencepost.broker")
+
 PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
 ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
 HOMES_KEPT = 10_000
 FENCING, ALLOW, REFUSE = V1_POLICIES
+SILENT_MS = 1000  # after a line about a connection that was closed by the fence
 
 
 class Joining(NamedTuple):
@@ -70,6 +75,7 @@ class TransactionCoordinator:
         self._clock = broker.clock
         self._metrics = broker.metrics
         self._fences = Fences()
+        self._silent_until_ms = 0
         self._homes: dict[str, tuple[int, bytes]] = {}  # of ids in use: partition of the topic, and key
 
     # ---- the state -------------------------------------------------------------------------------------------
@@ -445,7 +451,18 @@ class TransactionCoordinator:
         fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
         if not fence.passes(kind, connection.number):
             self._metrics.fenced_connections += 1
+            self._tell_of_late(txn, api, connection)
             raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
+
+    def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
+        """One line, and then none for a while: whoever is paged has to know why a client was cut off."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._silent_until_ms:
+            self._silent_until_ms = now_ms + SILENT_MS
+            log.warning(
+                "closing a connection of %s: %s of %.200r came late, its client goes on over a newer one (%d so far)",
+                connection.client_host, APIS[api].name, txn.transactional_id, self._metrics.fenced_connections,
+            )  # fmt: skip
 
     def _check_policy(self, api: int, version: int) -> None:
         if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:

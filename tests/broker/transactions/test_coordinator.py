@@ -321,6 +321,23 @@ def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_i
     assert broker.broker.metrics.fenced_connections == 1
 
 
+def test_a_connection_that_the_fence_closes_is_named_in_the_log_but_not_more_than_one_a_second(broker, caplog):
+    txn = begun(broker)
+    txn.write("t", b"1")
+    older = [txn.client, *(SimulatedClient(broker) for _ in range(3))]
+    held = txn.ending(True)
+    txn.client = SimulatedClient(broker)
+    assert txn.commit() == OK
+    for number, client in enumerate(older):
+        if number == 3:
+            broker.wait(1)
+        client.send(held, 3)
+        assert client.closed()
+    first, last = (each.getMessage() for each in caplog.records if "came late" in each.getMessage())
+    assert first.startswith("closing a connection of 127.0.0.1: EndTxn of 'x' came late")
+    assert "(4 so far)" in last
+
+
 def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kafka():
     with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
         broker.ask(create("t"))
