@@ -77,7 +77,7 @@ class Stayer(Incarnation):
         self._recreator = recreator
 
     async def fill(self, txn: str) -> tuple[bool, bool] | None:
-        temporary = (f"{self._recreator.place[0]}.{self.name}", 0)
+        temporary = (f"{self._recreator.place[0]}.{txn}", 0)  # a late one may land in the next incarnation
         places = [temporary, self.rng.choice(list(self.places))]
         if not await self.add(txn, places):
             return False, False
