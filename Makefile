@@ -30,7 +30,7 @@ $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -rs -n $(WORKERS)
 
 lint: $(STAMP)      ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -77,7 +77,7 @@ bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/resul
 	@$(BIN)/python -m fencepost.bench.run
 
 test-long: $(STAMP) ## what the suite samples, at length
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m long
+	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m long
 
 types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost

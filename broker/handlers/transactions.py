@@ -21,14 +21,15 @@ from ...protocol.messages.transactions import (
 )
 from ..dispatch import Call, handles
 from ..topic_names import INTERNAL
+from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation
 from ..transactions.transaction import PartitionKey
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
-INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END = 22, 24, 25, 26
-FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END: 2}  # versions that know PRODUCER_FENCED
+# The versions that know PRODUCER_FENCED.
+FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END_TXN: 2}
 
 _Result = TxnTopicResult.Partition
 
@@ -152,7 +153,7 @@ def end_txn(broker: "Broker", call: Call, request: EndTxnRequest) -> EndTxnRespo
         connection=call.connection,
     )
     if decision.error:
-        error = _told(decision.error, END, call.version)
+        error = _told(decision.error, END_TXN, call.version)
         broker.metrics.error(error)
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)

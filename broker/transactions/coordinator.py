@@ -21,7 +21,16 @@ from ..partition import Partition
 from ..topic_names import OFFSETS_TOPIC, STATE_TOPIC
 from ..transaction_settings import V1_POLICIES
 from . import machine, records
-from .fence import HIGHEST_TV1_VERSION, Fences, Kind
+from .fence import (
+    ADD_OFFSETS,
+    END_TXN,
+    HIGHEST_TV1_VERSION,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    Fences,
+    Kind,
+)
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
 from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
@@ -32,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
 ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
 HOMES_KEPT = 10_000
@@ -167,7 +175,7 @@ class TransactionCoordinator:
         settings = self._broker.settings
         self.topic.ensure()
         txn = self.find(transactional_id)
-        self._check_policy(22, version)
+        self._check_policy(INIT_PRODUCER_ID, version)
         if txn is None and len(self.transactions) >= settings.max_transactional_ids:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -179,9 +187,9 @@ class TransactionCoordinator:
         if decision.error:
             return decision
         if txn is not None:
-            self._fence(txn, Kind.COORDINATOR, 22, version, connection)
+            self._fence(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         self.log(transactional_id, decision, given)
-        self._fence(self.transactions[transactional_id], Kind.COORDINATOR, 22, version, connection)
+        self._fence(self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         return decision
 
     def add_partitions(
@@ -215,7 +223,13 @@ class TransactionCoordinator:
         """The offsets that the group commits next belong to the transaction."""
         key, log_id = self._offsets_of(group_id)
         return self.add_partitions(
-            transactional_id, producer_id, producer_epoch, {key: log_id}, api=25, version=version, connection=connection
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            {key: log_id},
+            api=ADD_OFFSETS,
+            version=version,
+            connection=connection,
         )
 
     def end(
@@ -229,7 +243,7 @@ class TransactionCoordinator:
         connection: Connection,
     ) -> Decision:
         """EndTxn: decided, marked in every partition, and complete, in one unit."""
-        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, 26, version, connection)
+        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
         given = self.given(transactional_id)
         decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
         self.log(transactional_id, decision, given)
@@ -310,7 +324,7 @@ class TransactionCoordinator:
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             if version <= TV1_PRODUCE:
                 self._fence(txn, Kind.DATA, PRODUCE, version, connection)
-            if txn.status is Status.ONGOING and txn.prepared is None and txn.partitions.get(key) == log_id:
+            if txn.writes_to(key, log_id):
                 return None
         if txn is None:
             self._must_be_known(transactional_id)
@@ -334,9 +348,7 @@ class TransactionCoordinator:
             txn is None
             or txn.producer_id != producer_id
             or txn.producer_epoch != producer_epoch
-            or txn.status is not Status.ONGOING
-            or txn.prepared is not None
-            or txn.partitions.get((partition.topic.name, partition.index)) != partition.log.log_id
+            or not txn.writes_to((partition.topic.name, partition.index), partition.log.log_id)
         ):
             return False
         policy = self._broker.settings.transaction_v1_policy

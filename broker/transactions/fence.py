@@ -9,6 +9,8 @@ of TV1 are fenced: a TV2 client's epoch moves with every transaction. A stale ep
 
 from enum import IntEnum
 
+PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 22, 24, 25, 26, 28
+
 
 class Kind(IntEnum):
     """Requests that a client sends over one connection at a time."""
@@ -21,7 +23,14 @@ class Kind(IntEnum):
 # The highest version of each request that TV1 clients send, by API key. AddPartitionsToTxn from 4 on is of brokers, and
 # TV2 clients send neither that nor AddOffsetsToTxn; InitProducerId 5, EndTxn 5, TxnOffsetCommit 5 and Produce 12 are
 # TV2's own (Kafka's TransactionManager caps the last three where transaction.version is below 2).
-HIGHEST_TV1_VERSION = {0: 11, 22: 4, 24: 3, 25: 4, 26: 4, 28: 4}
+HIGHEST_TV1_VERSION = {
+    PRODUCE: 11,
+    INIT_PRODUCER_ID: 4,
+    ADD_PARTITIONS: 3,
+    ADD_OFFSETS: 4,
+    END_TXN: 4,
+    TXN_OFFSET_COMMIT: 4,
+}
 
 
 class Fence:

@@ -105,6 +105,10 @@ class Transaction(NamedTuple):
         """There is no epoch left to give to a producer."""
         return self.producer_epoch >= LAST_EPOCH
 
+    def writes_to(self, key: PartitionKey, log_id: int) -> bool:
+        """Whether it is open, waits for no decision, and the partition belongs to it."""
+        return self.status is Status.ONGOING and self.prepared is None and self.partitions.get(key) == log_id
+
     def is_last(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether this is the pair that the last bump replaced, and may be a retry of what caused the bump."""
         if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
