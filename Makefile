@@ -83,7 +83,7 @@ types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
-	@for d in effects protocol storage broker cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
+	@for d in effects protocol storage broker client testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]

@@ -1,0 +1,1 @@
+"""What tests need of a broker: the pytest plugin, faults, a clock, assertions. Built on the embedded broker."""
