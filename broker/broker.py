@@ -31,6 +31,7 @@ from .server import UNBOUNDED, Server
 from .settings import BrokerSettings, address
 from .straight_produce import StraightProduce
 from .topics import Topics
+from .transactions.admission import Admission
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.ledger_log import Ledger
 from .transactions.settling import settle
@@ -48,7 +49,7 @@ class Broker:
     """One broker on one data directory, in the loop that runs start().
 
     What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    groups, group_offsets, transactions, ledger, fetch_sessions, metrics.
+    groups, group_offsets, transactions, admission, ledger, fetch_sessions, metrics.
     """
 
     store: Store
@@ -58,6 +59,7 @@ class Broker:
     groups: GroupCoordinator
     group_offsets: GroupOffsets
     transactions: TransactionCoordinator
+    admission: Admission
     ledger: Ledger
     coordinator_snapshots: CoordinatorSnapshots
     server: Server
@@ -150,6 +152,7 @@ class Broker:
         self.groups = GroupCoordinator(self, loop)
         self.group_offsets = GroupOffsets(self)
         self.transactions = TransactionCoordinator(self)
+        self.admission = Admission(self)
         self.ledger = Ledger(self)
         self.coordinator_snapshots = snapshots_of(self)
         self.coordinator_snapshots.restore()

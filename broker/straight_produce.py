@@ -145,7 +145,7 @@ class StraightProduce:
     def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
         self._otherwise = otherwise
         self._topics = broker.topics.by_name
-        self._transactions = broker.transactions
+        self._admission = broker.admission
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
         self._requests = broker.metrics.requests
@@ -217,7 +217,7 @@ class StraightProduce:
         """Whether the batch is of a transaction that is open and knows the partition."""
         transactional_id = route.transactional_id
         assert transactional_id is not None
-        goes_on = self._transactions.goes_on
+        goes_on = self._admission.goes_on
         return producer_id >= 0 and goes_on(transactional_id, producer_id, epoch, partition, route.version, on)
 
     @staticmethod

@@ -106,7 +106,7 @@ def _commit_in_transaction(
     group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    joining = broker.transactions.admit_offsets(
+    joining = broker.admission.admit_offsets(
         request.transactional_id, producer_id, producer_epoch, group_id, call.version, call.connection
     )
     broker.groups.check_commit(
@@ -121,7 +121,7 @@ def _commit_in_transaction(
             also=[] if joining is None else [joining.part],
         )
         if joining is not None:
-            broker.transactions.joined(joining)
+            broker.admission.joined(joining)
 
 
 # ---- what both have in common --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..connection import OlderConnection
 from ..dispatch import Call, handles
 from ..long_produce import Accepted, LongProduce
 from ..partition import Partition, TimestampsRefused, is_one_batch
-from ..transactions.coordinator import Joining
+from ..transactions.admission import Joining
 from ..waiting import Parked
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _check_transactional(broker: "Broker", call: Call, transactional_id: str, fo
     if len({producer_id for producer_id, _ in found}) > 1:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request, more than one transactional producer")
     for producer_id, epoch in found:
-        broker.transactions.check_data(transactional_id, producer_id, epoch, call.version, call.connection)
+        broker.admission.check_data(transactional_id, producer_id, epoch, call.version, call.connection)
 
 
 def _join_together(
@@ -177,7 +177,7 @@ def _join_together(
                 added[partition.topic.name, partition.index] = partition.log.log_id
     if len(added) > 1:
         ((producer_id, epoch),) = found
-        broker.transactions.join_together(transactional_id, producer_id, epoch, added)
+        broker.admission.join_together(transactional_id, producer_id, epoch, added)
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -243,14 +243,14 @@ def _append(
     else:
         base_offset = partition.log.end_offset
         broker.store.commit([joining.part, broker.store.append_part(partition.log.log_id, batch)])
-        broker.transactions.joined(joining)
+        broker.admission.joined(joining)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
 
 def _admit(broker: "Broker", call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
     """Ask the coordinator. What it turns away for now must come before what the client has sent behind it."""
     try:
-        return broker.transactions.admit_batch(transactional_id, batch, partition, call.version, call.connection)
+        return broker.admission.admit_batch(transactional_id, batch, partition, call.version, call.connection)
     except KafkaError as error:
         if error.code in TRANSIENT:
             partition.log.producers.turned_away(batch)

@@ -6,61 +6,29 @@ that cannot be committed changed nothing. A replay applies the same states in th
 Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890; design D6, D8.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ...protocol.apis import APIS
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ...storage.journal import Part
-from ..connection import Connection, OlderConnection
+from ..connection import Connection
 from ..internal_topic import InternalTopic
 from ..partition import Partition
 from ..topic_names import OFFSETS_TOPIC, STATE_TOPIC
-from ..transaction_settings import V1_POLICIES
 from . import machine, records
-from .fence import (
-    ADD_OFFSETS,
-    END_TXN,
-    HIGHEST_TV1_VERSION,
-    INIT_PRODUCER_ID,
-    PRODUCE,
-    TXN_OFFSET_COMMIT,
-    Fences,
-    Kind,
-)
+from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
+from .gate import Gate
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
 from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
-from .unit import PART_BYTES, TransactionUnit
+from .unit import TransactionUnit
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
-log = logging.getLogger("fencepost.broker")
-
-TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
-ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
 HOMES_KEPT = 10_000
-FENCING, ALLOW, REFUSE = V1_POLICIES
-SILENT_MS = 1000  # after a line about a connection that was closed by the fence
-
-
-class Joining(NamedTuple):
-    """A partition that becomes part of a transaction with the first thing written there (TV2).
-
-    `part` goes into one unit with that; then, and only then, the coordinator is to be told: joined().
-    """
-
-    part: Part
-    transaction: Transaction
-
-    @property
-    def size_bytes(self) -> int:
-        """What it adds to the unit, for admission."""
-        return PART_BYTES + len(self.part.data[0])
 
 
 class TransactionCoordinator:
@@ -72,6 +40,7 @@ class TransactionCoordinator:
         self.by_producer_id: dict[int, str] = {}
         self.open: dict[str, None] = {}  # ids with an open transaction
         self.prepared = PreparedIds()
+        self.gate = Gate(broker)
         self.topic = InternalTopic(
             broker,
             STATE_TOPIC,
@@ -81,9 +50,6 @@ class TransactionCoordinator:
         self._broker = broker
         self._store = broker.store
         self._clock = broker.clock
-        self._metrics = broker.metrics
-        self._fences = Fences()
-        self._silent_until_ms = 0
         self._homes: dict[str, tuple[int, bytes]] = {}  # of ids in use: partition of the topic, and key
 
     # ---- the state -------------------------------------------------------------------------------------------
@@ -97,7 +63,7 @@ class TransactionCoordinator:
         if state is None:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
-            self._fences.forget(transactional_id)
+            self.gate.forget(transactional_id)
             self._homes.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = state
@@ -175,7 +141,7 @@ class TransactionCoordinator:
         settings = self._broker.settings
         self.topic.ensure()
         txn = self.find(transactional_id)
-        self._check_policy(INIT_PRODUCER_ID, version)
+        self.gate.check_policy(INIT_PRODUCER_ID, version)
         if txn is None and len(self.transactions) >= settings.max_transactional_ids:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -187,9 +153,9 @@ class TransactionCoordinator:
         if decision.error:
             return decision
         if txn is not None:
-            self._fence(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
+            self.gate.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         self.log(transactional_id, decision, given)
-        self._fence(self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
+        self.gate.admit(self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         return decision
 
     def add_partitions(
@@ -221,7 +187,7 @@ class TransactionCoordinator:
         connection: Connection,
     ) -> ErrorCode:
         """The offsets that the group commits next belong to the transaction."""
-        key, log_id = self._offsets_of(group_id)
+        key, log_id = self.offsets_of(group_id)
         return self.add_partitions(
             transactional_id,
             producer_id,
@@ -311,189 +277,21 @@ class TransactionCoordinator:
         for transactional_id in forgotten:
             self.apply(transactional_id, None)
 
-    # ---- what is written in transactions ---------------------------------------------------------------------
+    # ---- what requests have in common ------------------------------------------------------------------------
 
-    def admit_batch(
-        self, transactional_id: str, batch: Batch, partition: Partition, version: int, connection: Connection
-    ) -> Joining | None:
-        """May this batch be written there, and what is to be logged with it? Raises KafkaError, OlderConnection."""
-        txn = self.transactions.get(transactional_id)
-        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
-        log_id = partition.log.log_id
-        key = partition.topic.name, partition.index
-        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            if version <= TV1_PRODUCE:
-                self._fence(txn, Kind.DATA, PRODUCE, version, connection)
-            if txn.writes_to(key, log_id):
-                return None
-        if txn is None:
-            self._must_be_known(transactional_id)
-        if version <= TV1_PRODUCE:
-            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
-            raise _refused(error, PRODUCE, version, txn)
-        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
-
-    def goes_on(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partition: Partition,
-        version: int,
-        connection: Connection,
-    ) -> bool:
-        """Whether admit_batch would simply say yes to a batch of this producer. False: ask it."""
-        txn = self.transactions.get(transactional_id)
-        if (
-            txn is None
-            or txn.producer_id != producer_id
-            or txn.producer_epoch != producer_epoch
-            or not txn.writes_to((partition.topic.name, partition.index), partition.log.log_id)
-        ):
-            return False
-        policy = self._broker.settings.transaction_v1_policy
-        if version > TV1_PRODUCE or policy == ALLOW:
-            return True
-        fence = self._fences.of(transactional_id, producer_id, producer_epoch)
-        return policy == FENCING and fence.passes(Kind.DATA, connection.number)
-
-    def check_data(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
-    ) -> None:
-        """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
-        self._check_policy(PRODUCE, version)
-        txn = self.transactions.get(transactional_id)
-        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self._fence(txn, Kind.DATA, PRODUCE, version, on)
-
-    def admit_offsets(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        group_id: str,
-        version: int,
-        connection: Connection,
-    ) -> Joining | None:
-        """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
-        self._check_policy(TXN_OFFSET_COMMIT, version)
-        txn = self.transactions.get(transactional_id)
-        key, log_id = self._offsets_of(group_id)
-        if txn is None:
-            self._must_be_known(transactional_id)
-        elif txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self._fence(txn, Kind.GROUP, TXN_OFFSET_COMMIT, version, connection)
-        if version <= TV1_TXN_OFFSET_COMMIT:
-            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
-            if error:
-                raise _refused(error, TXN_OFFSET_COMMIT, version, txn)
-            return None
-        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
-
-    def _joining(
-        self,
-        txn: Transaction | None,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        key: PartitionKey,
-        log_id: int,
-    ) -> Joining | None:
-        given = self.given(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
-        if decision.error:
-            raise _refused(decision.error, None, 0, txn)
-        if not decision.states:
-            return None
-        try:
-            part = self.state_part(transactional_id, decision, given)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
-        return Joining(part, decision.states[-1])
-
-    def join_together(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
-    ) -> None:
-        """Partitions that one Produce of TV2 writes to, in one state. Nothing happens where they may not join."""
-        given = self.given(transactional_id)
-        txn = self.transactions.get(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
-        if decision.error:
-            return
-        try:
-            self.log(transactional_id, decision, given)
-        except KafkaError:
-            return
-
-    def joined(self, joining: Joining) -> None:
-        """The unit with joining.part is committed."""
-        state = joining.transaction
-        self.apply(state.transactional_id, state)
-
-    def _offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
+    def offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
         """The partition that holds the group's offsets, and its log."""
         topic = self._broker.group_offsets.topic
         topic.ensure()
         partition = topic.partition_for(group_id)
         return (OFFSETS_TOPIC, partition), topic.log(partition).log_id
 
-    def _must_be_known(self, transactional_id: str) -> None:
-        """An id whose state cannot be read is not told that it is unknown, which would be for good."""
-        try:
-            self.find(transactional_id)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
-
-    # ---- the fence -------------------------------------------------------------------------------------------
-
     def _spoken_for(
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
         """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""
-        self._check_policy(api, version)
+        self.gate.check_policy(api, version)
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self._fence(txn, Kind.COORDINATOR, api, version, on)
+            self.gate.admit(txn, Kind.COORDINATOR, api, version, on)
         return txn
-
-    def _fence(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
-        """Raises OlderConnection for a request of TV1 that came late."""
-        if version > HIGHEST_TV1_VERSION[api] or self._broker.settings.transaction_v1_policy != FENCING:
-            return
-        fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
-        if not fence.passes(kind, connection.number):
-            self._metrics.fenced_connections += 1
-            self._tell_of_late(txn, api, connection)
-            raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
-
-    def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
-        """One line, and then none for a while: whoever is paged has to know why a client was cut off."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._silent_until_ms:
-            self._silent_until_ms = now_ms + SILENT_MS
-            log.warning(
-                "closing a connection of %s: %s of %.200r came late, its client goes on over a newer one (%d so far)",
-                connection.client_host, APIS[api].name, txn.transactional_id, self._metrics.fenced_connections,
-            )  # fmt: skip
-
-    def _check_policy(self, api: int, version: int) -> None:
-        if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
-            )
-
-
-def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
-    """What the writer is told: the coordinator's words are not all known to it (T20).
-
-    api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
-    """
-    if error is ErrorCode.PRODUCER_FENCED:
-        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")
-    if api is None:
-        return KafkaError(error)
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS:
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "its last transaction is still being ended")
-    if error is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_SINCE[api] and (txn is None or not txn.prepared):
-        return KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the partition was not added to the transaction")
-    return KafkaError(error, "the partition is not part of an open transaction")

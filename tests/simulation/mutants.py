@@ -19,8 +19,10 @@ from fencepost.broker.straight_produce import StraightProduce
 from fencepost.broker.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module
+from fencepost.broker.transactions.admission import Admission
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.deciding import Deciding
+from fencepost.broker.transactions.gate import Gate
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
@@ -178,7 +180,7 @@ def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> Non
 
 @mutant
 def old_connections_are_not_fenced(stack):
-    _replaced(stack, TransactionCoordinator, "_fence", lambda self, *args: None)
+    _replaced(stack, Gate, "admit", lambda self, *args: None)
 
 
 @mutant
@@ -203,7 +205,7 @@ def the_epoch_is_not_checked_at_the_partition(stack):
 
         return judged
 
-    _around(stack, TransactionCoordinator, "admit_batch", wrapper)
+    _around(stack, Admission, "admit_batch", wrapper)
     _around(stack, ProducerStates, "judge", tolerant)
 
 
@@ -232,7 +234,7 @@ def a_batch_of_no_transaction_is_taken(stack):
 
         return admitted
 
-    _around(stack, TransactionCoordinator, "admit_batch", wrapper)
+    _around(stack, Admission, "admit_batch", wrapper)
 
 
 @mutant

@@ -171,6 +171,13 @@ def values(broker: SimulatedBroker, topic: str, partition: int = 0, *, committed
             offset = one.last_offset + 1
 
 
+def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
+    """One that has its producer id."""
+    txn = Txn(broker, name, version)
+    assert txn.init(timeout_ms) == 0
+    return txn
+
+
 def stable(broker: SimulatedBroker, topic: str, partition: int = 0) -> int:
     """The last stable offset."""
     return int(fetched(broker.ask(fetch(topic, 0, partition=partition, committed=True), 11)).last_stable_offset)

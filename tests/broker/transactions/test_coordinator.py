@@ -10,10 +10,10 @@ from fencepost.protocol.messages.transactions import (
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
-from produce_requests import answers, create, idempotent, list_offsets, produce
+from produce_requests import create, idempotent, list_offsets, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import Txn, offset_of, stable, state, values
+from txn_client import Txn, begun, offset_of, stable, state, values
 
 OK = ErrorCode.NONE
 FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -29,12 +29,6 @@ def broker():
         broker.ask(create("u", 1))
         yield broker
         assert not broker.broker.metrics.failures
-
-
-def begun(broker: SimulatedBroker, version: int = 1, name: str = "x") -> Txn:
-    txn = Txn(broker, name, version)
-    assert txn.init() == OK
-    return txn
 
 
 # ---- what readers see ------------------------------------------------------------------------------------------------
@@ -115,14 +109,6 @@ def test_partitions_are_added_all_or_none(broker):
     assert state(broker) == "Empty"
 
 
-@pytest.mark.parametrize(("version", "code"), [(3, STATE), (10, STATE), (11, ABORTABLE)])
-def test_a_batch_for_a_partition_that_was_not_added_is_refused_by_tv1(broker, version, code):
-    txn = begun(broker)
-    assert txn.add("t", 1) == [OK]
-    assert txn.send("t", b"x", version=version) == code
-    assert offset_at(broker, "t", -1) == 0
-
-
 @pytest.mark.requirement("S-62")
 @BOTH
 def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborted(broker, version):
@@ -144,43 +130,6 @@ def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborte
     successor.write("t", b"kept")
     assert successor.commit() == OK
     assert values(broker, "t") == [b"kept"]
-
-
-def test_one_request_has_one_transactional_producer(broker):
-    one, two = begun(broker, 2, "one"), begun(broker, 2, "two")
-    request, other = one.producing("t", b"1"), two.producing("t", b"2", 1)
-    request.topic_data[0].partition_data += other.topic_data[0].partition_data
-    assert answers(broker.ask(request, 12)) == [(MAPPING, -1)] * 2
-
-
-def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(broker):
-    txn = begun(broker)
-    txn.write("t", b"x")
-    plain = idempotent(1, producer_id=txn.producer_id, epoch=txn.epoch)
-    assert answers(broker.ask(produce("t", plain), 9)) == [(STATE, -1)]
-    assert answers(broker.ask(produce("t", idempotent(0, producer_id=txn.producer_id, epoch=0), partition=1), 9)) == [
-        (OK, 0)
-    ]
-
-
-def test_the_straight_way_through_produce_and_the_general_one_leave_the_same():
-    def after(version: int) -> tuple[list, list, list]:
-        with SimulatedBroker() as broker:
-            broker.ask(create("t"))
-            txn = begun(broker)
-            for number in range(4):
-                assert txn.add("t", 0) == [OK]
-                for _ in range(3):
-                    assert txn.send("t", b"%d" % number, version=version) == OK
-                assert txn.send("t", b"%d" % number, sequence=3 * number + 2, version=version) == OK  # once more
-                assert txn.end(commit=number % 2 == 0) == OK
-            assert txn.add("t", 0) == [OK]
-            assert txn.send("t", b"open", version=version) == OK
-            log = broker.broker.topics.by_name["t"].partitions[0].log
-            described = [each._replace(last_timestamp=0) for each in log.producers.describe()]
-            return described, values(broker, "t"), values(broker, "t", committed=False)
-
-    assert after(3) == after(8) == after(10)
 
 
 # ---- TV2 -------------------------------------------------------------------------------------------------------------
@@ -242,12 +191,6 @@ def test_offsets_sent_in_a_transaction_count_from_its_commit_on(broker, version)
     assert offset_of(broker, "u", stable=True) == 7
 
 
-@pytest.mark.parametrize(("version", "code"), [(0, STATE), (3, STATE), (4, ABORTABLE)])
-def test_offsets_of_a_group_that_was_not_added_are_refused_by_tv1(broker, version, code):
-    txn = begun(broker)
-    assert txn.send_offset("t", 1, version=version) == code
-
-
 # ---- time ------------------------------------------------------------------------------------------------------------
 
 
@@ -299,77 +242,6 @@ def test_an_id_that_nobody_uses_is_forgotten_and_stays_so():
         assert unused.add("t", 0) == [MAPPING]
         with broker.after_power_cut() as second:
             assert state(second, "unused") == str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
-
-
-# ---- the fence -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("S-62")
-def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_its_connection_closed(broker):
-    txn = begun(broker)
-    txn.write("t", b"1")
-    old = txn.client
-    held = txn.ending(True)
-    txn.client = SimulatedClient(broker)
-    assert txn.commit() == OK
-    txn.write("t", b"2")
-    old.send(held, 3)
-    assert old.closed()
-    assert state(broker) == "Ongoing"
-    assert txn.abort() == OK
-    assert values(broker, "t") == [b"1"]
-    assert broker.broker.metrics.fenced_connections == 1
-
-
-def test_a_connection_that_the_fence_closes_is_named_in_the_log_but_not_more_than_one_a_second(broker, caplog):
-    txn = begun(broker)
-    txn.write("t", b"1")
-    older = [txn.client, *(SimulatedClient(broker) for _ in range(3))]
-    held = txn.ending(True)
-    txn.client = SimulatedClient(broker)
-    assert txn.commit() == OK
-    for number, client in enumerate(older):
-        if number == 3:
-            broker.wait(1)
-        client.send(held, 3)
-        assert client.closed()
-    first, last = (each.getMessage() for each in caplog.records if "came late" in each.getMessage())
-    assert first.startswith("closing a connection of 127.0.0.1: EndTxn of 'x' came late")
-    assert "(4 so far)" in last
-
-
-def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kafka():
-    with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
-        broker.ask(create("t"))
-        txn = begun(broker)
-        txn.write("t", b"1")
-        old, held = txn.client, txn.ending(True)
-        txn.client = SimulatedClient(broker)
-        assert txn.commit() == OK
-        txn.write("t", b"2")
-        assert old.ask(held, 3).error_code == OK
-        assert values(broker, "t") == [b"1", b"2"]
-
-
-def test_a_stale_epoch_moves_no_fence_so_a_hammering_zombie_harms_nobody(broker):
-    zombie, live = begun(broker), begun(broker)
-    live.write("t", b"x")
-    for _ in range(5):
-        zombie.client = SimulatedClient(broker)
-        assert zombie.commit() == FENCED
-        assert zombie.send("t", b"z") == STALE
-    assert live.send("t", b"y") == OK
-    assert live.commit() == OK
-    assert broker.broker.metrics.fenced_connections == 0
-
-
-def test_policy_refuse_serves_tv2_only():
-    with SimulatedBroker(BrokerSettings(transaction_v1_policy="refuse")) as broker:
-        broker.ask(create("t"))
-        assert Txn(broker, version=1).init() == ErrorCode.UNSUPPORTED_VERSION
-        txn = begun(broker, 2)
-        txn.write("t", b"x")
-        assert txn.commit() == OK
 
 
 # ---- by hand ---------------------------------------------------------------------------------------------------------

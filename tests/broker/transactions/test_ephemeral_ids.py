@@ -33,7 +33,7 @@ def left(broker):
         "producer ids": len(coordinator.by_producer_id),
         "open": len(coordinator.open),
         "prepared": len(coordinator.prepared),
-        "fences": len(coordinator._fences),
+        "fences": len(coordinator.gate),
         "homes": len(coordinator._homes),
         "producers": [len(each) for each in producers],
         "open at partitions": [each.first_open_offset() for each in producers],

@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 from produce_requests import answers, create, fetch, fetched, idempotent, list_offsets, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import END, PRODUCE, Txn, offset_of, stable, state, values
+from txn_client import END, PRODUCE, Txn, begun, offset_of, stable, state, values
 
 OK = ErrorCode.NONE
 FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -26,12 +26,6 @@ def broker():
         broker.ask(create("t", 2))
         yield broker
         assert not broker.broker.metrics.failures
-
-
-def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
-    txn = Txn(broker, name, version)
-    assert txn.init(timeout_ms) == OK
-    return txn
 
 
 def become(broker: SimulatedBroker, **changed: object) -> None:

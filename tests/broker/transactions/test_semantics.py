@@ -11,7 +11,7 @@ from offset_requests import commit as commit_offsets
 from produce_requests import batch, bytes_of, create, fetch, fetched, idempotent, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import Txn, offset_of, stable, state, values
+from txn_client import Txn, begun, offset_of, stable, state, values
 
 OK = ErrorCode.NONE
 BOTH = pytest.mark.parametrize("version", [1, 2])
@@ -23,12 +23,6 @@ def broker():
         broker.ask(create("t", 2))
         yield broker
         assert not broker.broker.metrics.failures
-
-
-def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
-    txn = Txn(broker, name, version)
-    assert txn.init(timeout_ms) == OK
-    return txn
 
 
 # ---- coordinators and their log --------------------------------------------------------------------------------------

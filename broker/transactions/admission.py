@@ -1,0 +1,186 @@
+"""What is written in transactions: may it be written there now, and what does the coordinator log with it?
+
+The rule: a batch, or a group's offsets, goes only where its transaction is open and knows the partition. With TV1 the
+client has added it before; with TV2 it is added with the first thing written there, in the same unit, and the
+coordinator is told once that unit is committed: joined().
+Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890; design D8.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.journal import Part
+from ..connection import Connection
+from ..partition import Partition
+from . import machine
+from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
+from .transaction import PartitionKey, Transaction
+from .unit import PART_BYTES
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
+ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
+
+
+class Joining(NamedTuple):
+    """A partition that becomes part of a transaction with the first thing written there (TV2).
+
+    `part` goes into one unit with that; then, and only then, the coordinator is to be told: joined().
+    """
+
+    part: Part
+    transaction: Transaction
+
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to the unit, for admission."""
+        return PART_BYTES + len(self.part.data[0])
+
+
+class Admission:
+    """Asked by Produce and TxnOffsetCommit of one broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._coordinator = broker.transactions
+        self._transactions = broker.transactions.transactions
+        self._gate = broker.transactions.gate
+
+    def admit_batch(
+        self, transactional_id: str, batch: Batch, partition: Partition, version: int, connection: Connection
+    ) -> Joining | None:
+        """May this batch be written there, and what is to be logged with it? Raises KafkaError, OlderConnection."""
+        txn = self._transactions.get(transactional_id)
+        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        log_id = partition.log.log_id
+        key = partition.topic.name, partition.index
+        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            if version <= TV1_PRODUCE:
+                self._gate.admit(txn, Kind.DATA, PRODUCE, version, connection)
+            if txn.writes_to(key, log_id):
+                return None
+        if txn is None:
+            self._must_be_known(transactional_id)
+        if version <= TV1_PRODUCE:
+            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
+            raise _refused(error, PRODUCE, version, txn)
+        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
+
+    def goes_on(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: Partition,
+        version: int,
+        connection: Connection,
+    ) -> bool:
+        """Whether admit_batch would simply say yes to a batch of this producer. False: ask it."""
+        txn = self._transactions.get(transactional_id)
+        if (
+            txn is None
+            or txn.producer_id != producer_id
+            or txn.producer_epoch != producer_epoch
+            or not txn.writes_to((partition.topic.name, partition.index), partition.log.log_id)
+        ):
+            return False
+        return self._gate.passes(txn, Kind.DATA, PRODUCE, version, connection)
+
+    def check_data(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
+    ) -> None:
+        """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
+        self._gate.check_policy(PRODUCE, version)
+        txn = self._transactions.get(transactional_id)
+        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            self._gate.admit(txn, Kind.DATA, PRODUCE, version, on)
+
+    def admit_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        version: int,
+        connection: Connection,
+    ) -> Joining | None:
+        """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
+        self._gate.check_policy(TXN_OFFSET_COMMIT, version)
+        txn = self._transactions.get(transactional_id)
+        key, log_id = self._coordinator.offsets_of(group_id)
+        if txn is None:
+            self._must_be_known(transactional_id)
+        elif txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
+            self._gate.admit(txn, Kind.GROUP, TXN_OFFSET_COMMIT, version, connection)
+        if version <= TV1_TXN_OFFSET_COMMIT:
+            error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
+            if error:
+                raise _refused(error, TXN_OFFSET_COMMIT, version, txn)
+            return None
+        return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
+
+    def _joining(
+        self,
+        txn: Transaction | None,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        key: PartitionKey,
+        log_id: int,
+    ) -> Joining | None:
+        given = self._coordinator.given(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
+        if decision.error:
+            raise _refused(decision.error, None, 0, txn)
+        if not decision.states:
+            return None
+        try:
+            part = self._coordinator.state_part(transactional_id, decision, given)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
+        return Joining(part, decision.states[-1])
+
+    def join_together(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
+    ) -> None:
+        """Partitions that one Produce of TV2 writes to, in one state. Nothing happens where they may not join."""
+        given = self._coordinator.given(transactional_id)
+        txn = self._transactions.get(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
+        if decision.error:
+            return
+        try:
+            self._coordinator.log(transactional_id, decision, given)
+        except KafkaError:
+            return
+
+    def joined(self, joining: Joining) -> None:
+        """The unit with joining.part is committed."""
+        state = joining.transaction
+        self._coordinator.apply(state.transactional_id, state)
+
+    def _must_be_known(self, transactional_id: str) -> None:
+        """An id whose state cannot be read is not told that it is unknown, which would be for good."""
+        try:
+            self._coordinator.find(transactional_id)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
+
+
+def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
+    """What the writer is told: the coordinator's words are not all known to it (T20).
+
+    api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
+    """
+    if error is ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")
+    if api is None:
+        return KafkaError(error)
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS:
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "its last transaction is still being ended")
+    if error is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_SINCE[api] and (txn is None or not txn.prepared):
+        return KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the partition was not added to the transaction")
+    return KafkaError(error, "the partition is not part of an open transaction")

@@ -1,0 +1,78 @@
+"""Who may speak for a transactional id: the policy for old clients, and the connection fence at work.
+
+The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, told of in the
+log, and raised as OlderConnection, which closes that connection without an answer (design D8; `transaction.v1.policy`).
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import APIS
+from ...protocol.errors import ErrorCode, KafkaError
+from ..connection import Connection, OlderConnection
+from ..transaction_settings import V1_POLICIES
+from .fence import HIGHEST_TV1_VERSION, Fences, Kind
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+FENCING, ALLOW, REFUSE = V1_POLICIES
+SILENT_MS = 1000  # after a line about a connection that was closed by the fence
+
+
+class Gate:
+    """The fences of one broker's transactional ids, and what its policy says of them."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        self._metrics = broker.metrics
+        self._fences = Fences()
+        self._silent_until_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._fences)
+
+    def check_policy(self, api: int, version: int) -> None:
+        """Raises KafkaError UNSUPPORTED_VERSION where old clients are not served."""
+        if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
+            )
+
+    def admit(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
+        """Of a request whose pair is the current one. Raises OlderConnection for one of TV1 that came late."""
+        if version > HIGHEST_TV1_VERSION[api] or self._broker.settings.transaction_v1_policy != FENCING:
+            return
+        fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
+        if not fence.passes(kind, connection.number):
+            self._metrics.fenced_connections += 1
+            self._tell_of_late(txn, api, connection)
+            raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
+
+    def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
+        """Whether check_policy and admit would say nothing. False leaves no trace but in the fence: ask them."""
+        if version > HIGHEST_TV1_VERSION[api]:
+            return True
+        policy = self._broker.settings.transaction_v1_policy
+        if policy != FENCING:
+            return policy == ALLOW
+        fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
+        return fence.passes(kind, connection.number)
+
+    def forget(self, transactional_id: str) -> None:
+        """The id is gone."""
+        self._fences.forget(transactional_id)
+
+    def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
+        """One line, and then none for a while: whoever is paged has to know why a client was cut off."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._silent_until_ms:
+            self._silent_until_ms = now_ms + SILENT_MS
+            log.warning(
+                "closing a connection of %s: %s of %.200r came late, its client goes on over a newer one (%d so far)",
+                connection.client_host, APIS[api].name, txn.transactional_id, self._metrics.fenced_connections,
+            )  # fmt: skip

@@ -1,0 +1,91 @@
+"""The connection fence and the policy for old clients, through a whole broker."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, begun, state, values
+
+OK = ErrorCode.NONE
+FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING, STATE = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 3))
+        broker.ask(create("u", 1))
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+@pytest.mark.requirement("S-62")
+def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_its_connection_closed(broker):
+    txn = begun(broker)
+    txn.write("t", b"1")
+    old = txn.client
+    held = txn.ending(True)
+    txn.client = SimulatedClient(broker)
+    assert txn.commit() == OK
+    txn.write("t", b"2")
+    old.send(held, 3)
+    assert old.closed()
+    assert state(broker) == "Ongoing"
+    assert txn.abort() == OK
+    assert values(broker, "t") == [b"1"]
+    assert broker.broker.metrics.fenced_connections == 1
+
+
+def test_a_connection_that_the_fence_closes_is_named_in_the_log_but_not_more_than_one_a_second(broker, caplog):
+    txn = begun(broker)
+    txn.write("t", b"1")
+    older = [txn.client, *(SimulatedClient(broker) for _ in range(3))]
+    held = txn.ending(True)
+    txn.client = SimulatedClient(broker)
+    assert txn.commit() == OK
+    for number, client in enumerate(older):
+        if number == 3:
+            broker.wait(1)
+        client.send(held, 3)
+        assert client.closed()
+    first, last = (each.getMessage() for each in caplog.records if "came late" in each.getMessage())
+    assert first.startswith("closing a connection of 127.0.0.1: EndTxn of 'x' came late")
+    assert "(4 so far)" in last
+
+
+def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kafka():
+    with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
+        broker.ask(create("t"))
+        txn = begun(broker)
+        txn.write("t", b"1")
+        old, held = txn.client, txn.ending(True)
+        txn.client = SimulatedClient(broker)
+        assert txn.commit() == OK
+        txn.write("t", b"2")
+        assert old.ask(held, 3).error_code == OK
+        assert values(broker, "t") == [b"1", b"2"]
+
+
+def test_a_stale_epoch_moves_no_fence_so_a_hammering_zombie_harms_nobody(broker):
+    zombie, live = begun(broker), begun(broker)
+    live.write("t", b"x")
+    for _ in range(5):
+        zombie.client = SimulatedClient(broker)
+        assert zombie.commit() == FENCED
+        assert zombie.send("t", b"z") == STALE
+    assert live.send("t", b"y") == OK
+    assert live.commit() == OK
+    assert broker.broker.metrics.fenced_connections == 0
+
+
+def test_policy_refuse_serves_tv2_only():
+    with SimulatedBroker(BrokerSettings(transaction_v1_policy="refuse")) as broker:
+        broker.ask(create("t"))
+        assert Txn(broker, version=1).init() == ErrorCode.UNSUPPORTED_VERSION
+        txn = begun(broker, 2)
+        txn.write("t", b"x")
+        assert txn.commit() == OK
