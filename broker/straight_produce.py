@@ -30,6 +30,7 @@ from ..protocol.primitives import Readable, read_uvarint, uvarint
 from ..storage.journal import UnitRefused
 from .connection import PRODUCE, Connection
 from .partition import Partition
+from .straight_transactions import StraightTransactions
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -144,6 +145,7 @@ class StraightProduce:
 
     def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
         self._otherwise = otherwise
+        self._serve_other = StraightTransactions(broker, otherwise).serve
         self._topics = broker.topics.by_name
         self._admission = broker.admission
         self._now_ms = broker.clock.now_ms
@@ -154,6 +156,9 @@ class StraightProduce:
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Append and reply, or change nothing and hand the request on, which then finds why not and can say so."""
+        if len(frame) > 1 and frame[1]:  # the lower byte of the API's key; that of Produce is 0
+            self._serve_other(connection, frame)
+            return
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
