@@ -1,0 +1,329 @@
+"""The errors of the SDK, by what one can do about them (KIP-1050), and which class a code of the wire becomes.
+
+The rule: all are `KafkaError`s with a code; `str()` is one line of cause, `hint` says what to do; neither has a secret.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Literal
+
+from ..protocol.errors import ErrorCode, KafkaError
+
+__all__ = [  # noqa: RUF022 (as the classes stand)
+    "ErrorCode",
+    "KafkaError",
+    "ClientError",
+    "RetriableError",
+    "RequestTimedOutError",
+    "BrokerUnreachableError",
+    "DeliveryTimeoutError",
+    "BufferFullError",
+    "AbortableTransactionError",
+    "ApplicationRecoverableError",
+    "ProducerFencedError",
+    "RebalanceInProgressError",
+    "FencedInstanceIdError",
+    "CommitFailedError",
+    "InvalidConfigurationError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "UnsupportedVersionError",
+    "FatalError",
+    "CommitOutcomeUnknownError",
+    "RecordTooLargeError",
+    "NoOffsetError",
+    "OffsetOutOfRangeError",
+    "CorruptRecordError",
+    "UnknownTopicError",
+    "IllegalStateError",
+    "ClosedError",
+    "BrokerHaltedError",
+    "ForkedError",
+    "error_of",
+    "is_retriable",
+]
+
+Outcome = Literal["committed", "aborted", "unknown"]
+FencedBy = Literal["newer_producer", "transaction_timeout", "admin_abort", "unknown"]
+
+
+class ClientError(KafkaError):
+    """What the SDK raises. code: of the wire, or what comes nearest to it."""
+
+    default_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, detail: str = "", *, code: ErrorCode | None = None, hint: str = "") -> None:
+        super().__init__(self.default_code if code is None else code, detail)
+        self.args = (detail,)  # what a copy, or an unpickled one, is made from
+        self.hint = hint or self.default_hint
+
+    def __str__(self) -> str:
+        return self.text if self.detail else super().__str__()
+
+
+class RetriableError(ClientError):
+    """Trying again may help. The SDK does so by itself until a deadline, and then says what was in the way."""
+
+
+class RequestTimedOutError(RetriableError):
+    """No answer in time. Whether the request was carried out is not known."""
+
+    default_code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BrokerUnreachableError(RetriableError):
+    """No connection, or it ended. sent: the request may have reached the broker, so it may have been carried out."""
+
+    default_code = ErrorCode.NETWORK_EXCEPTION
+
+    def __init__(self, detail: str = "", *, code: ErrorCode | None = None, hint: str = "", sent: bool = False) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self.sent = sent
+
+
+class DeliveryTimeoutError(RetriableError):
+    """Records were not acknowledged within delivery_timeout_ms. maybe_written: they may stand in the log anyway."""
+
+    default_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(
+        self, detail: str = "", *, code: ErrorCode | None = None, hint: str = "", maybe_written: bool = False
+    ) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self.maybe_written = maybe_written
+
+
+class BufferFullError(RetriableError):
+    """No room in the producer's buffer within max_block_ms."""
+
+    default_code = ErrorCode.REQUEST_TIMED_OUT
+    default_hint = "the broker is slower than the sender: raise buffer_memory, or wait for deliveries now and then"
+
+
+class AbortableTransactionError(ClientError):
+    """The transaction is, or has to be, aborted; the producer stays usable and the work may be done again."""
+
+    default_code = ErrorCode.TRANSACTION_ABORTABLE
+    default_hint = "abort the transaction and do its work again"
+
+
+class ApplicationRecoverableError(ClientError):
+    """This producer or member is out; the application goes on with a new one."""
+
+
+class ProducerFencedError(ApplicationRecoverableError):
+    """Another epoch of this producer id is the current one. current_epoch: -1 if not known."""
+
+    default_code = ErrorCode.PRODUCER_FENCED
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: ErrorCode | None = None,
+        hint: str = "",
+        reason: FencedBy = "unknown",
+        current_epoch: int = -1,
+    ) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self.reason = reason
+        self.current_epoch = current_epoch
+
+
+class RebalanceInProgressError(ApplicationRecoverableError):
+    """The group is sharing out its partitions anew; the next poll joins."""
+
+    default_code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class FencedInstanceIdError(ApplicationRecoverableError):
+    """Another member has taken this group_instance_id."""
+
+    default_code = ErrorCode.FENCED_INSTANCE_ID
+    default_hint = "each running member needs a group_instance_id of its own"
+
+
+class CommitFailedError(ApplicationRecoverableError):
+    """The member is no longer in the group: its partitions, and what it read of them, now belong to others."""
+
+    default_code = ErrorCode.ILLEGAL_GENERATION
+    default_hint = (
+        "whoever owns the partitions now reads the records again; poll more often or raise max_poll_interval_ms"
+    )
+
+
+class InvalidConfigurationError(ClientError):
+    """Something has to be set up differently; trying again changes nothing."""
+
+    default_code = ErrorCode.INVALID_CONFIG
+
+
+class AuthenticationError(InvalidConfigurationError):
+    """The broker does not accept who we say we are, or we do not accept its certificate."""
+
+    default_code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class AuthorizationError(InvalidConfigurationError):
+    """The principal may not do this."""
+
+    default_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class UnsupportedVersionError(InvalidConfigurationError):
+    """The broker does not know this API, or not in a version that does what is needed."""
+
+    default_code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class FatalError(ClientError):
+    """Nothing more can be done with this client; it is a bug here or in the broker, or a damaged log."""
+
+
+class CommitOutcomeUnknownError(ClientError):
+    """A commit was sent and no answer came: it may have been carried out or not. `await err.resolve()` finds out."""
+
+    default_code = ErrorCode.NETWORK_EXCEPTION
+    default_hint = "await err.resolve() before the work is done again"
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: ErrorCode | None = None,
+        hint: str = "",
+        resolve: "Callable[[], Awaitable[Outcome]] | None" = None,
+    ) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self._resolve = resolve
+
+    async def resolve(self) -> Outcome:
+        """What became of the commit; "unknown" where the broker can no longer tell."""
+        return "unknown" if self._resolve is None else await self._resolve()
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.detail,)  # who could resolve it stays where it was raised
+
+
+class RecordTooLargeError(ClientError):
+    """A record, or the batch it makes, is larger than the client or the topic allows."""
+
+    default_code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class NoOffsetError(ClientError):
+    """A partition has no committed offset, and auto_offset_reset does not say where to begin."""
+
+    default_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    default_hint = 'set auto_offset_reset to "earliest" or "latest", or seek'
+
+
+class OffsetOutOfRangeError(ClientError):
+    """The position is outside the log."""
+
+    default_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    default_hint = 'set auto_offset_reset to "earliest" or "latest", or seek'
+
+
+class CorruptRecordError(ClientError):
+    """A batch's checksum or layout is wrong."""
+
+    default_code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicError(ClientError):
+    """There is no such topic or partition."""
+
+    default_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class IllegalStateError(ClientError):
+    """The client was used in a way that its state does not allow."""
+
+    default_code = ErrorCode.INVALID_REQUEST
+
+
+class ClosedError(IllegalStateError):
+    """The client was closed."""
+
+
+class BrokerHaltedError(FatalError):
+    """The embedded broker could not make something durable, and stopped."""
+
+
+class ForkedError(IllegalStateError):
+    """The process was forked; clients and brokers stay with the parent."""
+
+    default_hint = "make clients after the fork"
+
+
+_RECOVERABLE: dict[ErrorCode, type[ClientError]] = {
+    ErrorCode.PRODUCER_FENCED: ProducerFencedError,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ApplicationRecoverableError,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstanceIdError,
+    ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
+    ErrorCode.ILLEGAL_GENERATION: CommitFailedError,
+    ErrorCode.UNKNOWN_MEMBER_ID: CommitFailedError,
+}
+_SET_UP_WRONG: dict[ErrorCode, type[ClientError]] = {
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationError,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
+    ErrorCode.ILLEGAL_SASL_STATE: AuthenticationError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: UnsupportedVersionError,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: UnsupportedVersionError,
+    ErrorCode.INVALID_CONFIG: InvalidConfigurationError,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: InvalidConfigurationError,
+    ErrorCode.INVALID_SESSION_TIMEOUT: InvalidConfigurationError,
+    ErrorCode.INVALID_GROUP_ID: InvalidConfigurationError,
+    ErrorCode.INVALID_REQUIRED_ACKS: InvalidConfigurationError,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: InvalidConfigurationError,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: InvalidConfigurationError,
+}
+_OTHERS: dict[ErrorCode, type[ClientError]] = {
+    ErrorCode.TRANSACTION_ABORTABLE: AbortableTransactionError,
+    ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.RECORD_LIST_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.CORRUPT_MESSAGE: CorruptRecordError,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
+    ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
+    ErrorCode.INVALID_TXN_STATE: FatalError,
+}
+_CODES = {int(code): code for code in ErrorCode}
+_CLASSES = _RECOVERABLE | _SET_UP_WRONG | _OTHERS
+
+
+def code_of(number: int) -> ErrorCode:
+    """The code with this number; UNKNOWN_SERVER_ERROR for one that a newer broker made up."""
+    try:
+        return _CODES[number]
+    except KeyError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_of(code: int, detail: str = "", *, transactional: bool = False) -> KafkaError:
+    """The error that a code of the wire means. transactional: what only spoils a transaction is abortable then."""
+    known = code_of(code)
+    if known is ErrorCode.UNKNOWN_SERVER_ERROR and not detail and code != known:
+        detail = f"the broker answered with error code {code}, which this client does not know"
+    if transactional and known not in _RECOVERABLE and known not in _SET_UP_WRONG and known not in _STAYS:
+        return AbortableTransactionError(detail or known.text, code=known)
+    cls = _CLASSES.get(known) or (RetriableError if known.retriable else ClientError)
+    return cls(detail, code=known)
+
+
+_STAYS = frozenset({ErrorCode.INVALID_TXN_STATE})  # fatal inside a transaction too
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same request may be tried again as it is (if it does the same when carried out twice)."""
+    if isinstance(error, RetriableError):
+        return True
+    return isinstance(error, KafkaError) and error.code.retriable

@@ -1,0 +1,374 @@
+"""What can be set on a client: names, defaults, and the rules that hold between settings.
+
+The rule: a settings object that exists is valid; what does not fit is refused when it is made, with a hint. Names are
+aiokafka's where it has one. Source: Kafka's ProducerConfig, ConsumerConfig; KIP-98, KIP-679, KIP-735.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+from .errors import InvalidConfigurationError
+from .security import Mechanism, Security, SecurityProtocol
+
+if TYPE_CHECKING:
+    import ssl
+    from typing import Unpack
+
+Address = tuple[str, int]
+Bootstrap = str | Sequence[str | Address]
+Acks = Literal["all", -1, 0, 1]
+Codec = Literal["gzip", "snappy", "lz4", "zstd"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+OffsetReset = Literal["earliest", "latest", "none"]
+Assignor = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+Serializer = Callable[[Any], bytes | None]
+Deserializer = Callable[[bytes], Any]
+
+DEFAULT_PORT = 9092
+MOST_IN_FLIGHT = 5  # a broker remembers as many batches of a producer in a partition, and no more
+INT32_MAX = 2**31 - 1
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """What every client has. Times are milliseconds."""
+
+    bootstrap_servers: tuple[Address, ...]
+    client_id: str = "fencepost"
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
+    default_api_timeout_ms: int = 60_000
+    allow_auto_create_topics: bool = True
+    security: Security = field(default_factory=Security)
+
+    def __post_init__(self) -> None:
+        _set(self, "bootstrap_servers", addresses_of(self.bootstrap_servers))
+        _check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
+        _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
+        _check_positive(self, ("connections_max_idle_ms",))
+        if not isinstance(self.client_id, str) or len(self.client_id.encode()) > 32_767:
+            raise InvalidConfigurationError("client_id is a text of at most 32,767 bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings(ConnectionSettings):
+    """acks: -1 (all), 0 or 1. Sizes are bytes."""
+
+    transactional_id: str | None = None
+    enable_idempotence: bool = True
+    acks: Acks | None = None  # None: all
+    retries: int | None = None  # None: until delivery_timeout_ms
+    max_in_flight: int = MOST_IN_FLIGHT
+    linger_ms: float = 0
+    max_batch_size: int = 131_072
+    buffer_memory: int = 33_554_432
+    max_request_size: int = 1_048_576
+    compression_type: Codec | None = None
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    transaction_timeout_ms: int = 60_000
+    partitioner: Any = None
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+
+    def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        _check_idempotence(self)
+        acks = -1 if self.acks in (None, "all", "-1") else self.acks
+        if acks not in (-1, 0, 1) or isinstance(acks, bool):
+            raise InvalidConfigurationError(f"acks={self.acks!r} means nothing", hint='"all", 1 or 0')
+        _set(self, "acks", acks)
+        _set(self, "retries", INT32_MAX if self.retries is None else self.retries)
+        if str(self.compression_type) == "none":  # as it is called elsewhere
+            _set(self, "compression_type", None)
+        _check_one_of(self, "compression_type", (None, *CODECS))
+        _check_positive(self, ("max_in_flight", "max_batch_size", "buffer_memory", "max_request_size"))
+        _check_positive(self, ("delivery_timeout_ms", "transaction_timeout_ms"))
+        _check_not_negative(self, ("linger_ms", "max_block_ms", "retries"))
+
+    @property
+    def required_acks(self) -> int:
+        """acks as it goes over the wire."""
+        assert isinstance(self.acks, int)
+        return self.acks
+
+    @property
+    def most_retries(self) -> int:
+        assert self.retries is not None
+        return self.retries
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings(ConnectionSettings):
+    """auto_offset_reset: None is "none", whose error says what to set. Sizes are bytes."""
+
+    allow_auto_create_topics: bool = False  # who reads does not make what it reads
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    client_rack: str = ""
+    isolation_level: IsolationLevel = "read_committed"
+    auto_offset_reset: OffsetReset | None = None
+    enable_auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    partition_assignment_strategy: tuple[Assignor, ...] = ("range", "cooperative-sticky")
+    check_crcs: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+
+    def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        _set(self, "auto_offset_reset", self.auto_offset_reset or "none")
+        strategies: object = self.partition_assignment_strategy
+        if isinstance(strategies, str):
+            _set(self, "partition_assignment_strategy", (strategies,))
+        _set(self, "partition_assignment_strategy", tuple(self.partition_assignment_strategy))
+        for strategy in self.partition_assignment_strategy:
+            if strategy not in ASSIGNORS:
+                raise InvalidConfigurationError(
+                    f"partition_assignment_strategy {strategy!r} is not known", hint=f"of {', '.join(ASSIGNORS)}"
+                )
+        _check_one_of(self, "isolation_level", ("read_committed", "read_uncommitted"))
+        _check_one_of(self, "auto_offset_reset", ("earliest", "latest", "none"))
+        _check_positive(self, ("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"))
+        _check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
+        _check_positive(self, ("auto_commit_interval_ms",))
+        _check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
+        _check_group(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSettings(ConnectionSettings):
+    """Nothing beside the connection."""
+
+    allow_auto_create_topics: bool = False
+
+
+def _check_idempotence(settings: ProducerSettings) -> None:
+    """S-48 … S-54 of Kafka's rules: what idempotence asks for may not be set otherwise."""
+    if settings.transactional_id is not None:
+        if not settings.transactional_id:
+            raise InvalidConfigurationError("transactional_id is empty")
+        if not settings.enable_idempotence:
+            raise InvalidConfigurationError(
+                "Cannot set a transactional_id without also enabling idempotence.", hint="leave out enable_idempotence"
+            )
+    if not settings.enable_idempotence:
+        return
+    if settings.acks not in (None, "all", -1, "-1"):
+        raise InvalidConfigurationError(
+            "Must set acks to all in order to use the idempotent producer. Otherwise we cannot guarantee idempotence.",
+            hint=f"leave out acks={settings.acks!r}, or set enable_idempotence=False to do without the guarantee",
+        )
+    if settings.retries == 0:
+        raise InvalidConfigurationError(
+            "Must set retries to non-zero when using the idempotent producer.",
+            hint="leave out retries: delivery_timeout_ms bounds them",
+        )
+    if settings.max_in_flight > MOST_IN_FLIGHT:
+        raise InvalidConfigurationError(
+            f"Must set max_in_flight to at most {MOST_IN_FLIGHT} to use the idempotent producer.",
+            hint=f"a broker remembers the last {MOST_IN_FLIGHT} batches of a producer in a partition",
+        )
+
+
+def _check_group(settings: ConsumerSettings) -> None:
+    if settings.group_id == "":
+        raise InvalidConfigurationError("group_id is empty", hint="leave it out to read without a group")
+    if settings.group_id is None and settings.enable_auto_commit:
+        raise InvalidConfigurationError("enable_auto_commit needs a group_id")
+    if settings.group_id is None and settings.group_instance_id is not None:
+        raise InvalidConfigurationError("group_instance_id needs a group_id")
+    if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        raise InvalidConfigurationError(
+            "heartbeat_interval_ms must be below session_timeout_ms", hint="a third of it or less"
+        )
+
+
+# ---- keywords ------------------------------------------------------------------------------------------------------
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """The keywords of every client."""
+
+    client_id: str
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    connections_max_idle_ms: int
+    default_api_timeout_ms: int
+    allow_auto_create_topics: bool
+    security_protocol: SecurityProtocol
+    ssl_context: "ssl.SSLContext | None"
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: Mechanism | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+
+
+class ProducerKeywords(ConnectionKeywords, total=False):
+    transactional_id: str | None
+    enable_idempotence: bool
+    acks: Acks
+    retries: int
+    max_in_flight: int
+    linger_ms: float
+    max_batch_size: int
+    buffer_memory: int
+    max_request_size: int
+    compression_type: Codec | None
+    delivery_timeout_ms: int
+    max_block_ms: int
+    transaction_timeout_ms: int
+    partitioner: Any
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+
+
+class ConsumerKeywords(ConnectionKeywords, total=False):
+    group_id: str | None
+    group_instance_id: str | None
+    client_rack: str
+    isolation_level: IsolationLevel
+    auto_offset_reset: OffsetReset | None
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    partition_assignment_strategy: Sequence[Assignor]
+    check_crcs: bool
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+
+
+_SECURITY_KEYWORDS = {
+    "security_protocol": "protocol",
+    "ssl_context": "context",
+    "ssl_cafile": "ca_file",
+    "ssl_certfile": "certificate_file",
+    "ssl_keyfile": "key_file",
+    "ssl_password": "key_password",
+    "ssl_check_hostname": "check_hostname",
+    "sasl_mechanism": "mechanism",
+    "sasl_plain_username": "username",
+    "sasl_plain_password": "password",
+}
+
+S = TypeVar("S", bound=ConnectionSettings)
+
+
+def admin_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[ConnectionKeywords]") -> AdminSettings:
+    return settings_of(AdminSettings, bootstrap_servers, dict(keywords))
+
+
+def producer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[ProducerKeywords]") -> ProducerSettings:
+    return settings_of(ProducerSettings, bootstrap_servers, dict(keywords))
+
+
+def consumer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[ConsumerKeywords]") -> ConsumerSettings:
+    return settings_of(ConsumerSettings, bootstrap_servers, dict(keywords))
+
+
+def keywords_of(cls: type[ConnectionSettings]) -> set[str]:
+    """Every keyword that makes such settings, beside bootstrap_servers."""
+    return {one.name for one in fields(cls)} - {"bootstrap_servers", "security"} | set(_SECURITY_KEYWORDS)
+
+
+def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, Any]) -> S:
+    """Raises TypeError, with the name that comes nearest, for a keyword there is not; InvalidConfigurationError."""
+    known = keywords_of(cls)
+    for name in keywords:
+        if name not in known:
+            raise TypeError(f"there is no setting {name!r}{nearest(name, known)}")
+    security = {_SECURITY_KEYWORDS[name]: keywords.pop(name) for name in list(keywords) if name in _SECURITY_KEYWORDS}
+    return cls(addresses_of(bootstrap_servers), security=Security(**security), **keywords)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known."""
+    found = difflib.get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+# ---- addresses -----------------------------------------------------------------------------------------------------
+
+
+def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
+    """Host and port of each in "a:9092,b" or ["a:9092", ("b", 9092)]; 9092 where none is said.
+
+    Raises InvalidConfigurationError.
+    """
+    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    found = tuple(dict.fromkeys(_address(one) for one in listed if one and one != " "))
+    if not found:
+        raise InvalidConfigurationError("bootstrap_servers is empty", hint='"host:port" of a broker or more')
+    return found
+
+
+def _address(server: str | Address) -> Address:
+    if not isinstance(server, str):
+        host, port = server
+        return str(host), int(port)
+    text = server.strip().rpartition("://")[2]  # as listeners are written
+    host, colon, number = text.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):  # no port, or an IPv6 address without brackets
+        host, number = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not number.isascii() or not number.isdigit() or not 0 < int(number) < 65_536:
+        raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
+    return host, int(number)
+
+
+# ---- checks --------------------------------------------------------------------------------------------------------
+
+
+def _set(settings: ConnectionSettings, name: str, value: object) -> None:
+    object.__setattr__(settings, name, value)
+
+
+def _check_positive(settings: ConnectionSettings, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= INT32_MAX:
+            raise InvalidConfigurationError(f"{name}={value!r} must be a whole number above 0")
+
+
+def _check_not_negative(settings: ConnectionSettings, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
+            raise InvalidConfigurationError(f"{name}={value!r} must be a number of 0 or more")
+
+
+def _check_one_of(settings: ConnectionSettings, name: str, choices: tuple[object, ...]) -> None:
+    value = getattr(settings, name)
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise InvalidConfigurationError(f"{name}={value!r} is not known", hint=f"one of {listed}")
