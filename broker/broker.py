@@ -14,9 +14,11 @@ from ..effects.clock import Clock, SystemClock
 from ..effects.disk import Disk, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
+from ..protocol.primitives import Readable
 from ..storage.log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
+from .connection import Connection
 from .coordinator_snapshots import CoordinatorSnapshots
 from .coordinator_sources import snapshots_of
 from .dispatch import Dispatcher
@@ -39,6 +41,8 @@ from .transactions.sweeps import Sweeps
 from .waiting import Waiter, Waiting
 
 log = logging.getLogger("fencepost.broker")
+
+Serve = Callable[[Connection, Readable], None]
 
 READ_THREADS = 4
 RECORD_THREADS = 2  # they look into batches, which takes time of the processor: reads do not queue behind that
@@ -91,6 +95,7 @@ class Broker:
             lambda: self.rng.below(2**31 - 1) + 1,
         )
         self.on_halt: list[Callable[[BaseException], None]] = []
+        self._between: Callable[[Serve], Serve] | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_ms = 0
         self._started = False
@@ -129,7 +134,7 @@ class Broker:
         try:
             self._assemble()
             await settle(self)
-            await self._idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
+            await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
             await self.server.listen([address(text) for text in self.settings.listeners])
         except BaseException:
@@ -161,10 +166,11 @@ class Broker:
         self.transactions.load()
         self.ledger.load()
         self.coordinator_snapshots.complete = True
-        serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
+        self._serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
-            self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, serve
+            self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )
+        self.intercept(self._between)
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.on_failure.append(self.metrics.failed)
@@ -184,7 +190,7 @@ class Broker:
         if hasattr(self, "server"):
             await self.server.stop_listening()
             self.server.read_no_more()
-            await self._idle()
+            await self.idle()
             await self.server.stop()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
@@ -199,14 +205,14 @@ class Broker:
     async def _close_store(self) -> None:
         if hasattr(self, "rounds") and self.halted is None:
             self.rounds.sync_soon()
-            await self._idle()
+            await self.idle()
             self.rounds.close()
         for lane in (self.disk_lane, self.records_lane, self._segments_lane, self._journal_lane):
             lane.close()
         await asyncio.sleep(0)  # what the lanes delivered last
         self.store.close()
 
-    async def _idle(self) -> None:
+    async def idle(self) -> None:
         """Wait until nothing is open or in flight in the journal, or the broker is halted."""
         if self.halted is not None:
             return
@@ -222,6 +228,12 @@ class Broker:
             self.server.abort_all()
         for callback in self.on_halt:
             callback(error)
+
+    def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
+        """Serve every request through between(serve), whatever that makes of it; None: no more. For faults in tests."""
+        self._between = between
+        if hasattr(self, "server"):
+            self.server.serve = self._serve if between is None else between(self._serve)
 
     # ---- fetches that wait -----------------------------------------------------------------------------------
 

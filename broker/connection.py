@@ -282,6 +282,17 @@ class Connection:
         self._other_replies += 1
         return slot
 
+    def take_back(self) -> "tuple[int, list[Buffer] | Slot]":
+        """The reply put last, with its unit, is not to leave: for faults in tests, in the turn in which it was put."""
+        unit, reply = self.slots.pop()
+        assert reply is not None
+        if isinstance(reply, bytes):
+            return unit, [reply]
+        self._other_replies -= 1
+        if not isinstance(reply, Slot):
+            self._out_bytes -= sum(map(len, reply))
+        return unit, reply
+
     def filled(self, size_bytes: int) -> None:
         """A parked reply is there."""
         self._count(size_bytes)
@@ -391,12 +402,12 @@ class Connection:
             self._owner.malformed(self, reason)
             self.close_after_replies()
 
-    def close_after_replies(self) -> None:
-        """Read no more; close when everything before this moment is answered."""
+    def close_after_replies(self, unit: int = 0) -> None:
+        """Read no more; close when everything before this moment is answered, and `unit` is released."""
         if not self._stopped & CLOSING:
             self._stop(CLOSING)
             self._backlog.clear()
-            self.slots.append((0, None))
+            self.slots.append((unit, None))
             self._other_replies += 1
             self._owner.touch(self)
 

@@ -179,6 +179,11 @@ class Housekeeping:
             self._look_at_congestion()
 
     @property
+    def behind(self) -> bool:
+        """Whether segments or a checkpoint have yet to follow what was released."""
+        return bool(self._store.unflushed) or self._upkeep.behind
+
+    @property
     def _quiet(self) -> bool:
         """Whether there is nothing that free space, or time, could change."""
         store = self._store

@@ -251,6 +251,11 @@ class SystemFile(File):
         if fd >= 0:
             os.close(fd)
 
+    def detach(self) -> int:
+        """The descriptor, which is now the caller's to close."""
+        fd, self._fd = self._fd, -1
+        return fd
+
     def _named(self, error: OSError) -> OSError:
         """The same error with the file's name; out of space in its own class."""
         kind = DiskFull if error.errno in _NO_SPACE else OSError

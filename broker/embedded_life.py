@@ -1,0 +1,196 @@
+"""One life of an embedded broker: from its start to its end, orderly, killed or halted, in a thread of its own.
+
+The rule: whatever ends it, the thread ends, the files are closed and the lock is free, so that the next life can begin.
+A kill is a halt that nobody hears of: the disk takes nothing more, then every connection is reset.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ..effects.simulated.forgetful import ForgetfulDisk
+from ..effects.simulated.movable import MovableClock, new_movable_loop
+from .broker import Broker, Serve
+from .housekeeping import FLUSH_AFTER_MS, TICK_S
+from .settings import BrokerSettings
+
+T = TypeVar("T")
+TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a unit
+ROUNDS = 3
+NUDGES = 100
+LANE_S = 0.001  # what a lane may need
+
+
+class Killed(Exception):
+    """Why a killed broker answers nothing."""
+
+
+class Life:
+    """A broker, its loop and its thread."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        disk: ForgetfulDisk,
+        clock: MovableClock,
+        between: Callable[[Serve], Serve] | None,
+    ) -> None:
+        self.disk = disk
+        self.broker = Broker(settings, disk=disk, clock=clock)
+        self.broker.intercept(between)
+        self.ready: Future[int] = Future()  # the port it was given
+        self.ended: Future[None] = Future()
+        self.halted: BaseException | None = None
+        self._loop: Any = new_movable_loop()
+        self._thread = threading.Thread(target=self._run, name="fencepost-broker", daemon=True)
+        self._end = asyncio.Event()
+        self._killed = False
+        self._resumed = threading.Event()
+        self._resumed.set()
+
+    def start(self) -> None:
+        """Begin; `ready` tells when it serves, or why it does not."""
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self.ready.done() and not self.ended.done() and not self._killed and self.halted is None
+
+    @property
+    def paused(self) -> bool:
+        return not self._resumed.is_set()
+
+    # ---- from other threads ----------------------------------------------------------------------------------
+
+    def stop(self) -> "Future[None]":
+        """End in order, if it has not ended. Returns what is done when it has."""
+        self._resumed.set()
+        self._soon(self._end.set)
+        return self.ended
+
+    def kill(self) -> None:
+        """End now. Returns when it is over, and the disk has forgotten what was not synced."""
+        if not self.ended.done() and not self._killed:
+            self._killed = True
+            self._resumed.set()
+            self._soon(self._die)
+        self.ended.result()
+
+    def pause(self) -> None:
+        """Returns when it stands still."""
+        if not self.running or self.paused:
+            return
+        self._resumed.clear()
+        standing = threading.Event()
+        self._soon(self._stand_still, standing)
+        standing.wait()
+
+    def resume(self) -> None:
+        self._resumed.set()
+
+    def inside(self, look: Callable[[Broker], T]) -> T:
+        """What look(broker) gives in the loop's own thread."""
+        self._check_answers()
+
+        async def run() -> T:
+            return look(self.broker)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
+        """Move clock and timers, and wait for what that brings about. Timers move `at_least` so far."""
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        if self.paused:
+            clock.advance(round(seconds * 1000))
+            self._soon(self._loop.move, seconds)
+            return
+        asyncio.run_coroutine_threadsafe(self._advance(seconds, clock, at_least), self._loop).result()
+
+    def _check_answers(self) -> None:
+        if not self.running:
+            raise RuntimeError("the broker does not run")
+        if self.paused:
+            raise RuntimeError("the broker is paused")
+
+    def _soon(self, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop is closed: it has ended
+            pass
+
+    # ---- in its thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._live())
+        except BaseException as error:
+            if not self.ready.done():
+                self.ready.set_exception(error)
+            elif self.halted is None:
+                self.halted = error
+        finally:
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+            if self._killed:
+                self.disk.vanish()
+                self.disk.forget()
+            self.ended.set_result(None)
+
+    async def _live(self) -> None:
+        self.broker.on_halt.append(self._halt)
+        await self.broker.start()
+        self.ready.set_result(self.broker.addresses[0][1])
+        await self._end.wait()
+        await self.broker.stop()
+
+    def _halt(self, error: BaseException) -> None:
+        self.halted = error
+        self._end.set()
+
+    def _die(self) -> None:
+        self.disk.vanish()
+        if hasattr(self.broker, "store"):
+            self.broker.store.halt(Killed("the broker was killed"))
+        if hasattr(self.broker, "server"):
+            self.broker.server.abort_all()
+        self._end.set()
+
+    def _stand_still(self, standing: threading.Event) -> None:
+        standing.set()
+        self._resumed.wait()
+        if self._killed:
+            self._die()
+
+    async def _advance(self, seconds: float, clock: MovableClock, at_least: float) -> None:
+        housekeeping = self.broker.housekeeping
+        last_s = self.broker.settings.log_checkpoint_interval_ms / 1000 + TICK_S
+        if seconds * 1000 >= FLUSH_AFTER_MS + last_s * 1000:
+            # Retention takes only what a checkpoint names, and that only what was flushed before.
+            await self._move(seconds - last_s, clock, at_least)
+            await self._nudged_until(lambda: not self.broker.store.unflushed)
+            await self._move(last_s, clock, at_least)
+            await self._nudged_until(lambda: not housekeeping.behind)
+            seconds = 0
+        await self._move(seconds, clock, at_least)
+
+    async def _nudged_until(self, done: Callable[[], bool]) -> None:
+        """What looks from time to time looks now, until it is done; a lane takes what time it takes."""
+        for _ in range(NUDGES):
+            if done():
+                return
+            self._loop.move(TICK_S)
+            await asyncio.sleep(LANE_S)
+
+    async def _move(self, seconds: float, clock: MovableClock, at_least: float) -> None:
+        clock.advance(round(seconds * 1000))
+        self._loop.move(max(seconds, at_least))
+        await self._settle()
+
+    async def _settle(self) -> None:
+        for _ in range(ROUNDS):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            await self.broker.idle()

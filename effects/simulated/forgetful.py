@@ -1,0 +1,234 @@
+"""The machine's disk with a power cut: what was written and not synced can be taken back, from real files.
+
+The rule: before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as
+if the process were gone; `forget` then undoes what no sync covered, but for a torn tail: of the first such write in
+each file some sectors stay, by the seed. Names (creates, renames, unlinks) stay, which is one of the things that power
+cuts do; effects/simulated/disk.py knows the others.
+"""
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..disk import Buffer, File, Lane, Lock, SystemDisk, SystemFile
+from .torn import SECTOR_BYTES
+
+
+class DiskGone(OSError):
+    """The process that used this disk is gone; nothing more reaches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One write or truncation that no sync covers yet, and how to undo it."""
+
+    position: int
+    before: bytes
+    size_before: int
+
+
+@dataclass(slots=True, eq=False)
+class _Unsynced:
+    """The changes of one file since its last sync. path: None once nothing leads to it."""
+
+    path: str | None
+    changes: list[_Change] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ForgetfulFile(SystemFile):
+    """A real file that remembers what to undo."""
+
+    __slots__ = ("_disk", "_unsynced")
+
+    def __init__(self, disk: "ForgetfulDisk", path: str, fd: int, unsynced: _Unsynced) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+        self._unsynced = unsynced
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        with self._unsynced.lock:
+            self._disk.check()
+            self._remember(position, sum(map(len, buffers)))
+            super().write(buffers, position)
+
+    def truncate(self, size: int) -> None:
+        with self._unsynced.lock:
+            self._disk.check()
+            self._remember(size, max(0, self.size() - size))
+            super().truncate(size)
+
+    def sync(self) -> None:
+        with self._unsynced.lock:
+            covered = len(self._unsynced.changes)
+        self._disk.sync_begins(self.path)
+        if self._disk.syncs:
+            super().sync()
+        with self._unsynced.lock:
+            self._disk.check()
+            del self._unsynced.changes[:covered]
+
+    def close(self) -> None:
+        self._disk.closed(self)
+        super().close()
+
+    def _remember(self, position: int, length: int) -> None:
+        size = self.size()
+        before = self.read(min(length, size - position), position) if position < size else b""
+        self._unsynced.changes.append(_Change(position, before, size))
+
+
+class ForgetfulDisk(SystemDisk):
+    """For one process's life; the next one begins with a new ForgetfulDisk on the same files."""
+
+    def __init__(self, *, syncs: bool = True, seed: int = 0) -> None:
+        """syncs: whether the device is really asked, which only what outlives the machine needs."""
+        self.syncs = syncs
+        self._rng = random.Random(seed)
+        self._lock = threading.Lock()
+        self._gone = False
+        self._files: dict[str, _Unsynced] = {}
+        self._open: set[ForgetfulFile] = set()
+        self._locks: list[Lock] = []
+        self._lanes: list[Lane] = []
+        self._failing: Callable[[str], bool] | None = None
+
+    # ---- what every disk does --------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self.check()
+        opened = super().open(path, create=create, read_only=read_only)
+        assert isinstance(opened, SystemFile)
+        with self._lock:
+            unsynced = self._files.setdefault(path, _Unsynced(path))
+            file = ForgetfulFile(self, path, opened.detach(), unsynced)
+            self._open.add(file)
+        return file
+
+    def rename(self, old: str, new: str) -> None:
+        self.check()
+        with self._lock:
+            super().rename(old, new)
+            self._forget_below(new)
+            for path in [path for path in self._files if _is_below(path, old)]:
+                unsynced = self._files.pop(path)
+                unsynced.path = new + path[len(old) :]
+                self._files[unsynced.path] = unsynced
+
+    def unlink(self, path: str) -> None:
+        self.check()
+        with self._lock:
+            super().unlink(path)
+            self._forget_below(path)
+
+    def remove_tree(self, path: str) -> None:
+        self.check()
+        with self._lock:
+            super().remove_tree(path)
+            self._forget_below(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.sync_begins(path)
+        if self.syncs:
+            super().sync_directory(path)
+        self.check()
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        if self.syncs:
+            super().sync_all(files, directories)
+            return
+        for file in files:
+            file.sync()
+        for path in directories:
+            self.sync_directory(path)
+
+    def lock(self, path: str) -> Lock:
+        self.check()
+        lock = super().lock(path)
+        self._locks.append(lock)
+        return lock
+
+    def lane(self, name: str, threads: int = 1) -> Lane:
+        lane = super().lane(name, threads)
+        self._lanes.append(lane)
+        return lane
+
+    # ---- what goes wrong -------------------------------------------------------------------------------------
+
+    def fail_sync(self, matches: Callable[[str], bool] = lambda path: True) -> None:
+        """Make the next sync of a matching path fail; what it should have covered stays unsynced."""
+        self._failing = matches
+
+    def vanish(self) -> None:
+        """From now on nothing reaches the disk: every call that would change it raises DiskGone."""
+        self._gone = True
+
+    def forget(self) -> None:
+        """After vanish(), when nobody uses it any more: undo what no sync covered, and let go of everything."""
+        assert self._gone
+        for lane in self._lanes:
+            lane.close()
+        for file in list(self._open):
+            file.close()
+        for lock in self._locks:
+            lock.release()
+        for path in sorted(self._files):
+            self._undo(self._files[path])
+
+    def _undo(self, unsynced: _Unsynced) -> None:
+        if not unsynced.changes or unsynced.path is None or not os.path.exists(unsynced.path):
+            return
+        fd = os.open(unsynced.path, os.O_RDWR)
+        try:
+            for change in reversed(unsynced.changes[1:]):
+                _take_back(fd, change)
+            self._tear(fd, unsynced.changes[0])
+        finally:
+            os.close(fd)
+        unsynced.changes.clear()
+
+    def _tear(self, fd: int, change: _Change) -> None:
+        """Take the change back, but for some sectors of it; one at least is lost."""
+        end = os.fstat(fd).st_size
+        torn = os.pread(fd, max(0, end - change.position), change.position)
+        _take_back(fd, change)
+        starts = range(0, len(torn), SECTOR_BYTES)
+        lost = self._rng.randrange(len(starts) or 1)
+        for number, start in enumerate(starts):
+            if number != lost and self._rng.random() < 0.5:
+                os.pwrite(fd, torn[start : start + SECTOR_BYTES], change.position + start)
+
+    # ---- what its files ask ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises: DiskGone."""
+        if self._gone:
+            raise DiskGone(errno.ENODEV, "the broker was killed")
+
+    def sync_begins(self, path: str) -> None:
+        """Raises: DiskGone, or the OSError that was asked for."""
+        self.check()
+        failing = self._failing
+        if failing is not None and failing(path):
+            self._failing = None
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def closed(self, file: ForgetfulFile) -> None:
+        self._open.discard(file)
+
+    def _forget_below(self, path: str) -> None:
+        for gone in [known for known in self._files if _is_below(known, path)]:
+            self._files.pop(gone).path = None
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(above.rstrip("/") + "/")
+
+
+def _take_back(fd: int, change: _Change) -> None:
+    if change.before:
+        os.pwrite(fd, change.before, change.position)
+    os.ftruncate(fd, change.size_before)

@@ -1,0 +1,130 @@
+"""The machine's time, which a test may move ahead: a clock, and event loops whose timers follow.
+
+The rule: time runs by itself and never goes back; `advance` adds to it, and whatever became due runs at once, late, as
+after a suspended laptop. Clock and loop are moved together by whoever owns both.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TypeVarTuple
+
+from ..clock import SystemClock
+
+Ts = TypeVarTuple("Ts")
+
+TIMER_RESOLUTION_S = 0.001  # libuv counts milliseconds
+CANCELLED_KEPT = 64
+
+
+class MovableClock(SystemClock):
+    """The machine's clocks, ahead by what was added."""
+
+    __slots__ = ("_ahead_ms", "_wall_ahead_ms")
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._wall_ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._wall_ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self._ahead_ms
+
+    def advance(self, ms: int) -> None:
+        """Time passes, on both clocks."""
+        if ms < 0:
+            raise ValueError("time does not go back")
+        self._ahead_ms += ms
+        self._wall_ahead_ms += ms
+
+    def set_wall_right(self) -> None:
+        """The wall clock shows the machine's time again; what has passed has passed."""
+        self._wall_ahead_ms = 0
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop."""
+
+    _ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._ahead_s
+
+    def move(self, seconds: float) -> None:
+        """Timers due within so long are due now. To be called inside the loop."""
+        self._ahead_s += seconds
+
+
+class MovableTimers:
+    """Over a loop whose own timers cannot be moved: a heap of timers, which rings by one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop: Any = self
+        self._ahead_s = 0.0
+        self._due: list[asyncio.TimerHandle] = []
+        self._cancelled = 0
+        self._ringing: asyncio.TimerHandle | None = None
+
+    def time(self) -> float:
+        return float(super().time()) + self._ahead_s  # type: ignore[misc]
+
+    def move(self, seconds: float) -> None:
+        self._ahead_s += seconds
+        self._set()
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self._loop, context)
+        heapq.heappush(self._due, timer)
+        if self._due[0] is timer:
+            self._set()
+        return timer
+
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        """As asyncio's handles ask: let go of what is cancelled, once it is much."""
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._due):
+            self._due = [one for one in self._due if not one.cancelled() and one is not timer]
+            heapq.heapify(self._due)
+            self._cancelled = 0
+
+    def _set(self) -> None:
+        if self._ringing is not None:
+            self._ringing.cancel()
+            self._ringing = None
+        if self._due and not self._loop.is_closed():
+            delay = max(0.0, self._due[0].when() - self.time())
+            self._ringing = super().call_later(delay, self._ring)  # type: ignore[misc]
+
+    def _ring(self) -> None:
+        self._ringing = None
+        end = self.time() + TIMER_RESOLUTION_S
+        due = []
+        while self._due and self._due[0].when() < end:
+            due.append(heapq.heappop(self._due))
+        for timer in due:
+            if timer.cancelled():
+                self._cancelled = max(0, self._cancelled - 1)
+            else:
+                timer._run()
+        self._set()
+
+
+def new_movable_loop() -> Any:
+    """A loop with `move`: uvloop's where it can be imported. The policy of the process is not asked, nor changed."""
+    try:
+        import uvloop
+    except ImportError:
+        return MovableLoop()
+
+    return type("MovableUvloop", (MovableTimers, uvloop.Loop), {})()
