@@ -1,0 +1,160 @@
+"""What a fault does to a request: each effect gets the way on, the connection and what was asked.
+
+The rule: an answer keeps its place in the order of its connection, whatever happens to it; nobody else's is touched.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ..broker.broker import Serve
+from ..broker.connection import Connection, Slot
+from ..broker.refusals import refusal
+from ..broker.waiting import Parked
+from ..protocol.apis import APIS, decode_request, encode_response
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.headers import RequestHeader
+from ..protocol.primitives import Buffer, Readable
+
+
+class Asked:
+    """A request as it came, and what it says."""
+
+    def __init__(self, frame: Readable, header: RequestHeader) -> None:
+        self.frame = frame
+        self.header = header
+        self._decoded: Any = None
+
+    def decoded(self) -> Any:
+        """Raises MalformedFrame."""
+        if self._decoded is None:
+            header = self.header
+            self._decoded = decode_request(APIS[header.api_key], header.api_version, self.frame, header.position)
+        return self._decoded
+
+    def refused(self, code: ErrorCode) -> list[Buffer]:
+        """The answer that says no."""
+        header, api = self.header, APIS[self.header.api_key]
+        response = refusal(api.response, header.api_version, self.decoded(), KafkaError(code, "a fault of the test"))
+        return encode_response(api, header.api_version, header.correlation_id, response)
+
+
+Effect = Callable[[Serve, Connection, Asked], None]
+Reply = list[Buffer]
+
+
+def error(code: ErrorCode, after: bool) -> Effect:
+    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+        if not after:
+            connection.reply(asked.refused(code), 0)
+            return
+        _instead_of_answer(
+            serve,
+            connection,
+            asked,
+            at_once=lambda unit, reply: connection.reply(asked.refused(code), unit),
+            later=lambda slot, on_answer, outcome: on_answer(KafkaError(code, "a fault of the test")),
+        )
+
+    return effect
+
+
+def disconnect(after: bool) -> Effect:
+    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+        if not after:
+            connection.close_after_replies()
+            return
+        waiting = len(connection.slots)
+        _instead_of_answer(
+            serve,
+            connection,
+            asked,
+            at_once=lambda unit, reply: connection.close_after_replies(unit),
+            later=lambda slot, on_answer, outcome: slot.close(),
+        )
+        if len(connection.slots) == waiting:  # acks=0: there was no answer to stand in for
+            connection.close_after_replies()
+
+    return effect
+
+
+def delay(seconds: float, after: bool) -> Effect:
+    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+        if not after:
+            _serve_later(serve, connection, asked, seconds)
+            return
+        _instead_of_answer(
+            serve,
+            connection,
+            asked,
+            at_once=lambda unit, reply: _in(seconds, connection.park(Parked()).fill, reply, unit),
+            later=lambda slot, on_answer, outcome: _in(seconds, on_answer, outcome),
+        )
+
+    return effect
+
+
+def blackhole(after: bool) -> Effect:
+    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+        if not after:
+            connection.park(Parked())
+            return
+        _instead_of_answer(
+            serve,
+            connection,
+            asked,
+            at_once=lambda unit, reply: connection.park(Parked()),
+            later=lambda slot, on_answer, outcome: None,
+        )
+
+    return effect
+
+
+def duplicate(serve: Serve, connection: Connection, asked: Asked) -> None:
+    serve(connection, asked.frame)
+    waiting = len(connection.slots)
+    serve(connection, asked.frame)
+    if len(connection.slots) > waiting:
+        _, reply = connection.take_back()
+        if isinstance(reply, Slot):
+            reply.parked.cancel()
+
+
+def _instead_of_answer(
+    serve: Serve,
+    connection: Connection,
+    asked: Asked,
+    at_once: Callable[[int, Reply], object],
+    later: Callable[[Slot, Callable[[object], None], object], None],
+) -> None:
+    """Carry it out, and have something else than the answer: at once, or when one comes that waits for something."""
+    waiting = len(connection.slots)
+    serve(connection, asked.frame)
+    if len(connection.slots) == waiting:
+        return
+    unit, reply = connection.slots[-1]
+    if isinstance(reply, Slot) and reply.reply is None:
+        slot = reply
+        slot.parked.divert(lambda on_answer, outcome: later(slot, on_answer, outcome))
+    elif reply is not None:
+        unit, reply = connection.take_back()
+        if isinstance(reply, Slot):
+            unit, reply = reply.unit, reply.reply or []
+        at_once(unit, reply)
+
+
+def _serve_later(serve: Serve, connection: Connection, asked: Asked, seconds: float) -> None:
+    frame = bytes(asked.frame)
+    connection.hold()
+
+    def now() -> None:
+        if connection.transport is not None:
+            serve(connection, frame)
+            connection.go_on()
+
+    _in(seconds, now)
+
+
+def _in(seconds: float, call: Callable[..., object], *arguments: Any) -> None:
+    """On the broker's own time, so that moving it ahead ends a delay."""
+    asyncio.get_running_loop().call_later(seconds, call, *arguments)
