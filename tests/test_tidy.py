@@ -53,8 +53,18 @@ PURE = [
     "broker/transactions/machine.py",
     "broker/transactions/outcome.py",
     "broker/transactions/records.py",
+    "broker/transactions/state_batch.py",
     "broker/transactions/table.py",
     "broker/transactions/transaction.py",
+    "client/assignors.py",
+    "client/consumer_protocol.py",
+    "client/java_order.py",
+    "client/leading.py",
+    "client/membership.py",
+    "client/pulse.py",
+    "client/sticky.py",
+    "client/sticky_equal.py",
+    "client/sticky_unequal.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 

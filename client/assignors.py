@@ -1,0 +1,132 @@
+"""Who reads which partition: range and round robin, and the names of all assignors. Pure.
+
+The rule: the same members and topics give the same assignment as Kafka's assignors, so a group may mix clients. A
+topic that nobody knows partitions of is left out. Racks are not looked at. Source: Kafka's RangeAssignor and
+RoundRobinAssignor (4.x), ConsumerPartitionAssignor; what static members sort by is KIP-345's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from .consumer_protocol import Subscription
+from .errors import InvalidConfigurationError
+from .values import TopicPartition
+
+Partitions = Mapping[str, int]
+"""Topics, and how many partitions each has."""
+
+Members = Mapping[str, Subscription]
+"""Member ids, and what each said; in the order in which the broker named them."""
+
+Assigned = dict[str, list[TopicPartition]]
+"""Member ids, and what each gets."""
+
+
+class LastAssignment(NamedTuple):
+    """What this member was given last, and in which generation."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+class Assignor(Protocol):
+    """cooperative: members may keep what they have while the group rebalances (KIP-429)."""
+
+    name: str
+    cooperative: bool
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        """What a member says to the leader beside its topics."""
+        ...
+
+    def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        """As the leader of the group: every member is named in the result."""
+        ...
+
+
+class RangeAssignor:
+    """Topic by topic: the first members get the first partitions, so topics of one size are cut alike."""
+
+    name = "range"
+    cooperative = False
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return None
+
+    def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        assigned: Assigned = {member: [] for member in members}
+        ordered = in_order(members)
+        for topic in sorted(subscribed(partitions, members)):
+            readers = [member for member in ordered if topic in members[member].topics]
+            each, more = divmod(partitions[topic], len(readers))
+            first = 0
+            for place, member in enumerate(readers):
+                end = first + each + (place < more)
+                assigned[member] += [TopicPartition(topic, number) for number in range(first, end)]
+                first = end
+        return assigned
+
+
+class RoundRobinAssignor:
+    """Partition by partition, to the next member who subscribes to its topic."""
+
+    name = "roundrobin"
+    cooperative = False
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return None
+
+    def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        assigned: Assigned = {member: [] for member in members}
+        ordered = in_order(members)
+        turn = 0
+        for topic in sorted(subscribed(partitions, members)):
+            for number in range(partitions[topic]):
+                while topic not in members[ordered[turn % len(ordered)]].topics:
+                    turn += 1
+                assigned[ordered[turn % len(ordered)]].append(TopicPartition(topic, number))
+                turn += 1
+        return assigned
+
+
+def subscribed(partitions: Partitions, members: Members) -> set[str]:
+    """The topics that somebody wants and that have partitions."""
+    wanted = {topic for said in members.values() for topic in said.topics}
+    return {topic for topic in wanted if partitions.get(topic, 0) > 0}
+
+
+def in_order(members: Members) -> list[str]:
+    """Static members first, by their instance ids; then the others, by their member ids."""
+
+    def rank(member: str) -> tuple[bool, str]:
+        instance = members[member].group_instance_id
+        return (instance is None, member if instance is None else instance)
+
+    return sorted(members, key=rank)
+
+
+def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
+    """The assignors of these names; one may also be given as an object. Raises InvalidConfigurationError."""
+    from .sticky import CooperativeStickyAssignor, StickyAssignor
+
+    known: list[Assignor] = [RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
+    by_name = {assignor.name: assignor for assignor in known}
+    found = [by_name.get(each) if isinstance(each, str) else each for each in strategies]
+    chosen = [assignor for assignor in found if assignor is not None]
+    if len(chosen) != len(strategies) or not chosen:
+        raise InvalidConfigurationError(
+            f"partition_assignment_strategy is {list(strategies)}", hint=f"known are {', '.join(by_name)}"
+        )
+    if len({assignor.name for assignor in chosen}) != len(chosen):
+        raise InvalidConfigurationError("partition_assignment_strategy names an assignor twice")
+    return tuple(chosen)
+
+
+def cooperates(assignors: Sequence[Assignor]) -> bool:
+    """Whether the member keeps its partitions while it joins: only if every assignor it offers allows that."""
+    return all(assignor.cooperative for assignor in assignors)
+
+
+def partitions_of(topics: Iterable[str], partitions: Partitions) -> list[TopicPartition]:
+    """All partitions of these topics, one topic after the other."""
+    return [TopicPartition(topic, number) for topic in topics for number in range(partitions[topic])]
