@@ -65,6 +65,9 @@ PURE = [
     "client/sticky.py",
     "client/sticky_equal.py",
     "client/sticky_unequal.py",
+    "client/transaction.py",
+    "client/transaction_answers.py",
+    "client/transaction_table.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 
