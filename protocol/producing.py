@@ -1,0 +1,134 @@
+"""Batches as a producer writes them: the records of one partition, turned into bytes in one tight loop.
+
+The same bytes as `records.build` makes, several times faster; records come in columns, which costs nothing to collect.
+`payload` is made once for a batch; `framed` puts a header before it, once for every producer identity and sequence that
+the batch is sent under. What it returns never changes and belongs to nobody else.
+Layout: KIP-98, Kafka's DefaultRecord.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from crc32c import crc32c
+
+from .batches import HEADER_BYTES, LENGTH_ENDS_AT, MAGIC, TRANSACTIONAL_BIT
+from .compression import compress
+from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _sized, _zigzag, lies
+
+ZIGZAG = [_zigzag(number) for number in range(0x4000)]
+"""The zigzag varints of 0 to 16,383, ready made."""
+
+_READY = len(ZIGZAG)
+_NO_KEY = b"\x01"
+_FIRST_TIME = b"\x00"
+
+
+def payload(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Mapping[int, Sequence[Header]],
+) -> bytes:
+    """The records one after the other; there is one at least. headers: of those that have some, by index.
+
+    Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
+    """
+    if headers:
+        return _with_headers(keys, values, timestamps, headers)
+    return _without_headers(keys, values, timestamps)
+
+
+def _without_headers(keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int]) -> bytes:
+    base = time = timestamps[0]
+    stamp = b"\x00" + _delta(time, base)
+    pieces: list[bytes] = []
+    add = pieces.extend
+    ready, ready_most = ZIGZAG, _READY
+    for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
+        if timestamp != time:
+            time = timestamp
+            stamp = b"\x00" + _delta(time, base)
+        number = ready[index] if index < ready_most else _zigzag(index)
+        size = len(stamp) + len(number) + 3  # a byte each, or more: key's length, value's length, headers
+        if key is None:
+            key_size, key = _NO_KEY, b""
+        else:
+            length = len(key)
+            key_size = ready[length] if length < ready_most else _zigzag(length)
+            size += length + len(key_size) - 1
+        if value is None:
+            value_size, value = _NO_KEY, b""
+        else:
+            length = len(value)
+            value_size = ready[length] if length < ready_most else _zigzag(length)
+            size += length + len(value_size) - 1
+        add(
+            (
+                ready[size] if size < ready_most else _zigzag(size),
+                stamp,
+                number,
+                key_size,
+                key,
+                value_size,
+                value,
+                b"\x00",
+            )
+        )
+    return b"".join(pieces)
+
+
+def _with_headers(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Mapping[int, Sequence[Header]],
+) -> bytes:
+    base = timestamps[0]
+    pieces: list[bytes] = []
+    for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
+        own = headers.get(index, ())
+        parts = [b"\x00", _delta(timestamp, base), _zigzag(index), *_sized(key), *_sized(value), _zigzag(len(own))]
+        for name, content in own:
+            parts += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(content))
+        body = b"".join(parts)
+        pieces += (_zigzag(len(body)), body)
+    return b"".join(pieces)
+
+
+def _delta(timestamp: int, base: int) -> bytes:
+    delta = timestamp - base
+    if not LOWEST <= delta <= HIGHEST:
+        lies(f"timestamp {timestamp} is too far from {base}")
+    return _zigzag(delta) if delta else _FIRST_TIME
+
+
+def compressed(codec: int, records: bytes) -> bytes:
+    """The payload under a codec; 0 leaves it as it is."""
+    return bytes(compress(codec, records)) if codec else records
+
+
+def framed(
+    records: bytes,
+    count: int,
+    first_timestamp: int,
+    max_timestamp: int,
+    *,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """The whole batch: a header before a payload of `count` records, whose timestamps begin at the first one's."""
+    checked = _CHECKED_HEAD.pack(
+        codec | TRANSACTIONAL_BIT * transactional,
+        count - 1,
+        first_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    crc = crc32c(records, crc32c(checked))
+    size_bytes = HEADER_BYTES - LENGTH_ENDS_AT + len(records)
+    return b"".join((_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc), checked, records))

@@ -1,0 +1,58 @@
+"""A producer's encoder writes the same bytes as the general one, which other clients have confirmed."""
+
+import pytest
+from fencepost.protocol.batches import check_produced
+from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.producing import compressed, framed, payload
+from fencepost.protocol.records import Record, build, records
+from hypothesis import given
+from hypothesis import strategies as st
+
+BYTES = st.none() | st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+RECORDS = st.lists(st.tuples(BYTES, BYTES, st.integers(0, 2**50), HEADERS), min_size=1, max_size=20)
+
+
+def both(rows, **more):
+    keys, values, timestamps, headers = zip(*rows, strict=True)
+    with_some = {index: own for index, own in enumerate(headers) if own}
+    written = framed(payload(keys, values, timestamps, with_some), len(rows), timestamps[0], max(timestamps), **more)
+    contents = [Record(n, row[2], row[0], row[1], row[3]) for n, row in enumerate(rows)]
+    return written, build(contents, **more)
+
+
+@given(RECORDS)
+def test_it_writes_what_the_general_encoder_writes(rows):
+    written, expected = both(rows)
+    assert written == expected
+    check_produced(memoryview(written))
+
+
+@given(RECORDS)
+def test_also_without_headers(rows):
+    written, expected = both([(*row[:3], ()) for row in rows], producer_id=9, producer_epoch=3, base_sequence=7)
+    assert written == expected
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, 16383, 16384, 1 << 20])
+def test_at_every_width_of_a_length(size):
+    written, expected = both([(bytes(size), bytes(size), 5, ()), (None, bytes(size), 4, ())], transactional=True)
+    assert written == expected
+
+
+def test_at_every_width_of_an_index():
+    written, expected = both([(None, b"v", 1_000 + n // 9, ()) for n in range(20_000)])
+    assert written == expected
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_under_every_codec_the_records_come_back(codec):
+    one = compressed(codec, payload([None, b"k"], [b"v" * 500, None], [5, 6], {}))
+    batch = check_produced(memoryview(framed(one, 2, 5, 6, codec=codec)))
+    assert [(r.key, r.value, r.timestamp) for r in records(batch)] == [(None, b"v" * 500, 5), (b"k", None, 6)]
+
+
+@pytest.mark.parametrize("headers", [{}, {0: (("h", b"v"),)}])
+def test_timestamps_too_far_apart_are_refused(headers):
+    with pytest.raises(KafkaError):
+        payload([None, None], [b"", b""], [-(2**63), 2**63 - 1], headers)
