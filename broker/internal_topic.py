@@ -92,6 +92,12 @@ class InternalTopic:
         )
         return self._store.append_part(self.log(partition).log_id, batch)
 
+    def append_of(
+        self, partition: int, contents: Sequence[tuple[bytes, bytes | None]], *, now_ms: int
+    ) -> tuple[PartitionLog, Batch]:
+        """The same for a unit of batches alone."""
+        return self.log(partition), keyed_batch(contents, now_ms)
+
     def commit(self, parts: Sequence[Part]) -> int:
         """Write the parts as one unit, if there is room, and return the unit.
 

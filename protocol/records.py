@@ -262,16 +262,37 @@ def keyed_batch(
 
     The same bytes as `build` makes, in a third of the time; several of them are made for every transaction.
     """
-    pieces: list[bytes] = []
-    for number, (key, value) in enumerate(contents):
-        if value is None:
-            body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, b"\x01\x00"))
-        else:
-            size = _zigzag(len(value))
-            body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, size, value, b"\x00"))
-        pieces += (_zigzag(len(body)), body)
-    payload = b"".join(pieces)
-    count = len(contents)
+    payload = b"".join([keyed_record(number, key, value) for number, (key, value) in enumerate(contents)])
+    return batch_of_payload(
+        payload,
+        len(contents),
+        timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=transactional,
+    )
+
+
+def keyed_record(number: int, key: bytes, value: bytes | None) -> bytes:
+    """The record at that place of a batch, of the batch's time and without headers."""
+    if value is None:
+        body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, b"\x01\x00"))
+    else:
+        size = _zigzag(len(value))
+        body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, size, value, b"\x00"))
+    return _zigzag(len(body)) + body
+
+
+def batch_of_payload(
+    payload: bytes,
+    count: int,
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+) -> Batch:
+    """The batch of so many records, written one behind the other by keyed_record."""
     checked = _CHECKED_HEAD.pack(
         TRANSACTIONAL_BIT * transactional,
         count - 1,

@@ -80,6 +80,9 @@ class Part(NamedTuple):
     batch: Batch | None = None  # of an append that is to be, where it was read already
 
 
+PlacedBatch: TypeAlias = tuple[int, int, bytes, Buffer]
+"""Log id, offset there, the batch's first 16 bytes as they will stand, and the rest of it."""
+
 FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its unit, kind, log id, offset, data
 
 
@@ -220,24 +223,36 @@ def unit_bytes(parts: Sequence[Part]) -> int:
     return _UNIT.size + _PART.size * len(parts) + batches + beside
 
 
-def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
-    """A unit as it stands in the journal. A small one is copied into one buffer: that is cheaper than its pieces."""
-    buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
-    length = 0
-    for kind, log_id, offset, data, _ in parts:
-        size = sum(map(len, data))
-        length += size
-        buffers.append(_PART.pack(kind, log_id, offset, size))
-        buffers += data
+def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
+    """As frame_unit, for a unit of nothing but batches. Raises UnitRefused."""
+    if not 0 < len(batches) <= MAX_PARTS:
+        raise UnitRefused(f"a unit of {len(batches)} parts; 1 to {MAX_PARTS} are allowed")
+    buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]
+    pack = _PART.pack
+    for log_id, offset, head, rest in batches:
+        buffers += (pack(APPEND, log_id, offset, len(rest) + BATCH_HEAD_BYTES), head, rest)
+    return _checked(buffers, sum(map(len, buffers)))
+
+
+def _checked(buffers: list[Buffer], length: int) -> list[Buffer]:
+    """With length and checksum before them. Small units are copied into one buffer: that costs less than pieces."""
     if length <= JOINED_UNIT_BYTES:
         whole = b"".join(buffers)
-        return [pack_prefix(len(whole), crc32c(whole)) + whole]
-    length = crc = 0
+        return [pack_prefix(length, crc32c(whole)) + whole]
+    crc = 0
     for buffer in buffers:
-        length += len(buffer)
         crc = crc32c(buffer, crc)
     buffers[0] = b"".join((pack_prefix(length, crc), buffers[0]))
     return buffers
+
+
+def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
+    """A unit as it stands in the journal."""
+    buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
+    for kind, log_id, offset, data, _ in parts:
+        buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))
+        buffers += data
+    return _checked(buffers, sum(map(len, buffers)))
 
 
 # ---- units: reading ------------------------------------------------------------------------------------------

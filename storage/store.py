@@ -15,7 +15,7 @@ from ..effects.disk import Buffer, Disk, Lock
 from ..protocol import batches
 from ..protocol.batches import LENGTH_ENDS_AT, Batch, pack_head
 from . import layout
-from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, RoundWrite
+from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, PlacedBatch, RoundWrite
 from .log import PartitionLog
 from .log_settings import LogSettings
 from .open_files import OpenFiles
@@ -170,6 +170,29 @@ class Store:
             else:
                 self._apply_change(part)
         self.on_change()
+        return unit
+
+    def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
+        """As commit, for a unit of nothing but checked batches, none of them for the catalogue. Returns the unit.
+
+        One Batch may go to many logs.
+        """
+        self.check_running()
+        ends: dict[PartitionLog, int] = {}
+        placed: list[PlacedBatch] = []
+        for log, batch in appends:
+            offset = ends.get(log, log.end_offset)
+            ends[log] = offset + batch.last_offset_delta + 1
+            head = pack_head(offset, batch.size - LENGTH_ENDS_AT, LEADER_EPOCH)
+            placed.append((log.log_id, offset, head, batch.buffer[16:]))
+        unit = self.journal.append_batches(placed)
+        now_ms = self._turn_age_ms or self._begin_turn()
+        for (log, batch), (_, offset, head, rest) in zip(appends, placed, strict=True):
+            batch.base_offset = offset
+            log.apply(batch, (head, rest), unit, now_ms)
+            self.tail_bytes += batch.size
+            if log not in self._open_logs:
+                self._opens(log)
         return unit
 
     def _placed(self, parts: Sequence[Part]) -> list[Part]:

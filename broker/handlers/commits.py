@@ -118,7 +118,7 @@ def _commit_in_transaction(
             fitting,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            also=[] if joining is None else [joining.part],
+            also=[] if joining is None else [broker.store.append_part(joining.log.log_id, joining.batch)],
         )
         if joining is not None:
             broker.admission.joined(joining)

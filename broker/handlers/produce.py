@@ -242,7 +242,7 @@ def _append(
         base_offset = broker.store.append(partition.log, batch)
     else:
         base_offset = partition.log.end_offset
-        broker.store.commit([joining.part, broker.store.append_part(partition.log.log_id, batch)])
+        broker.store.append_together([(joining.log, joining.batch), (partition.log, batch)])
         broker.admission.joined(joining)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ...storage.journal import Part
+from ...storage.log import PartitionLog
 from ..connection import Connection
 from ..partition import Partition
 from . import machine
@@ -29,16 +29,17 @@ ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRAN
 class Joining(NamedTuple):
     """A partition that becomes part of a transaction with the first thing written there (TV2).
 
-    `part` goes into one unit with that; then, and only then, the coordinator is to be told: joined().
+    `batch` goes to `log` in one unit with that; then, and only then, the coordinator is to be told: joined().
     """
 
-    part: Part
+    log: PartitionLog
+    batch: Batch
     transaction: Transaction
 
     @property
     def size_bytes(self) -> int:
         """What it adds to the unit, for admission."""
-        return PART_BYTES + len(self.part.data[0])
+        return PART_BYTES + self.batch.size
 
 
 class Admission:
@@ -138,10 +139,10 @@ class Admission:
         if not decision.states:
             return None
         try:
-            part = self._coordinator.state_part(transactional_id, decision, given)
+            log, batch = self._coordinator.state_append(transactional_id, decision, given)
         except KafkaError as error:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
-        return Joining(part, decision.states[-1])
+        return Joining(log, batch, decision.states[-1])
 
     def join_together(
         self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]

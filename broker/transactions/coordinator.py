@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
-from ...storage.journal import Part
 from ..connection import Connection
 from ..internal_topic import InternalTopic
 from ..partition import Partition
@@ -22,8 +21,9 @@ from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
 from .gate import Gate
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
+from .state_batch import state_batch
 from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
-from .unit import TransactionUnit
+from .unit import Append, TransactionUnit
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -100,20 +100,17 @@ class TransactionCoordinator:
         """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
         unit = TransactionUnit(self._broker)
         for transactional_id, decision in decisions:
-            unit.add(self.state_part(transactional_id, decision, given))
+            unit.add(self.state_append(transactional_id, decision, given))
             if decision.marker is not None:
                 unit.mark(decision.marker, given.now_ms)
         unit.commit()
         for transactional_id, decision in decisions:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
-    def state_part(self, transactional_id: str, decision: Decision, given: Given) -> Part:
+    def state_append(self, transactional_id: str, decision: Decision, given: Given) -> Append:
         """The states of a decision, as one batch of the log."""
         partition, key = self.home(transactional_id)
-        contents: list[tuple[bytes, bytes | None]] = [(key, records.value(state)) for state in decision.states]
-        if decision.gone:
-            contents.append((key, None))
-        return self.topic.part(partition, contents, now_ms=given.now_ms)
+        return self.topic.log(partition), state_batch(key, decision.states, given.now_ms, gone=decision.gone)
 
     def home(self, transactional_id: str) -> tuple[int, bytes]:
         """The partition of the topic where the id's state stands, and its key there."""
@@ -268,7 +265,7 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         for partition, ids in by_partition.items():
             try:
-                unit.add(self.topic.part(partition, [(records.key(each), None) for each in ids], now_ms=now_ms))
+                unit.add(self.topic.append_of(partition, [(records.key(each), None) for each in ids], now_ms=now_ms))
                 forgotten += ids
             except KafkaError:
                 continue

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ...storage.journal import Part
 from ..topic_names import OFFSETS_TOPIC
 from . import machine, records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
 from .transaction import Decision, Transaction
-from .unit import TransactionUnit, marker_of
+from .unit import Append, TransactionUnit, marker_of
 
 if TYPE_CHECKING:
     from .ledger_log import Ledger
@@ -43,7 +42,7 @@ class Planned(NamedTuple):
     home: int  # partition of the coordinator's log
     record: tuple[bytes, bytes | None]
     marker: Batch
-    parts: list[Part] | None  # its markers; None where the group coordinator has to be told of one
+    marks: list[Append] | None  # its markers; None where the group coordinator has to be told of one
 
 
 class Deciding:
@@ -55,7 +54,7 @@ class Deciding:
         self._proposal = proposal
         self._listed = {item.transactional_id: item for item in proposal.items}
         self._plans: dict[str, Planned] = {}
-        self._parts: dict[int, tuple[list[Planned], Part]] = {}  # by partition of the coordinator's log
+        self._appends: dict[int, tuple[list[Planned], Append]] = {}  # by partition of the coordinator's log
 
     def steps(self) -> Iterator[Callable[[], None]]:
         """What can be done ahead, piece by piece. Nothing of it is seen by anybody."""
@@ -104,11 +103,11 @@ class Deciding:
         marker = marker_of(decision.marker, given.now_ms)
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
-    def _marks(self, txn: Transaction, marker: Batch) -> list[Part] | None:
-        if any(topic == OFFSETS_TOPIC for topic, _ in txn.partitions):
+    def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
+        logs, partitions = self._ledger.broker.store.logs, txn.partitions
+        if any(topic == OFFSETS_TOPIC for topic, _ in partitions) or not logs.keys() >= set(partitions.values()):
             return None
-        part_of = self._ledger.broker.store.append_part
-        return [part_of(log_id, marker) for log_id in txn.partitions.values()]
+        return [(logs[log_id], marker) for log_id in partitions.values()]
 
     def _by_home(self) -> dict[int, list[Planned]]:
         homes: dict[int, list[Planned]] = {}
@@ -117,8 +116,8 @@ class Deciding:
         return homes
 
     def _write(self, home: int, plans: list[Planned]) -> None:
-        part = self._coordinator.topic.part(home, [plan.record for plan in plans], now_ms=self._ledger.now_ms())
-        self._parts[home] = plans, part
+        contents, now_ms = [plan.record for plan in plans], self._ledger.now_ms()
+        self._appends[home] = plans, self._coordinator.topic.append_of(home, contents, now_ms=now_ms)
 
     def _plan_anew(self) -> None:
         """What changed since it was looked at, or was not looked at."""
@@ -148,15 +147,15 @@ class Deciding:
         proposal, ledger = self._proposal, self._ledger
         self._check_extent()
         for home, plans in self._by_home().items():
-            made = self._parts.get(home)
+            made = self._appends.get(home)
             if made is None or len(made[0]) != len(plans) or not all(map(is_, made[0], plans)):
                 self._write(home, plans)
         now_ms = ledger.now_ms()
         entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
         unit = TransactionUnit(ledger.broker)
-        unit.add(ledger.part(proposal.key, entry))
+        unit.add(ledger.append_of(proposal.key, entry))
         for home in {plan.home for plan in self._plans.values()}:
-            unit.add(self._parts[home][1])
+            unit.add(self._appends[home][1])
         self._mark(unit, now_ms)
         unit.commit()
         ledger.apply(proposal.key, entry)
@@ -170,10 +169,10 @@ class Deciding:
         odd = {log_id for log_id in self._marked() if log_id not in logs or logs[log_id].offline is not None}
         for plan in self._plans.values():
             assert plan.decision.marker is not None
-            if plan.parts is None or (odd and not odd.isdisjoint(plan.txn.partitions.values())):
+            if plan.marks is None or (odd and not odd.isdisjoint(plan.txn.partitions.values())):
                 unit.mark(plan.decision.marker, now_ms, made=plan.marker)
             else:
-                unit.add_marks(plan.parts)
+                unit.add_marks(plan.marks)
 
     def _check_extent(self) -> None:
         markers = sum(len(plan.txn.partitions) for plan in self._plans.values())

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
-from ...storage.journal import Part
 from ..internal_topic import InternalTopic
 from ..topic_names import LEDGER_TOPIC
 from . import machine
 from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
 from .transaction import NEVER_MS, Decision, Prepared, Transaction
+from .unit import Append
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -68,10 +68,9 @@ class Ledger:
         """Wall time."""
         return self.broker.clock.now_ms()
 
-    def part(self, key: str, entry: Entry | None) -> Part:
-        """The record of an entry, as a part of a unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
-        value = None if entry is None else record_value(entry)
-        return self.topic.part(0, [(record_key(key), value)], now_ms=self.now_ms())
+    def append_of(self, key: str, entry: Entry) -> Append:
+        """The record of an entry, for a unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+        return self.topic.append_of(0, [(record_key(key), record_value(entry))], now_ms=self.now_ms())
 
     def check_known(self) -> None:
         """Raises COORDINATOR_NOT_AVAILABLE while the log cannot be read: then nobody knows what was decided."""
@@ -135,7 +134,7 @@ class Ledger:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"{len(waiting)} transactions wait for a decision under the key {key!r}"
             )
-        self.topic.commit([self.part(key, None)])
+        self.topic.commit([self.topic.part(0, [(record_key(key), None)], now_ms=self.now_ms())])
         self.apply(key, None)
 
     # ---- those that wait for long ----------------------------------------------------------------------------

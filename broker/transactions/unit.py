@@ -5,13 +5,14 @@ topic made again under the same name gets nothing; a log that is gone is passed 
 waiting: its marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...protocol.batches import Batch, made
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
-from ...storage.journal import Part, UnitRefused
+from ...storage.journal import UnitRefused
+from ...storage.log import PartitionLog
 from ..catalogue import Change, MarkerDebt, marker_owed
 from ..topic_names import OFFSETS_TOPIC
 from .transaction import MarkerOrder
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
 PART_BYTES = 32  # framing of a part in the journal, at most
 
+Append = tuple[PartitionLog, Batch]
+"""A batch, and the log that it is for."""
+
 
 class TransactionUnit:
-    """Collects parts, and commits them as one unit."""
+    """Collects batches, and commits them as one unit."""
 
     def __init__(self, broker: "Broker") -> None:
-        self.parts: list[Part] = []
+        self.appends: list[Append] = []
         self._broker = broker
         self._store = broker.store
         self._size = 0
@@ -35,10 +39,10 @@ class TransactionUnit:
         self._offsets: list[tuple[int, int, bool, int]] = []  # for the group coordinator: see end_transaction
         self._ends: dict[int, int] = {}  # of logs of __consumer_offsets in this unit
 
-    def add(self, part: Part) -> None:
-        """Any other part."""
-        self.parts.append(part)
-        self._size += PART_BYTES + sum(map(len, part.data))
+    def add(self, append: Append) -> None:
+        """What is no marker."""
+        self.appends.append(append)
+        self._size += PART_BYTES + append[1].size
 
     def mark(
         self,
@@ -49,7 +53,7 @@ class TransactionUnit:
     ) -> None:
         """A marker for every partition of a transaction; `made` by marker_of, if that was done ahead."""
         marker = made or marker_of(order, wall_ms, coordinator_epoch)
-        store, logs = self._store, self._store.logs
+        logs = self._store.logs
         for (topic, partition), log_id in order.partitions.items():
             log = logs.get(log_id)
             if log is None:
@@ -57,14 +61,14 @@ class TransactionUnit:
             if log.offline is not None:
                 self._owe(log_id, order)
                 continue
-            self.parts.append(store.append_part(log_id, marker))
-            self._size += PART_BYTES + marker.size
+            self.appends.append((log, marker))
+            self._size += PART_BYTES + MARKER_BYTES
             if topic == OFFSETS_TOPIC:
                 self._tell_of(log_id, partition, order, log.end_offset)
 
-    def add_marks(self, marks: Sequence[Part]) -> None:
+    def add_marks(self, marks: Sequence[Append]) -> None:
         """Markers made ahead, of logs that are there and online, none of them of __consumer_offsets."""
-        self.parts += marks
+        self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
@@ -82,22 +86,22 @@ class TransactionUnit:
 
     def commit(self) -> None:
         """All of it, or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, and BrokerHalted."""
-        debts = [marker_owed(*key, debt) for key, debt in self._debts.items()]
         if not self._store.admits(self._size, internal=True):
             raise _no_room()
         try:
-            self._commit(debts)
+            if self._debts:
+                self._commit_with([marker_owed(*key, debt) for key, debt in self._debts.items()])
+            elif self.appends:
+                self._store.append_together(self.appends)
         except UnitRefused as refused:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
         for partition, producer_id, commit, offset in self._offsets:
             self._broker.group_offsets.end_transaction(partition, producer_id, commit, offset)
 
-    def _commit(self, debts: Sequence[Change]) -> None:
-        if not debts:
-            self._store.commit(self.parts)
-            return
+    def _commit_with(self, debts: Iterable[Change]) -> None:
+        parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]
         try:
-            self._broker.topics.commit(debts, self.parts)
+            self._broker.topics.commit(list(debts), parts)
         except KafkaError as error:
             raise _no_room() from error
 

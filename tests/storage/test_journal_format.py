@@ -107,3 +107,21 @@ def test_no_bytes_make_the_readers_fail_in_another_way(found, units, length):
     form.read_round_header(found, 0, 4096)
     with pytest.raises(form.Malformed):
         form.read_file_header(found)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**62), st.binary(max_size=5000)), min_size=1, max_size=5)
+)
+def test_a_unit_of_batches_alone_is_framed_as_any_other(placed):
+    head = b"sixteen bytes .."
+    parts = [Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, rest in placed]
+    batches = [(log_id, offset, head, rest) for log_id, offset, rest in placed]
+    framed = b"".join(form.frame_batches(7, 9, batches))
+    assert framed == b"".join(form.frame_unit(7, 9, parts))
+    assert len(framed) == form.unit_bytes(parts)
+
+
+@pytest.mark.parametrize("count", [0, form.MAX_PARTS + 1])
+def test_a_unit_of_no_batch_or_of_too_many_is_refused(count):
+    with pytest.raises(form.UnitRefused):
+        form.frame_batches(7, 9, [(1, 0, b"sixteen bytes ..", b"")] * count)

@@ -1,0 +1,94 @@
+"""The batch of one transactional id's states, as it is appended to __transaction_state.
+
+The rule: the same bytes as records.value and keyed_batch make. States that differ in numbers only have the same layout,
+and nearly all do: each layout is found once, and filled in with one call. Three states are written in a transaction.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import Struct
+
+from ...protocol.batches import Batch
+from ...protocol.records import batch_of_payload, keyed_record
+from . import records
+from .records import REMEMBERED_PARTITIONS
+from .transaction import NO_EPOCH, NO_ID, PartitionKey, Status, Transaction
+
+_HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, tags, and numbers of 18 in the last tag
+_VERSION_BYTES = 2
+_TIMES_BYTES = 16
+_OURS_BYTES = 18
+
+Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
+"""What fills a record in; and of its bytes those before the key, those behind it, the partitions, and the tags."""
+
+
+def state_batch(key: bytes, states: Sequence[Transaction], now_ms: int, *, gone: bool = False) -> Batch:
+    """States in the order in which they came to be, then a null value if the id is gone. now_ms: wall time."""
+    pieces = [_record(number, key, state) for number, state in enumerate(states)]
+    if gone:
+        pieces.append(keyed_record(len(states), key, None))
+    return batch_of_payload(b"".join(pieces), len(pieces), now_ms)
+
+
+def _record(number: int, key: bytes, txn: Transaction) -> bytes:
+    (
+        _,
+        producer_id,
+        epoch,
+        timeout_ms,
+        status,
+        partitions,
+        start_ms,
+        last_update_ms,
+        started_age_ms,
+        updated_age_ms,
+        last_epoch,
+        previous_id,
+        next_id,
+        next_epoch,
+        client_version,
+        prepared,
+    ) = txn
+    if (
+        status is Status.EMPTY
+        or previous_id != NO_ID
+        or next_id != NO_ID
+        or next_epoch != NO_EPOCH
+        or prepared is not None
+        or len(partitions) > REMEMBERED_PARTITIONS
+    ):
+        return keyed_record(number, key, records.value(txn))
+    fill, begins, goes_on, middle, tags = _layout(number, len(key), tuple(partitions.items()), client_version)
+    return fill(
+        begins,
+        key,
+        goes_on,
+        producer_id,
+        epoch,
+        timeout_ms,
+        status,
+        middle,
+        last_update_ms,
+        start_ms,
+        tags,
+        last_epoch,
+        started_age_ms,
+        updated_age_ms,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _layout(
+    number: int, key_bytes: int, partitions: tuple[tuple[PartitionKey, int], ...], client_version: int
+) -> Layout:
+    """Where what stands, taken from a record that was written in the ordinary way."""
+    value = records.value(Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version))
+    key = b"\xff" * key_bytes  # which stands nowhere else: a key has four bytes at least
+    begins, _, rest = keyed_record(number, key, value).partition(key)
+    value_at = len(rest) - len(value) - 1  # behind it stands that there are no headers
+    goes_on = rest[: value_at + _VERSION_BYTES]
+    middle, _ = records.written_partitions(partitions)
+    tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES]
+    layout = f">{len(begins)}s{key_bytes}s{len(goes_on)}sqhib{len(middle)}sqq{len(tags)}shqqx"
+    return Struct(layout).pack, begins, goes_on, middle, tags
