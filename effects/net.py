@@ -9,7 +9,10 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import ssl
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
@@ -38,9 +41,18 @@ class Net(Protocol):
         ...
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        *,
+        tls: "ssl.SSLContext | None" = None,
+        server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Raises OSError when nobody listens there."""
+        """tls: with TLS, whose certificate has to be of `server_hostname`, by default of `host`.
+
+        Raises OSError when nobody listens there; ssl.SSLError, which is one, when TLS fails.
+        """
         ...
 
 
@@ -87,9 +99,17 @@ class SystemNet(Net):
         return SystemListener(sockets, servers)
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        *,
+        tls: "ssl.SSLContext | None" = None,
+        server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        return await asyncio.get_running_loop().create_connection(factory, host, port)
+        name = None if tls is None else server_hostname or host
+        loop = asyncio.get_running_loop()
+        return await loop.create_connection(factory, host, port, ssl=tls, server_hostname=name)
 
 
 async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:

@@ -1,3 +1,91 @@
-"""fencepost: a message broker you install with pip, speaking the Apache Kafka wire protocol."""
+"""fencepost: a message broker you install with pip, speaking the Apache Kafka wire protocol, and its Python client.
+
+The rule: a name is imported when it is first used, so importing the package costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .broker.embedded import Broker as Broker
+    from .client.admin import Admin as Admin
+    from .client.admin_values import NewTopic as NewTopic
+    from .client.delivery import Delivery as Delivery
+    from .client.errors import AbortableTransactionError as AbortableTransactionError
+    from .client.errors import ApplicationRecoverableError as ApplicationRecoverableError
+    from .client.errors import AuthenticationError as AuthenticationError
+    from .client.errors import AuthorizationError as AuthorizationError
+    from .client.errors import BrokerHaltedError as BrokerHaltedError
+    from .client.errors import BrokerUnreachableError as BrokerUnreachableError
+    from .client.errors import BufferFullError as BufferFullError
+    from .client.errors import ClosedError as ClosedError
+    from .client.errors import CommitFailedError as CommitFailedError
+    from .client.errors import CommitOutcomeUnknownError as CommitOutcomeUnknownError
+    from .client.errors import CorruptRecordError as CorruptRecordError
+    from .client.errors import DeliveryTimeoutError as DeliveryTimeoutError
+    from .client.errors import ErrorCode as ErrorCode
+    from .client.errors import FatalError as FatalError
+    from .client.errors import FencedInstanceIdError as FencedInstanceIdError
+    from .client.errors import ForkedError as ForkedError
+    from .client.errors import IllegalStateError as IllegalStateError
+    from .client.errors import InvalidConfigurationError as InvalidConfigurationError
+    from .client.errors import KafkaError as KafkaError
+    from .client.errors import NoOffsetError as NoOffsetError
+    from .client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from .client.errors import ProducerFencedError as ProducerFencedError
+    from .client.errors import RebalanceInProgressError as RebalanceInProgressError
+    from .client.errors import RecordTooLargeError as RecordTooLargeError
+    from .client.errors import RequestTimedOutError as RequestTimedOutError
+    from .client.errors import RetriableError as RetriableError
+    from .client.errors import UnknownTopicError as UnknownTopicError
+    from .client.errors import UnsupportedVersionError as UnsupportedVersionError
+    from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from .client.values import OffsetAndMetadata as OffsetAndMetadata
+    from .client.values import OffsetAndTimestamp as OffsetAndTimestamp
+    from .client.values import ProducerIdentity as ProducerIdentity
+    from .client.values import Record as Record
+    from .client.values import RecordMetadata as RecordMetadata
+    from .client.values import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "broker.embedded": "Broker",
+    "client.admin": "Admin",
+    "client.admin_values": "NewTopic",
+    "client.batches": "Batch",
+    "client.consumer": "Consumer",
+    "client.delivery": "Delivery",
+    "client.errors": (
+        "AbortableTransactionError ApplicationRecoverableError AuthenticationError AuthorizationError "
+        "BrokerHaltedError BrokerUnreachableError BufferFullError ClosedError CommitFailedError "
+        "CommitOutcomeUnknownError CorruptRecordError DeliveryTimeoutError ErrorCode FatalError "
+        "FencedInstanceIdError ForkedError IllegalStateError InvalidConfigurationError KafkaError NoOffsetError "
+        "OffsetOutOfRangeError ProducerFencedError RebalanceInProgressError RecordTooLargeError "
+        "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
+    ),
+    "client.producer": "Producer",
+    "client.transactions": "Transaction",
+    "client.values": (
+        "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "
+        "TopicPartition"
+    ),
+}
+_FROM = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = ["__version__", "sync", *sorted(_FROM)]
+
+
+def __getattr__(name: str) -> object:
+    if name == "sync":
+        return import_module(".sync", __name__)
+    module = _FROM.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

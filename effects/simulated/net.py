@@ -8,11 +8,14 @@ import asyncio
 import errno
 import random
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..net import Listener, Net, ProtocolFactory
 from .transport import Address, SimulatedTransport
 from .wire import Wire
+
+if TYPE_CHECKING:
+    import ssl
 
 Side = Literal["client", "server"]
 LOOPBACK = ("127.0.0.1", "::1")
@@ -172,8 +175,15 @@ class SimulatedNet(Net):
         return listener
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self,
+        factory: ProtocolFactory,
+        host: str,
+        port: int,
+        *,
+        tls: "ssl.SSLContext | None" = None,
+        server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Nothing is encrypted in memory: `tls` and `server_hostname` are ignored."""
         await asyncio.sleep(self.network.delay())
         connection = self._reach(host, port)
         try:

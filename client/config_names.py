@@ -1,0 +1,177 @@
+"""Settings by Java's and librdkafka's names: `{"bootstrap.servers": …, "enable.idempotence": True}`.
+
+The rule: a name that means something here is taken, with its unit and its words; a name that does not is refused, with
+the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from .errors import InvalidConfigurationError
+from .settings import INT32_MAX, Bootstrap, ConnectionSettings, keywords_of, nearest, settings_of
+
+S = TypeVar("S", bound=ConnectionSettings)
+
+BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
+
+_NAMES = {  # where the dots of Java's name are not simply our underscores
+    "batch.size": "max_batch_size",
+    "batch.num.bytes": "max_batch_size",
+    "check.crcs": "check_crcs",
+    "client.rack": "client_rack",
+    "compression.codec": "compression_type",
+    "default.api.timeout.ms": "default_api_timeout_ms",
+    "delivery.timeout.ms": "delivery_timeout_ms",
+    "fetch.min.bytes": "fetch_min_bytes",
+    "fetch.message.max.bytes": "max_partition_fetch_bytes",
+    "fetch.wait.max.ms": "fetch_max_wait_ms",
+    "group.instance.id": "group_instance_id",
+    "isolation.level": "isolation_level",
+    "max.in.flight": "max_in_flight",
+    "max.in.flight.requests.per.connection": "max_in_flight",
+    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
+    "message.max.bytes": "max_request_size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery_timeout_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "queue.buffering.max.ms": "linger_ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.password": "sasl_plain_password",
+    "sasl.username": "sasl_plain_username",
+    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
+    "socket.timeout.ms": "request_timeout_ms",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.truststore.location": "ssl_cafile",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+}
+_IGNORED = frozenset(  # what only names classes of a JVM, or what is always so here
+    {
+        "api.version.request",
+        "broker.version.fallback",
+        "enable.auto.offset.store",
+        "key.deserializer",
+        "key.serializer",
+        "log.connection.close",
+        "ssl.truststore.type",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+_RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
+_STRATEGIES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_JAAS = re.compile(r"""(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_TRUE_OR_FALSE = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
+    """Raises InvalidConfigurationError."""
+    given = dict(config)
+    servers: Bootstrap = ""
+    for name in BOOTSTRAP:
+        servers = given.pop(name, "") or servers
+    known = keywords_of(cls)
+    keywords: dict[str, Any] = {}
+    for name, value in given.items():
+        _take(name, value, known, keywords)
+    return settings_of(cls, servers, keywords)
+
+
+def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:
+    if name in _IGNORED:
+        return
+    if name == "sasl.jaas.config":
+        keywords.update(_jaas(str(value)))
+    elif name in _CONVERTED:
+        keyword, convert = _CONVERTED[name]
+        keywords[keyword] = convert(value)
+    else:
+        keyword = _NAMES.get(name, name.replace(".", "_"))
+        if keyword not in known:
+            raise InvalidConfigurationError(f"there is no setting {name!r}{_nearest(name, known)}")
+        keywords[keyword] = _value(keyword, value)
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    names = {one.replace("_", ".") for one in known}
+    names |= {alias for alias, keyword in _NAMES.items() if keyword in known}
+    return nearest(name, [*names, *_CONVERTED, *BOOTSTRAP])
+
+
+def _value(keyword: str, value: Any) -> Any:
+    """Texts, as configuration files have them, become what they stand for."""
+    if not isinstance(value, str):
+        return value
+    if keyword == "partition_assignment_strategy":
+        return _strategies(value)
+    if keyword == "auto_offset_reset":
+        return _RESETS.get(value.lower(), value.lower())
+    if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
+        return _truth(keyword, value)
+    if keyword == "acks":
+        return "all" if value == "all" else _number(keyword, value)
+    if keyword.endswith(("_ms", "_bytes", "_size", "_memory", "_records")) or keyword in ("retries", "max_in_flight"):
+        return _number(keyword, value)
+    return value
+
+
+def _number(keyword: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidConfigurationError(f"{keyword}={value!r} is not a whole number") from None
+
+
+def _truth(keyword: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    found = _TRUE_OR_FALSE.get(str(value).lower())
+    if found is None:
+        raise InvalidConfigurationError(f"{keyword}={value!r} is neither true nor false")
+    return found
+
+
+def _strategies(value: str) -> tuple[str, ...]:
+    names = [one.strip().rpartition(".")[2] for one in value.split(",")]
+    return tuple(_STRATEGIES.get(name, name) for name in names)
+
+
+def _jaas(text: str) -> dict[str, str]:
+    """Java keeps user name and password in a text of its own."""
+    found = {key: double or single for key, double, single in _JAAS.findall(text)}
+    if len(found) < 2:
+        raise InvalidConfigurationError("sasl.jaas.config has no username and password that can be read")
+    return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
+
+
+def _identification(value: Any) -> bool:
+    return str(value or "").lower() not in ("", "none")
+
+
+def _kilobytes(value: Any) -> int:
+    return min(int(value) * 1024, INT32_MAX)
+
+
+def _verification(value: Any) -> bool:
+    if not _truth("enable.ssl.certificate.verification", value):
+        raise InvalidConfigurationError(
+            "certificates are always verified", hint="pass an ssl_context of your own to do without"
+        )
+    return True
+
+
+_CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "enable.ssl.certificate.verification": ("ssl_check_hostname", _verification),
+    "queue.buffering.max.kbytes": ("buffer_memory", _kilobytes),
+    "security.protocol": ("security_protocol", lambda value: str(value).upper()),
+    "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _identification),
+}

@@ -1,0 +1,35 @@
+"""Who a client is: the mechanism it chooses, and the mechanism's own messages inside Kafka's (KIP-43, KIP-152)."""
+
+from ..schema import Bytes, Int16, Int64, String, field, request, response
+
+
+@request(api=17, versions="0-1", flexible="none")
+class SaslHandshakeRequest:
+    """May I use this mechanism? From version 1 on what follows comes in SaslAuthenticate."""
+
+    mechanism: String
+
+
+@response(to=SaslHandshakeRequest)
+class SaslHandshakeResponse:
+    """Those that may be used."""
+
+    error_code: Int16 = 0
+    mechanisms: list[String]
+
+
+@request(api=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest:
+    """A message of the mechanism."""
+
+    auth_bytes: Bytes
+
+
+@response(to=SaslAuthenticateRequest)
+class SaslAuthenticateResponse:
+    """The mechanism's answer, and how long it holds."""
+
+    error_code: Int16 = 0
+    error_message: String | None = None
+    auth_bytes: Bytes
+    session_lifetime_ms: Int64 = field("1+", default=0)
