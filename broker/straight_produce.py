@@ -157,8 +157,7 @@ class StraightProduce:
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Append and reply, or change nothing and hand the request on, which then finds why not and can say so."""
         if len(frame) > 1 and frame[1]:  # the lower byte of the API's key; that of Produce is 0
-            self._serve_other(connection, frame)
-            return
+            return self._serve_other(connection, frame)
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
@@ -202,21 +201,19 @@ class StraightProduce:
             )
         except ORDINARY_FAULTS:
             ordinary = False
-        if ordinary:
-            base_offset = log.end_offset
-            try:
-                rest = frame[position + 16 : end]
-                unit = store.append_next(log, rest, delta, newest_ms, producer_id, sequence, bit != 0)
-            except UnitRefused:
-                self._otherwise(connection, frame)
-                return
-            self._requests[0] += 1
-            reply = route.pack(
-                route.size, correlation_id, route.prefix, index, 0, base_offset, -1, log.start_offset, route.suffix
-            )
-            connection.slots.append((unit, reply))
-        else:
-            self._otherwise(connection, frame)
+        if not ordinary:
+            return self._otherwise(connection, frame)
+        base_offset = log.end_offset
+        try:
+            rest = frame[position + 16 : end]
+            unit = store.append_next(log, rest, delta, newest_ms, producer_id, sequence, bit != 0)
+        except UnitRefused:
+            return self._otherwise(connection, frame)
+        self._requests[0] += 1
+        reply = route.pack(
+            route.size, correlation_id, route.prefix, index, 0, base_offset, -1, log.start_offset, route.suffix
+        )
+        connection.slots.append((unit, reply))
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
         """Whether the batch is of a transaction that is open and knows the partition."""
