@@ -157,7 +157,8 @@ class StraightProduce:
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Append and reply, or change nothing and hand the request on, which then finds why not and can say so."""
         if len(frame) > 1 and frame[1]:  # the lower byte of the API's key; that of Produce is 0
-            return self._serve_other(connection, frame)
+            self._serve_other(connection, frame)
+            return
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
@@ -180,13 +181,15 @@ class StraightProduce:
                 raise IndexError
             partition = self._topics[route.name].partitions[index]
             log, bit = partition.log, route.transaction_bit
-            ordinary = whole and partition.plain and log.offline is None and not store.space_low
             header = unpack_header(frame, position)
             zero, size, _, magic, crc, flags, delta, base_ms, newest_ms, producer_id, epoch, sequence, count = header
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                ordinary
+                whole
+                and partition.plain
+                and log.offline is None
+                and not store.space_low
                 and zero == 0
                 and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
                 and magic == MAGIC
@@ -202,17 +205,16 @@ class StraightProduce:
         except ORDINARY_FAULTS:
             ordinary = False
         if not ordinary:
-            return self._otherwise(connection, frame)
-        base_offset = log.end_offset
+            self._otherwise(connection, frame)
+            return
+        base = log.end_offset
         try:
-            rest = frame[position + 16 : end]
-            unit = store.append_next(log, rest, delta, newest_ms, producer_id, sequence, bit != 0)
+            unit = store.append_next(log, frame[position + 16 : end], delta, newest_ms, producer_id, sequence, bit != 0)
         except UnitRefused:
-            return self._otherwise(connection, frame)
+            self._otherwise(connection, frame)
+            return
         self._requests[0] += 1
-        reply = route.pack(
-            route.size, correlation_id, route.prefix, index, 0, base_offset, -1, log.start_offset, route.suffix
-        )
+        reply = route.pack(route.size, correlation_id, route.prefix, index, 0, base, -1, log.start_offset, route.suffix)
         connection.slots.append((unit, reply))
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
