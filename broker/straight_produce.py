@@ -181,15 +181,13 @@ class StraightProduce:
                 raise IndexError
             partition = self._topics[route.name].partitions[index]
             log, bit = partition.log, route.transaction_bit
+            ordinary = whole and partition.plain and log.offline is None and not store.space_low
             header = unpack_header(frame, position)
             zero, size, _, magic, crc, flags, delta, base_ms, newest_ms, producer_id, epoch, sequence, count = header
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                whole
-                and partition.plain
-                and log.offline is None
-                and not store.space_low
+                ordinary
                 and zero == 0
                 and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
                 and magic == MAGIC
