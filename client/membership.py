@@ -83,7 +83,7 @@ TABLE: Mapping[Api, Mapping[ErrorCode, Turn]] = {
 }
 """What each code means for each API; one that is not named is refused."""
 
-_IN_GENERATION = {State.PREPARING, State.SYNCING, State.ASSIGNED, State.STABLE}
+_HEARTBEATS = {State.PREPARING, State.ASSIGNED, State.STABLE}  # a sync that waits stands for one
 
 
 class Stamp(NamedTuple):
@@ -152,7 +152,7 @@ class Membership:
     @property
     def in_generation(self) -> bool:
         """Whether it is a member that heartbeats."""
-        return self.state in _IN_GENERATION and self.generation >= 0
+        return self.state in _HEARTBEATS and self.generation >= 0
 
     @property
     def may_commit(self) -> bool:
@@ -167,11 +167,11 @@ class Membership:
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def prepare(self, owned: Collection[TopicPartition], topics: Collection[str]) -> GivingUp:
-        """Before every join: what of `owned` has to go first. topics: those wanted now."""
+        """Before a join: what of `owned` has to go first. topics: those wanted now; none to leave."""
         lost = self.generation < 0
         if self.state is not State.FENCED:
             self.state = State.PREPARING
-        if lost or not self.cooperative:
+        if lost or not (self.cooperative and topics):
             return GivingUp(tuple(owned), lost)
         return GivingUp(tuple(place for place in owned if place.topic not in topics), False)
 

@@ -10,7 +10,7 @@ class Pulse:
     def __init__(self, *, interval_ms: int, session_timeout_ms: int, max_poll_interval_ms: int, now_ms: int) -> None:
         self._interval_ms = interval_ms
         self._session_timeout_ms = session_timeout_ms
-        self._max_poll_interval_ms = max_poll_interval_ms
+        self.max_poll_interval_ms = max_poll_interval_ms
         self.due_ms = now_ms
         self._heard_ms = now_ms
         self._polled_ms = now_ms
@@ -51,7 +51,7 @@ class Pulse:
     @property
     def poll_until_ms(self) -> int | None:
         """When the application has to have polled again; None while it does."""
-        return None if self._polls else self._polled_ms + self._max_poll_interval_ms
+        return None if self._polls else self._polled_ms + self.max_poll_interval_ms
 
     def poll_is_late(self, now_ms: int) -> bool:
         until_ms = self.poll_until_ms

@@ -1,0 +1,417 @@
+"""A consumer's place in its group: it joins inside of polls, heartbeats between them, and commits for its generation.
+
+The rule: `poll` is the only place where partitions come and go, so what is read between two polls is all of one
+generation. Listeners run in it; what they raise comes out of it, once all is done. Past max_poll_interval_ms without a
+poll the member leaves by itself, and its commits fail. Source: Kafka's ConsumerCoordinator; KIP-62, KIP-429, KIP-447.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..protocol.errors import ErrorCode
+from .assignors import assignors_of
+from .cluster import Cluster
+from .errors import (
+    ClosedError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    InvalidConfigurationError,
+    RebalanceInProgressError,
+    is_retriable,
+)
+from .group_offsets import Committed, GroupOffsets, Offsets
+from .heart import Heart
+from .joining import Joining
+from .membership import Membership, Stamp, State, Terms
+from .outside import Outside
+from .settings import ConsumerSettings
+from .subscription import Subscription
+from .values import ConsumerGroupMetadata, TopicPartition
+
+log = logging.getLogger("fencepost.client")
+
+UNSUBSCRIBED = "the consumer unsubscribed from all topics"
+LEAVING_MS = 5_000
+"""How long leaving may take where nobody says."""
+
+
+class Group:
+    """One member of one group; or, for partitions assigned by hand, only its offsets.
+
+    on_needs_poll is called when `needs_poll` has become true between polls.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, outside: Outside
+    ) -> None:
+        if settings.group_id is None:
+            raise InvalidConfigurationError("a group needs a group_id")
+        self._cluster = cluster
+        self._settings = settings
+        self._subscription = subscription
+        self._clock = outside.clock
+        self._group_id = settings.group_id
+        terms = Terms(
+            settings.group_id,
+            settings.group_instance_id,
+            settings.session_timeout_ms,
+            settings.max_poll_interval_ms,
+            settings.client_rack or None,
+        )
+        self._membership = Membership(terms, assignors_of(settings.partition_assignment_strategy))
+        self._offsets = GroupOffsets(cluster, settings.group_id)
+        self._exchange = Joining(cluster, settings, self._membership, outside)
+        self._heart = Heart(cluster, settings, self._membership, outside, self._news, self._left_behind)
+        self._joining: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._due = True
+        self._auto_commit: asyncio.TimerHandle | None = None
+        self._committing: asyncio.Task[None] | None = None
+        self._watches_all = False
+        self._closed = False
+        self.on_needs_poll: Callable[[], None] = lambda: None
+        cluster.on_metadata.append(self._metadata_changed)
+
+    # ---- polls -----------------------------------------------------------------------------------------------
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether a poll has something to do."""
+        topics, joined = self._subscription.topics, self._membership.joined_topics
+        return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
+
+    def polled(self) -> None:
+        """The application is alive."""
+        self._heart.pulse.polled(self._clock.monotonic_ms())
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """While the application waits inside of a poll, its time does not run out."""
+        self._heart.pulse.poll_begins(self._clock.monotonic_ms())
+        try:
+            yield
+        finally:
+            self._heart.pulse.poll_ends(self._clock.monotonic_ms())
+
+    async def poll(self, deadline_ms: float) -> None:
+        """Join if need be, and take over what the group has assigned. deadline_ms: of the monotonic clock.
+
+        While the member has partitions that it may keep, a join is not waited for: it goes on in the background.
+        Raises what the group refuses with, and what listeners raise.
+        """
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        with self.polling():
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                self._due = True
+                raise failure
+            self._commit_in_background()
+            if self._subscription.is_subscribed:
+                await self._belong(deadline_ms)
+            self._due = self._unsettled
+
+    @property
+    def _unsettled(self) -> bool:
+        if not self._subscription.is_subscribed:
+            return False
+        # A join under way says itself when it is done.
+        return self._failure is not None or (not self._membership.settled and self._joining is None)
+
+    async def _belong(self, deadline_ms: float) -> None:
+        membership = self._membership
+        while True:
+            if membership.state is State.FENCED:
+                await self._give_up()
+                raise self._fenced()
+            if self._joining is None:
+                if membership.state is State.ASSIGNED:
+                    await self._take_over()
+                    continue
+                topics = await self._topics()
+                if topics != membership.joined_topics:
+                    membership.rejoin("the subscription has changed")
+                if membership.settled:
+                    return
+                await self._give_up()
+                if membership.state is not State.PREPARING:
+                    continue  # out meanwhile: what was kept is lost
+                self._join(topics)
+            if not await self._joined(deadline_ms):
+                return
+
+    async def _topics(self) -> frozenset[str]:
+        """Those wanted now."""
+        topics = self._subscription.topics
+        if self._subscription.pattern is not None:
+            if not self._watches_all:
+                self._watches_all = True
+                self._cluster.watch_all_topics()
+                await self._cluster.refresh(all_topics=True)
+            topics = self._subscription.match(self._visible())
+        self._cluster.watch_topics(topics)
+        return topics
+
+    def _visible(self) -> Iterable[str]:
+        topics = self._cluster.metadata.topics.values()
+        return [topic.name for topic in topics if not topic.error and not topic.is_internal]
+
+    # ---- joining ---------------------------------------------------------------------------------------------
+
+    def _join(self, topics: frozenset[str]) -> None:
+        self._heart.start()
+        owned = tuple(self._subscription.assigned)
+        self._joining = asyncio.get_running_loop().create_task(self._exchange_once(topics, owned))
+
+    async def _exchange_once(self, topics: frozenset[str], owned: Collection[TopicPartition]) -> None:
+        before = self._membership.generation
+        try:
+            await self._exchange.run(topics, owned)
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._joining = None
+            if self._membership.generation != before:
+                self._heart.joined()
+        self._news(None)
+
+    async def _joined(self, deadline_ms: float) -> bool:
+        """Wait for the join, if there is nothing to read meanwhile. Returns whether it is done. Raises its error."""
+        task = self._joining
+        if task is not None:
+            left_s = 0.0 if self._subscription.assigned else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
+            await asyncio.wait([task], timeout=left_s)
+            if not task.done():
+                return False
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return True
+
+    async def _give_up(self, *, everything: bool = False) -> None:
+        """What may not be kept while joining. All of it is done, whatever the listener does."""
+        owned = tuple(self._subscription.assigned) if self._subscription.is_subscribed else ()
+        if owned and self._settings.enable_auto_commit and self._membership.may_commit:
+            await self._commit_quietly(self._settings.request_timeout_ms)
+        giving = self._membership.prepare(owned, () if everything else self._subscription.topics)
+        if giving.partitions:
+            try:
+                await self._tell("on_partitions_lost" if giving.lost else "on_partitions_revoked", giving.partitions)
+            finally:
+                self._subscription.revoke(giving.partitions)
+
+    async def _take_over(self) -> None:
+        membership, subscription = self._membership, self._subscription
+        owned = tuple(subscription.assigned)
+        fits = all(place.topic in subscription.topics for place in membership.assignment)
+        taking = membership.take_over(owned, fits)
+        if not taking.fits:
+            return
+        failure: BaseException | None = None
+        if taking.revoked:
+            try:
+                await self._tell("on_partitions_revoked", taking.revoked)
+            except Exception as error:
+                failure = error
+        if membership.state is State.STABLE:  # still, after what may have been a long listener
+            subscription.assign_from_group(taking.partitions)
+            self._schedule_auto_commit()
+            await self._tell("on_partitions_assigned", taking.added)
+        if failure is not None:
+            raise failure
+
+    async def _tell(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        listener = self._subscription.listener
+        if what == "on_partitions_lost" and getattr(listener, what, None) is None:
+            what = "on_partitions_revoked"  # as Kafka's interface does by default
+        call = getattr(listener, what, None)
+        if call is not None:
+            found = call(list(partitions))
+            if inspect.isawaitable(found):
+                await found
+
+    # ---- between polls ---------------------------------------------------------------------------------------
+
+    def _news(self, failure: BaseException | None) -> None:
+        if failure is not None:
+            self._failure = failure
+        was_due, self._due = self._due, self._due or self._unsettled
+        if self._due and not was_due:
+            self.on_needs_poll()
+
+    def _metadata_changed(self) -> None:
+        """The leader looks after the group's topics; a pattern may match more of them."""
+        membership = self._membership
+        if not self._subscription.is_subscribed or self._closed:
+            return
+        if membership.leads and membership.state is State.STABLE and self._exchange.has_changed():
+            membership.rejoin("the group's topics have changed")
+        if self._subscription.pattern is not None and membership.state is State.STABLE:
+            before = membership.joined_topics
+            if self._subscription.match(self._visible()) != before:
+                membership.rejoin("the topics that match have changed")
+        self._news(None)
+
+    async def _left_behind(self) -> None:
+        log.warning(
+            "group %s: no poll within max_poll_interval_ms=%d: leaving",
+            self._group_id,
+            self._settings.max_poll_interval_ms,
+        )
+        await self._stop_joining()
+        request = self._membership.leave("consumer poll timeout has expired.")
+        self._news(None)
+        await self._say(request)
+
+    async def _stop_joining(self) -> None:
+        task, self._joining = self._joining, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # ---- offsets ---------------------------------------------------------------------------------------------
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The member and generation whose partitions these are."""
+        if self._subscription.is_subscribed:
+            return self._membership.applied
+        return ConsumerGroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
+        """By default, all positions. Tried again until the timeout, always for the generation of this moment.
+
+        Raises CommitFailedError when the member is out, RebalanceInProgressError while it is joining, and the like.
+        """
+        wanted = self._subscription.positions() if offsets is None else offsets
+        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        member = self.metadata()
+        if self._subscription.is_subscribed:
+            self._check_commit()
+        stamp = Stamp(member.generation, member.member_id)
+        await self._offsets.commit(
+            wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._commit_refused(code, stamp)
+        )
+
+    def _check_commit(self) -> None:
+        membership = self._membership
+        if membership.may_commit:
+            return
+        if membership.state is State.FENCED:
+            raise self._fenced()
+        if membership.state is State.UNJOINED or membership.generation < 0:
+            raise CommitFailedError(
+                f"this consumer is no member of group {self._group_id}: others may own its partitions",
+                code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        raise RebalanceInProgressError(
+            f"group {self._group_id} is rebalancing: poll, then commit what is still assigned"
+        )
+
+    def _fenced(self) -> FencedInstanceIdError:
+        instance_id = self._settings.group_instance_id
+        return FencedInstanceIdError(f"another member of group {self._group_id} is {instance_id} now")
+
+    def _commit_refused(self, code: ErrorCode, stamp: Stamp) -> None:
+        if stamp.generation >= 0:
+            self._membership.on_commit(code, stamp)
+            self._news(None)
+
+    async def committed(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        require_stable: bool = True,
+        timeout_ms: float | None = None,
+    ) -> Committed:
+        """None where nothing was committed. Waits for transactions that hold offsets, up to the timeout."""
+        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return await self._offsets.committed(partitions, timeout_ms=timeout_ms, require_stable=require_stable)
+
+    # ---- auto-commit -----------------------------------------------------------------------------------------
+
+    def _schedule_auto_commit(self) -> None:
+        if self._settings.enable_auto_commit and self._auto_commit is None and not self._closed:
+            seconds = self._settings.auto_commit_interval_ms / 1000
+            self._auto_commit = asyncio.get_running_loop().call_later(seconds, self._auto_commit_is_due)
+
+    def _auto_commit_is_due(self) -> None:
+        self._auto_commit = None
+        self._due = True
+        self.on_needs_poll()
+
+    def _commit_in_background(self) -> None:
+        """What the application was given before this poll, if the interval is over."""
+        if not self._settings.enable_auto_commit or self._auto_commit is not None:
+            return
+        self._schedule_auto_commit()
+        may = self._membership.may_commit or not self._subscription.is_subscribed
+        if may and self._subscription.positions() and (self._committing is None or self._committing.done()):
+            self._committing = asyncio.get_running_loop().create_task(
+                self._commit_quietly(self._settings.default_api_timeout_ms)
+            )
+
+    async def _commit_quietly(self, timeout_ms: float) -> None:
+        try:
+            await self.commit(timeout_ms=timeout_ms)
+        except Exception as error:
+            log.warning("group %s: auto-commit failed: %s", self._group_id, error)
+
+    # ---- leaving ---------------------------------------------------------------------------------------------
+
+    async def leave(self, reason: str = UNSUBSCRIBED, *, timeout_ms: float = LEAVING_MS) -> None:
+        """Give everything up and be no member. A static member stays one until its session ends (KIP-345).
+
+        Raises what a listener raises.
+        """
+        failure = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._give_up(everything=True)
+        except TimeoutError:
+            log.warning("group %s: leaving without waiting for the listener", self._group_id)
+        except Exception as error:
+            failure = error
+        finally:
+            await self._stop_joining()
+            request = self._membership.leave(reason)
+            self._failure = None
+            self._due = True
+            await self._say(request, timeout_ms)
+        if failure is not None:
+            raise failure
+
+    async def _say(self, request: Any, timeout_ms: float = LEAVING_MS) -> None:
+        """Tell the coordinator that the member goes, once. If it does not hear, the session ends by itself."""
+        if request is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._cluster.ask(self._offsets.connection, request, timeout_ms=timeout_ms)
+        except Exception as error:
+            if not is_retriable(error) and not isinstance(error, TimeoutError):
+                log.warning("group %s: leaving: %s", self._group_id, error)
+
+    async def close(self, timeout_ms: float = LEAVING_MS) -> None:
+        """Commit if that was asked for, and leave; in that time. Idempotent. Raises what a listener raises."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        if self._auto_commit is not None:
+            self._auto_commit.cancel()
+        if self._settings.enable_auto_commit and not self._subscription.is_subscribed:
+            await self._commit_quietly(timeout_ms)
+        try:
+            await self.leave(
+                "the consumer is being closed", timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms())
+            )
+        finally:
+            await self._heart.stop()
+            if self._committing is not None:
+                self._committing.cancel()
+                await asyncio.gather(self._committing, return_exceptions=True)
+            self._cluster.on_metadata.remove(self._metadata_changed)

@@ -1,0 +1,119 @@
+"""Members of a group without a consumer: the SDK's Group on a simulated broker, polled by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+from fencepost.client.cluster import Cluster
+from fencepost.client.group import Group
+from fencepost.client.outside import Outside
+from fencepost.client.settings import ConsumerSettings
+from fencepost.client.subscription import Subscription
+from fencepost.client.values import TopicPartition
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from simulated_broker import ADDRESS, SimulatedBroker
+
+PATIENT = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000, "max_poll_interval_ms": 30_000}
+
+
+class Told:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("revoked", sorted(map(str, partitions))))
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("assigned", sorted(map(str, partitions))))
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("lost", sorted(map(str, partitions))))
+
+
+class Member:
+    """One Group, its subscription and its cluster."""
+
+    def __init__(self, broker: SimulatedBroker, **settings: Any) -> None:
+        self.broker = broker
+        self.outside = Outside(broker.broker.clock, SeededRng(settings.pop("seed", 1)), broker.net)
+        listener, topics = settings.pop("listener", Told()), settings.pop("topics", ("t",))
+        settings = {"group_id": "g", "partition_assignment_strategy": ("range",), **PATIENT, **settings}
+        self.settings = ConsumerSettings((ADDRESS,), **settings)
+        self.subscription = Subscription(has_group=True)
+        if topics:
+            self.subscription.subscribe(topics, listener=listener)
+        self.told = listener
+        self.cluster = Cluster(self.settings, self.outside)
+        self.group: Group = None  # type: ignore[assignment]
+        self._polling: asyncio.Task[None] | None = None
+
+    async def start(self) -> Member:
+        await self.cluster.start()
+        self.group = Group(self.cluster, self.settings, self.subscription, self.outside)
+        return self
+
+    async def poll(self, ms: int = 5_000) -> set[str]:
+        """Poll once. Returns what is assigned."""
+        await self.group.poll(self.outside.clock.monotonic_ms() + ms)
+        return self.assigned
+
+    async def poll_until(self, done: Callable[[], bool], seconds: float = 60) -> None:
+        """As a consumer that has nothing to read: poll whenever there is something to do."""
+        async with asyncio.timeout(seconds):
+            while not done():
+                if self.group.needs_poll:
+                    await self.poll(200)
+                self.group.polled()
+                await asyncio.sleep(0.05)
+
+    def keep_polling(self) -> None:
+        async def run() -> None:
+            while True:
+                if self.group.needs_poll:
+                    await self.poll(200)
+                self.group.polled()
+                await asyncio.sleep(0.05)
+
+        self._polling = asyncio.get_running_loop().create_task(run())
+
+    async def stop_polling(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+            self._polling = None
+
+    async def close(self) -> None:
+        await self.stop_polling()
+        await self.group.close()
+        await self.cluster.close()
+
+    async def vanish(self) -> None:
+        """As a process that is killed."""
+        await self.stop_polling()
+        await self.group._heart.stop()
+        await self.group._stop_joining()
+        await self.cluster.close()
+
+    @property
+    def assigned(self) -> set[str]:
+        return {str(tp) for tp in self.subscription.assigned}
+
+
+def run(scenario: Callable[[SimulatedBroker], Awaitable[Any]], *, partitions: int = 4, **settings: Any) -> Any:
+    """A scenario on a broker that has topic t, in simulated time."""
+    from fencepost.broker.settings import BrokerSettings
+
+    chosen = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1, **settings}
+    with SimulatedBroker(BrokerSettings(**chosen)) as broker:
+        create(broker, "t", partitions)
+        return broker.loop.run_until_complete(asyncio.wait_for(scenario(broker), 600))
+
+
+def create(broker: SimulatedBroker, name: str, partitions: int) -> None:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+    assert not broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1_000)).topics[0].error_code
