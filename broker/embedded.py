@@ -12,7 +12,7 @@ import weakref
 from asyncio import wrap_future
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ..effects.disk import SystemDisk
 from ..effects.simulated.forgetful import ForgetfulDisk
@@ -125,7 +125,7 @@ class Broker:
 
     # ---- begin and end ---------------------------------------------------------------------------------------
 
-    def start(self) -> "Broker":
+    def start(self) -> Self:
         """Recover, then serve. Raises what stands in the way, as OSError or AlreadyLocked."""
         life = self._begin()
         try:
@@ -190,7 +190,7 @@ class Broker:
         if self.running:
             self.inside(lambda broker: broker.intercept(between))
 
-    def __enter__(self) -> "Broker":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -200,7 +200,7 @@ class Broker:
             if error is None or isinstance(error, Exception):  # an interruption is more than that
                 raise
 
-    async def __aenter__(self) -> "Broker":
+    async def __aenter__(self) -> Self:
         life = self._begin()
         try:
             self._served(await wrap_future(life.ready))

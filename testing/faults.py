@@ -160,6 +160,11 @@ class Faults:
         self._see_to_interception()
 
     @property
+    def all(self) -> list[Fault]:
+        """In the order in which they were asked for."""
+        return list(self._faults)
+
+    @property
     def unfired(self) -> list[Fault]:
         """Those that did not happen as asked."""
         return [fault for fault in self._faults if fault.unfired]

@@ -1,0 +1,134 @@
+"""Questions to a broker, any Kafka, over plain blocking sockets: what assertions look at.
+
+The rule: each question uses connections of its own, so it works after a kill and beside any client library, sync or
+async; it shares no code with the clients under test, only the bytes of the protocol.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from ..protocol.apis import APIS, decode_response, encode_request
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from ..protocol.messages.groups import FindCoordinatorRequest
+from ..protocol.schema import schema_of
+
+CLIENT_ID = "fencepost-testing"
+TIMEOUT_S = 10.0
+GROUP, TRANSACTION = 0, 1
+LENGTH = struct.Struct(">i")
+
+Address = tuple[str, int]
+
+
+class Line:
+    """One connection. Versions are the highest that both sides have."""
+
+    def __init__(self, address: Address, timeout_s: float = TIMEOUT_S) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
+        self._next_id = 0
+        self._highest: dict[int, int] = {}
+        try:
+            versions = self.ask(ApiVersionsRequest(), version=0)
+        except BaseException:
+            self.close()
+            raise
+        self._highest = {api.api_key: api.max_version for api in versions.api_keys}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: Any, *, version: int | None = None, cap: int | None = None) -> Any:
+        """The response. cap: the highest version in which this request can be said. Raises OSError."""
+        api = APIS[schema_of(type(request)).api or 0]
+        if version is None:
+            version = min(api.max, self._highest.get(api.key, 0), api.max if cap is None else cap)
+        self._next_id += 1
+        self._socket.sendall(b"".join(encode_request(api, version, self._next_id, CLIENT_ID, request)))
+        return decode_response(api, version, self._frame())[1]
+
+    def _frame(self) -> bytes:
+        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        pieces = bytearray()
+        while len(pieces) < count:
+            more = self._socket.recv(min(count - len(pieces), 1 << 20))
+            if not more:
+                raise ConnectionError("the broker closed the connection")
+            pieces += more
+        return bytes(pieces)
+
+
+class Asker:
+    """All brokers of one cluster, for the time of a question. A context manager."""
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._bootstrap = address_of(bootstrap_servers.split(",")[0])
+        self._lines: dict[Address, Line] = {}
+        self._nodes: dict[int, Address] = {}
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for line in self._lines.values():
+            line.close()
+
+    def any(self, request: Any, *, cap: int | None = None) -> Any:
+        return self._line(self._bootstrap).ask(request, cap=cap)
+
+    def metadata(self, *topics: str) -> Any:
+        """Of these topics, or of all. Creates none."""
+        wanted = [MetadataRequest.Topic(name=name) for name in topics] or None
+        response = self.any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        self._nodes = {node.node_id: (node.host, node.port) for node in response.brokers}
+        return response
+
+    def leaders(self, topic: str) -> dict[int, Line]:
+        """The broker to ask about each partition. Raises KafkaError if there is no such topic."""
+        (found,) = self.metadata(topic).topics
+        check(found.error_code, f"topic {topic}")
+        return {
+            part.partition_index: self._line(self._nodes[part.leader_id])
+            for part in sorted(found.partitions, key=lambda part: part.partition_index)
+        }
+
+    def coordinator(self, kind: int, key: str) -> Line:
+        """Of a group or a transactional id."""
+        found = self.any(FindCoordinatorRequest(key=key, key_type=kind), cap=3)
+        check(found.error_code, key)
+        return self._line((found.host, found.port))
+
+    def controller(self) -> Line:
+        response = self.metadata()
+        return self._line(self._nodes.get(response.controller_id, self._bootstrap))
+
+    def nodes(self) -> Iterator[Line]:
+        """Every broker."""
+        self.metadata()
+        for address in self._nodes.values():
+            yield self._line(address)
+
+    def _line(self, address: Address) -> Line:
+        if address not in self._lines:
+            self._lines[address] = Line(address, self._timeout_s)
+        return self._lines[address]
+
+
+def check(code: int, detail: str) -> None:
+    """Raises KafkaError, if it is the code of an error."""
+    if code:
+        raise KafkaError(ErrorCode(code), detail)  # type: ignore[call-arg]
+
+
+def address_of(text: str) -> Address:
+    """HOST:PORT or [V6]:PORT. Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)

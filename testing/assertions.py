@@ -1,0 +1,81 @@
+"""Assertions about a broker as a whole: every record exactly once, every transaction whole or not at all.
+
+The rule: a failure says which records, not how many. They look from outside, with read_committed, as a consumer does.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from ..client.values import Record
+from .observing import Observed
+
+SHOWN = 10
+
+KeyOf = Callable[[Record], Hashable]
+
+
+class Asserting(Observed):
+    """The assertions, for whoever can be observed."""
+
+    def assert_exactly_once(self, source: str, destination: str, key: KeyOf | None = None) -> None:
+        """Each record of `source` has exactly one in `destination`, and nothing else is there.
+
+        key: what identifies a record in both topics; by default its key and value. Raises AssertionError.
+        """
+        identity = key or _key_and_value
+        wanted = Counter(identity(record) for record in self.records(source))
+        found = Counter(identity(record) for record in self.records(destination))
+        lost, extra = wanted - found, found - wanted
+        twice = {one: count for one, count in extra.items() if one in wanted}
+        strange = [one for one in extra if one not in wanted]
+        problems = []
+        if lost:
+            problems.append(f"lost {lost.total()}: {_some(lost)}")
+        if twice:
+            problems.append(f"more than once {sum(twice.values())}: {_some(twice)}")
+        if strange:
+            problems.append(f"not from {source} {len(strange)}: {_some(strange)}")
+        assert not problems, f"{source} → {destination}, {wanted.total()} records: " + "; ".join(problems)
+
+    def assert_atomic(self, topics: Iterable[str], txn: KeyOf) -> None:
+        """Of each transaction all records are visible, once, or none is.
+
+        txn: what transaction a record says that it belongs to, such as a header that the test has put there; what
+        was written is read with read_uncommitted, so an attempt that was aborted and made again counts once. Records
+        for which it gives None belong to none. Raises AssertionError.
+        """
+        written: dict[Hashable, set[Any]] = defaultdict(set)
+        visible: dict[Hashable, Counter[Any]] = defaultdict(Counter)
+        for topic in topics:
+            for record in self.records(topic, "read_uncommitted"):
+                written[txn(record)].add(_place_and_content(record))
+            for record in self.records(topic):
+                visible[txn(record)][_place_and_content(record)] += 1
+        problems = []
+        for label, contents in written.items():
+            seen = visible.get(label)
+            if label is None or not seen:
+                continue
+            missing = contents - seen.keys()
+            twice = [one for one, count in seen.items() if count > 1]
+            if missing:
+                problems.append(f"transaction {label!r}: {len(seen)} visible, {len(missing)} not: {_some(missing)}")
+            if twice:
+                problems.append(f"transaction {label!r}: visible more than once: {_some(twice)}")
+        assert not problems, "\n".join(problems)
+
+
+def _key_and_value(record: Record) -> Hashable:
+    return record.key, record.value
+
+
+def _place_and_content(record: Record) -> Hashable:
+    return record.topic, record.key, record.value
+
+
+def _some(found: Iterable[Any]) -> str:
+    """The first of them."""
+    listed = list(found)
+    text = ", ".join(map(repr, listed[:SHOWN]))
+    return text + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

@@ -1,0 +1,54 @@
+"""Clients of the SDK as fixtures, in the loop of the test that uses them: for pytest-asyncio in either mode."""
+
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from .marker import wishes_of
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+    from ..client.consumer import Consumer
+    from ..client.producer import Producer
+
+
+@pytest_asyncio.fixture
+async def fp_producer(fp_bootstrap: str) -> "AsyncIterator[Producer]":
+    """An idempotent producer."""
+    from ..client.producer import Producer
+
+    async with Producer(fp_bootstrap) as producer:
+        yield producer
+
+
+@pytest_asyncio.fixture
+async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> "AsyncIterator[Producer]":
+    """A transactional producer with an id of its own; the marker's transaction_timeout."""
+    from ..client.producer import Producer
+
+    timeout_ms = wishes_of(request.node).transaction_timeout_ms
+    name = f"test-{os.urandom(6).hex()}"
+    async with Producer(fp_bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
+        yield producer
+
+
+@pytest_asyncio.fixture
+async def fp_consumer(fp_bootstrap: str, fp_topic: str) -> "AsyncIterator[Consumer]":
+    """A member of a group of its own that reads fp_topic from the beginning, read_committed."""
+    from ..client.consumer import Consumer
+
+    group = f"test-{os.urandom(6).hex()}"
+    async with Consumer(fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest") as consumer:
+        yield consumer
+
+
+@pytest_asyncio.fixture
+async def fp_admin(fp_bootstrap: str) -> "AsyncIterator[Admin]":
+    """An admin client."""
+    from ..client.admin import Admin
+
+    async with Admin(fp_bootstrap) as admin:
+        yield admin

@@ -1,0 +1,118 @@
+"""The fixtures that need no event loop: brokers, topics, faults, time.
+
+The rule: whatever is heavy is imported when a fixture is used first. Names of topics are never used twice, so tests
+share a broker and see nothing of each other.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .marker import wishes_of
+
+if TYPE_CHECKING:
+    from .clock import BrokerTime
+    from .faults import Faults
+    from .served import ExternalBroker, ObservedBroker
+
+    AnyBroker = ObservedBroker | ExternalBroker
+
+BROKERS: "pytest.StashKey[list[Any]]" = pytest.StashKey()
+LONGEST_TEST_NAME = 60
+
+
+@pytest.fixture(scope="session")
+def fp_broker(request: pytest.FixtureRequest) -> "Iterator[AnyBroker]":
+    """A broker in a thread of this process, for the whole session, or the one of --fencepost-external."""
+    from .served import ExternalBroker, ObservedBroker
+
+    brokers = request.config.stash[BROKERS]
+    external = request.config.getoption("--fencepost-external")
+    if external:
+        elsewhere = ExternalBroker(external)
+        brokers.append(elsewhere)
+        yield elsewhere
+        return
+    with ObservedBroker() as broker:
+        brokers.append(broker)
+        yield broker
+        brokers.remove(broker)
+
+
+@pytest.fixture
+def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[..., ObservedBroker]]":
+    """Brokers of the test's own: fp_broker_factory(num_partitions=3) runs until the test ends."""
+    from .served import ObservedBroker
+
+    if request.config.getoption("--fencepost-external"):
+        pytest.skip("fp_broker_factory makes embedded brokers, which --fencepost-external excludes")
+    from ..broker.embedded import BrokerHaltedError
+
+    brokers, made = request.config.stash[BROKERS], []
+
+    def make(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> "ObservedBroker":
+        broker = ObservedBroker(data_dir, **settings)
+        broker.start()
+        made.append(broker)
+        brokers.append(broker)
+        return broker
+
+    yield make
+    for broker in made:
+        brokers.remove(broker)
+        try:
+            broker.stop()
+        except BrokerHaltedError:  # the test made it so
+            pass
+
+
+@pytest.fixture
+def fp_bootstrap(fp_broker: "AnyBroker") -> str:
+    """HOST:PORT of the broker."""
+    return fp_broker.bootstrap_servers
+
+
+@pytest.fixture
+def fp_topics(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> Iterator[Callable[..., list[str]]]:
+    """fp_topics(3, partitions=2, cleanup_policy="compact") makes three topics and returns their names."""
+    made: list[str] = []
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:LONGEST_TEST_NAME].strip("-")
+    default = wishes_of(request.node).partitions
+
+    def make(count: int = 1, *, partitions: int | None = None, **configs: object) -> list[str]:
+        names = [f"{stem}-{os.urandom(4).hex()}" for _ in range(count)]
+        for name in names:
+            fp_broker.create_topic(name, default if partitions is None else partitions, **configs)
+        made.extend(names)
+        return names
+
+    yield make
+    if request.config.getoption("--fencepost-external"):
+        for name in made:
+            fp_broker.delete_topic(name)
+
+
+@pytest.fixture
+def fp_topic(fp_topics: Callable[..., list[str]]) -> str:
+    """A topic that no other test has."""
+    return fp_topics()[0]
+
+
+@pytest.fixture
+def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
+    """Faults of the broker, for this test. One that does not happen fails it."""
+    faults: Faults = fp_broker.faults.seed(0)
+    yield faults
+    faults.clear()
+
+
+@pytest.fixture
+def fp_clock(fp_broker: "AnyBroker") -> "BrokerTime":
+    """The broker's time: fp_clock.advance(61)."""
+    fp_broker.clock  # noqa: B018 (skips the test where it is not ours)
+    from .clock import BrokerTime
+
+    return BrokerTime(fp_broker)  # type: ignore[arg-type]

@@ -1,0 +1,51 @@
+"""What `@pytest.mark.fencepost(...)` says about a test."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+LINE = (
+    "fencepost(partitions=1, transaction_timeout='60s', clients=[...]): partitions of the test's topics, the timeout "
+    "of fp_txn_producer, the client libraries fp_client stands for, of which those that are installed"
+)
+CLIENTS = {"aiokafka": "aiokafka", "confluent": "confluent_kafka", "kafka-python": "kafka", "fencepost": "fencepost"}
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "": 1_000}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """A test's marker, or what holds without one."""
+
+    partitions: int = 1
+    transaction_timeout: str | int | float = "60s"
+    clients: tuple[str, ...] = ()
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        found = _DURATION.fullmatch(str(self.transaction_timeout))
+        if found is None:
+            raise pytest.UsageError(
+                f"transaction_timeout is '5s', '500ms' or seconds, not {self.transaction_timeout!r}"
+            )
+        return round(float(found[1]) * _UNITS[found[2]])
+
+
+def wishes_of(node: Any) -> Wishes:
+    """Of a test, the nearest marker first. Raises pytest.UsageError."""
+    said: dict[str, Any] = {}
+    for marker in node.iter_markers("fencepost"):
+        if marker.args:
+            raise pytest.UsageError("@pytest.mark.fencepost takes keywords only")
+        said = {**marker.kwargs, **said}
+    unknown = said.keys() - set(Wishes.__slots__)
+    if unknown:
+        raise pytest.UsageError(f"@pytest.mark.fencepost knows {', '.join(Wishes.__slots__)}, not {min(unknown)}")
+    if "clients" in said:
+        said["clients"] = tuple(said["clients"])
+        strange = set(said["clients"]) - CLIENTS.keys()
+        if strange:
+            raise pytest.UsageError(f"fp_client can be {', '.join(CLIENTS)}, not {min(strange)}")
+    return Wishes(**said)

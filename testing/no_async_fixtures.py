@@ -1,0 +1,31 @@
+"""Where pytest-asyncio is not installed: the async clients say so, instead of not being found."""
+
+from typing import NoReturn
+
+import pytest
+
+HINT = "needs pytest-asyncio: pip install pytest-asyncio; sync tests use fp_bootstrap with fencepost.sync or any client"
+
+
+@pytest.fixture
+def fp_producer() -> NoReturn:
+    """Says what is missing."""
+    raise pytest.UsageError(f"fp_producer {HINT}")
+
+
+@pytest.fixture
+def fp_txn_producer() -> NoReturn:
+    """Says what is missing."""
+    raise pytest.UsageError(f"fp_txn_producer {HINT}")
+
+
+@pytest.fixture
+def fp_consumer() -> NoReturn:
+    """Says what is missing."""
+    raise pytest.UsageError(f"fp_consumer {HINT}")
+
+
+@pytest.fixture
+def fp_admin() -> NoReturn:
+    """Says what is missing."""
+    raise pytest.UsageError(f"fp_admin {HINT}")

@@ -1,0 +1,218 @@
+"""What is in a broker, for assertions: records, offsets, transactions, as any client could ask for them.
+
+The rule: a plain reading of the protocol (KIP-98), not the SDK's, so that one is a check on the other.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..client.values import CREATE_TIME, LOG_APPEND_TIME, OffsetAndMetadata, Record, TopicPartition
+from ..protocol.batches import Batch, walk
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.fetch import FetchRequest
+from ..protocol.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from ..protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from ..protocol.records import Marker, read_marker, records
+from .asking import GROUP, TRANSACTION, Asker, Line, check
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+Place = TopicPartition | tuple[str, int] | str
+"""A partition; the name of a topic alone means its partition 0."""
+
+WITH_NAMES = 12  # the last version of Fetch that names topics
+LATEST, EARLIEST = -1, -2
+FETCH_BYTES = 8 << 20
+READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSeen:
+    """One transactional id, as its coordinator tells of it."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class Observed:
+    """What can be asked of a broker; whoever inherits it says where it is."""
+
+    bootstrap_servers: str
+
+    def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
+        """All records of a topic that a reader of this isolation level gets, by partition and offset."""
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise ValueError(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
+        committed = isolation == "read_committed"
+        with Asker(self.bootstrap_servers) as asker:
+            return [
+                record
+                for partition, leader in asker.leaders(topic).items()
+                for record in _read(leader, TopicPartition(topic, partition), committed)
+            ]
+
+    def hw(self, place: Place) -> int:
+        """The high watermark: the offset after the last record that anybody can read."""
+        return self._offset(place, LATEST, committed=False)
+
+    def lso(self, place: Place) -> int:
+        """The last stable offset: where a read_committed reader stops for now."""
+        return self._offset(place, LATEST, committed=True)
+
+    def start_offset(self, place: Place) -> int:
+        """The first offset that is still there."""
+        return self._offset(place, EARLIEST, committed=False)
+
+    def _offset(self, place: Place, timestamp: int, *, committed: bool) -> int:
+        at = _partition(place)
+        with Asker(self.bootstrap_servers) as asker:
+            leaders = asker.leaders(at.topic)
+            if at.partition not in leaders:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(at))
+            return _list_offset(leaders[at.partition], at, timestamp, committed)
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets a group has committed; those of transactions that are open are not among them."""
+        with Asker(self.bootstrap_servers) as asker:
+            asked = OffsetFetchRequest(group_id=group, topics=None)
+            response = asker.coordinator(GROUP, group).ask(asked, cap=7)
+        check(response.error_code, f"group {group}")
+        return {
+            TopicPartition(topic.name, part.partition_index): OffsetAndMetadata(
+                part.committed_offset, part.metadata or "", part.committed_leader_epoch
+            )
+            for topic in response.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
+
+    def transactions(self) -> list[TransactionSeen]:
+        """Every transactional id the brokers remember, by name."""
+        with Asker(self.bootstrap_servers) as asker:
+            return _transactions(asker)
+
+    def topics(self) -> dict[str, int]:
+        """Topics and how many partitions each has; none of the broker's own."""
+        with Asker(self.bootstrap_servers) as asker:
+            found = asker.metadata().topics
+        return {topic.name: len(topic.partitions) for topic in found if not topic.is_internal}
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
+        """Make a topic; configs are Kafka's, with `_` for `.`. Returns its name."""
+        row = CreateTopicsRequest.Topic.Config
+        given = [row(name=key.replace("_", "."), value=_text(value)) for key, value in configs.items()]
+        topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+        with Asker(self.bootstrap_servers) as asker:
+            response = asker.controller().ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        check(response.topics[0].error_code, response.topics[0].error_message or name)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Its records are gone."""
+        with Asker(self.bootstrap_servers) as asker:
+            asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+            response = asker.controller().ask(asked, cap=5)
+        check(response.responses[0].error_code, name)
+
+
+def _partition(place: Place) -> TopicPartition:
+    return TopicPartition(place, 0) if isinstance(place, str) else TopicPartition(*place)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bool) -> int:
+    part = ListOffsetsRequest.Topic.Partition(partition_index=at.partition, timestamp=timestamp)
+    topic = ListOffsetsRequest.Topic(name=at.topic, partitions=[part])
+    response = leader.ask(ListOffsetsRequest(isolation_level=int(committed), topics=[topic]))
+    (found,) = response.topics[0].partitions
+    check(found.error_code, str(at))
+    return int(found.offset)
+
+
+def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[Record]:
+    offset = _list_offset(leader, at, EARLIEST, False)
+    end = _list_offset(leader, at, LATEST, committed)
+    while offset < end:
+        part = _fetch(leader, at, offset, committed)
+        aborted = sorted((one.first_offset, one.producer_id) for one in part.aborted_transactions or ())
+        batches = list(walk(memoryview(b"".join(part.records or ()))))
+        if not batches:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: nothing comes at {offset}, and {end} is the end")
+        for batch in _visible(batches, aborted if committed else []):
+            for record in records(batch):
+                if offset <= record.offset < end:
+                    yield _record(at, batch, record)
+        offset = batches[-1].next_offset
+
+
+def _fetch(leader: Line, at: TopicPartition, offset: int, committed: bool) -> Any:
+    part = FetchRequest.Topic.Partition(partition=at.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    asked = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES,
+        isolation_level=int(committed),
+        session_epoch=-1,
+        topics=[FetchRequest.Topic(topic=at.topic, partitions=[part])],
+    )
+    response = leader.ask(asked, cap=WITH_NAMES)
+    check(response.error_code, str(at))
+    (found,) = response.responses[0].partitions
+    check(found.error_code, str(at))
+    return found
+
+
+def _visible(batches: list[Batch], aborted: list[tuple[int, int]]) -> Iterator[Batch]:
+    """Batches of data, without those of the aborted transactions, each of which is (first offset, producer id)."""
+    out: set[int] = set()
+    for batch in batches:
+        while aborted and aborted[0][0] <= batch.last_offset:
+            out.add(aborted.pop(0)[1])
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None and marker[0] is Marker.ABORT:
+                out.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in out):
+            yield batch
+
+
+def _record(at: TopicPartition, batch: Batch, record: Any) -> Record:
+    kind = LOG_APPEND_TIME if batch.is_log_append_time else CREATE_TIME
+    timestamp = batch.max_timestamp if batch.is_log_append_time else record.timestamp
+    return Record(at.topic, at.partition, record.offset, timestamp, kind, record.key, record.value, record.headers)
+
+
+def _transactions(asker: Asker) -> list[TransactionSeen]:
+    ids: set[str] = set()
+    for node in asker.nodes():
+        listed = node.ask(ListTransactionsRequest())
+        check(listed.error_code, "transactions")
+        ids |= {one.transactional_id for one in listed.transaction_states}
+    seen = []
+    for name in sorted(ids):
+        asked = DescribeTransactionsRequest(transactional_ids=[name])
+        (found,) = asker.coordinator(TRANSACTION, name).ask(asked).transaction_states
+        if found.error_code:  # forgotten between the two questions
+            continue
+        partitions = [TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions]
+        seen.append(
+            TransactionSeen(
+                name,
+                found.transaction_state,
+                found.producer_id,
+                found.producer_epoch,
+                found.transaction_timeout_ms,
+                found.transaction_start_time_ms,
+                tuple(sorted(partitions)),
+            )
+        )
+    return seen

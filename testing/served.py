@@ -1,0 +1,151 @@
+"""The brokers that fixtures hand out: an embedded one that can be asked and made to fail, or one that runs elsewhere.
+
+The rule: what only an embedded broker can do (faults, time, kill) skips the test where the broker is somebody else's.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ..broker.broker import Serve
+from ..broker.connection import Connection
+from ..broker.embedded import Broker, Setting
+from ..protocol.apis import APIS
+from ..protocol.errors import MalformedFrame
+from ..protocol.headers import read_request_header
+from ..protocol.primitives import Readable
+from .asking import CLIENT_ID
+from .assertions import Asserting
+from .faults import Faults
+
+EMBEDDED_ONLY = frozenset(
+    [
+        "advance",
+        "clock",
+        "disk",
+        "failures",
+        "faults",
+        "halted",
+        "inside",
+        "intercept",
+        "kill",
+        "pause",
+        "paused",
+        "port",
+        "restart",
+        "resume",
+        "running",
+    ]
+)
+REMEMBERED = 60  # requests
+HEADER_BYTES = 300
+
+
+class ObservedBroker(Asserting, Broker):
+    """An embedded broker with assertions and faults, which remembers the last requests."""
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        **settings: Setting,
+    ) -> None:
+        super().__init__(data_dir, host=host, port=port, **settings)
+        self._recent: deque[tuple[float, str, bytes]] = deque(maxlen=REMEMBERED)
+        self._known_failures = 0
+        self.faults = Faults(self)
+        self.intercept(None)
+
+    def verify(self) -> None:
+        """Raises AssertionError for a fault that was asked for and did not happen, and for a bug in the broker."""
+        found, self._known_failures = self.failures[self._known_failures :], len(self.failures)
+        assert not found, f"a bug in the broker: {found}"
+        self.faults.verify()
+
+    def reset(self) -> None:
+        """As it was for the next test: running, without faults, its wall clock right. Topics stay."""
+        self.faults.clear()
+        self.clock.set_wall_right()
+        if self.paused:
+            self.resume()
+        if not self.running:
+            self.restart()
+
+    def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
+        super().intercept(lambda serve: self._remembering(serve if between is None else between(serve)))
+
+    def _remembering(self, serve: Serve) -> Serve:
+        remember = self._recent.append
+
+        def remembered(connection: Connection, frame: Readable) -> None:
+            remember((time.time(), connection.client_host, bytes(frame[:HEADER_BYTES])))
+            serve(connection, frame)
+
+        return remembered
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked anything now."""
+        return self.running and not self.paused
+
+    def fault_lines(self) -> list[str]:
+        """Its faults, a line each."""
+        return list(map(repr, self.faults.all))
+
+    def recent_requests(self) -> list[str]:
+        """The last requests, a line each, oldest first; not those of assertions."""
+        return [line for entry in list(self._recent) if (line := _line_of(*entry))]
+
+
+def _line_of(at: float, host: str, beginning: bytes) -> str:
+    try:
+        header = read_request_header(beginning)
+    except MalformedFrame:
+        return ""
+    if header.client_id == CLIENT_ID:
+        return ""
+    name = APIS[header.api_key].name if header.api_key in APIS else f"API {header.api_key}"
+    clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at * 1000) % 1000:03d}"
+    return f"{clock}  {name} v{header.api_version}  #{header.correlation_id}  {header.client_id}"
+
+
+class ExternalBroker(Asserting):
+    """A Kafka that runs elsewhere, for the same tests."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def __repr__(self) -> str:
+        return f"<{self.bootstrap_servers}, which runs elsewhere>"
+
+    answers = True
+
+    def fault_lines(self) -> list[str]:
+        """There are none."""
+        return []
+
+    def recent_requests(self) -> list[str]:
+        """Nobody knows."""
+        return []
+
+    def verify(self) -> None:
+        """There are no faults."""
+
+    def reset(self) -> None:
+        """It is somebody else's."""
+
+    def __getattr__(self, name: str) -> Any:
+        """What only an embedded broker has."""
+        if name in EMBEDDED_ONLY:
+            _skip(name)
+        raise AttributeError(name)
+
+
+def _skip(name: str) -> NoReturn:
+    import pytest
+
+    pytest.skip(f"fp_broker.{name} needs the embedded broker, not --fencepost-external")

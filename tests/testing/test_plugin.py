@@ -1,0 +1,393 @@
+"""The pytest plugin as its users see it: tests that run in a pytest of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+# The plugin that is left out collects five times after each run, which takes seconds.
+OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
+
+
+@pytest.fixture
+def run(pytester):
+    """Run some tests inside this process. Returns the result."""
+
+    def run(source, *options, mode="auto", subprocess=False):
+        pytester.makeini(f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\n")
+        pytester.makepyfile(source)
+        inside = pytester.runpytest_subprocess if subprocess else pytester.runpytest_inprocess
+        return inside(*OPTIONS, *options)
+
+    return run
+
+
+WITH_CONFLUENT = """
+    def test_a_sync_client(fp_bootstrap, fp_topic, fp_broker):
+        from confluent_kafka import Consumer, Producer
+        producer = Producer({"bootstrap.servers": fp_bootstrap})
+        producer.produce(fp_topic, b"42", key=b"alice")
+        assert producer.flush(10) == 0
+        consumer = Consumer({"bootstrap.servers": fp_bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe([fp_topic])
+        message = consumer.poll(10)
+        assert message.value() == b"42"
+        consumer.commit(message, asynchronous=False)
+        consumer.close()
+        (record,) = fp_broker.records(fp_topic)
+        assert (record.key, record.value, record.offset) == (b"alice", b"42", 0)
+        assert fp_broker.hw(fp_topic) == fp_broker.lso(fp_topic) == 1
+        assert {str(place): at.offset for place, at in fp_broker.committed("g").items()} == {f"{fp_topic}-0": 1}
+"""
+
+WITH_KAFKA_PYTHON = """
+    def test_a_sync_client(fp_bootstrap, fp_topic, fp_broker):
+        from kafka import KafkaConsumer, KafkaProducer
+        with KafkaProducer(bootstrap_servers=fp_bootstrap) as producer:
+            producer.send(fp_topic, b"42").get(10)
+        consumer = KafkaConsumer(fp_topic, bootstrap_servers=fp_bootstrap, auto_offset_reset="earliest")
+        assert next(consumer).value == b"42"
+        consumer.close()
+        assert [record.value for record in fp_broker.records(fp_topic)] == [b"42"]
+"""
+
+WITH_AIOKAFKA = """
+    import pytest
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    {mark}
+    async def test_an_async_client(fp_bootstrap, fp_topic, fp_broker):
+        async with AIOKafkaProducer(bootstrap_servers=fp_bootstrap, transactional_id=fp_topic) as producer:
+            async with producer.transaction():
+                await producer.send_and_wait(fp_topic, b"42")
+                assert fp_broker.lso(fp_topic) == 0
+                assert fp_broker.records(fp_topic) == []
+                (open_one,) = [one for one in fp_broker.transactions() if one.transactional_id == fp_topic]
+                assert (open_one.state, open_one.partitions) == ("Ongoing", ((fp_topic, 0),))
+        async with AIOKafkaConsumer(
+            fp_topic, bootstrap_servers=fp_bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+        ) as consumer:
+            assert (await consumer.getone()).value == b"42"
+"""
+
+
+@pytest.mark.parametrize("source", [WITH_CONFLUENT, WITH_KAFKA_PYTHON], ids=["confluent", "kafka-python"])
+def test_sync_tests_use_any_client(run, source):
+    run(source, subprocess=True).assert_outcomes(passed=1)  # kafka-python leaves sockets behind
+
+
+@pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
+def test_async_tests_use_any_client_in_either_mode_of_pytest_asyncio(run, mode, mark):
+    run(WITH_AIOKAFKA.format(mark=mark), mode=mode).assert_outcomes(passed=1)
+
+
+def test_topics_are_never_shared(run):
+    run("""
+        import pytest
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_a(fp_topic, fp_broker, number, seen=set()):
+            assert fp_topic not in seen
+            seen.add(fp_topic)
+            assert fp_broker.topics()[fp_topic] == 1
+
+        @pytest.mark.fencepost(partitions=3)
+        def test_marked(fp_topic, fp_topics, fp_broker):
+            one, other = fp_topics(2)
+            (compacted,) = fp_topics(partitions=2, cleanup_policy="compact")
+            topics = fp_broker.topics()
+            assert [topics[name] for name in (fp_topic, one, other, compacted)] == [3, 3, 3, 2]
+    """).assert_outcomes(passed=3)
+
+
+MISSPELT = {
+    "partition=3": "not partition",
+    "3": "keywords only",
+    "transaction_timeout='soon'": "not 'soon'",
+    "clients=['pykafka']": "not pykafka",
+}
+
+
+def test_a_misspelt_marker_is_an_error(run):
+    tests = [
+        f"""
+        @pytest.mark.fencepost({arguments})
+        def test_{number}(request):
+            wishes_of(request.node).transaction_timeout_ms
+        """
+        for number, arguments in enumerate(MISSPELT)
+    ]
+    result = run(
+        """
+        import pytest
+        from fencepost.testing.marker import wishes_of
+        """
+        + "".join(tests)
+    )
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines([f"E *{text}*" for text in MISSPELT.values()])
+
+
+def test_the_marker_names_clients_for_which_a_test_runs(run):
+    run("""
+        import pytest
+
+        @pytest.mark.fencepost(clients=["aiokafka", "confluent"])
+        def test_a(fp_client, fp_bootstrap):
+            assert fp_client in ("aiokafka", "confluent")
+    """).assert_outcomes(passed=2)
+
+
+def test_a_broker_that_was_killed_or_paused_is_itself_again_for_the_next_test(run):
+    run("""
+        from confluent_kafka import Producer
+
+        def write(fp_bootstrap, topic):
+            producer = Producer({"bootstrap.servers": fp_bootstrap, "log_level": 0})
+            producer.produce(topic, b"x")
+            assert producer.flush(10) == 0
+
+        def test_kill(fp_broker, fp_bootstrap, fp_topic):
+            write(fp_bootstrap, fp_topic)
+            fp_broker.kill()
+            fp_broker.restart()
+            write(fp_bootstrap, fp_topic)
+            assert fp_broker.hw(fp_topic) == 2
+            fp_broker.kill()
+
+        def test_pause(fp_broker, fp_bootstrap, fp_topic):
+            write(fp_bootstrap, fp_topic)
+            fp_broker.pause()
+
+        def test_after(fp_broker, fp_bootstrap, fp_topic):
+            write(fp_bootstrap, fp_topic)
+    """).assert_outcomes(passed=3)
+
+
+def test_the_clock_expires_transactions_and_is_right_again_afterwards(run):
+    run("""
+        import time
+        from confluent_kafka import KafkaException, Producer
+        import pytest
+
+        def test_a(fp_clock, fp_bootstrap, fp_topic, fp_broker):
+            producer = Producer({"bootstrap.servers": fp_bootstrap, "transactional.id": "slow", "log_level": 0,
+                                 "transaction.timeout.ms": 60_000})
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            producer.produce(fp_topic, b"x")
+            producer.flush(10)
+            fp_clock.advance(61)
+            assert fp_clock.now() > time.time() + 60
+            assert [one.state for one in fp_broker.transactions()] == ["CompleteAbort"]
+            with pytest.raises(KafkaException):
+                producer.commit_transaction(10)
+            fp_broker.assert_atomic([fp_topic], txn=lambda record: 1)
+            assert fp_broker.records(fp_topic) == []
+            assert len(fp_broker.records(fp_topic, "read_uncommitted")) == 1
+
+        def test_b(fp_broker):
+            assert abs(fp_broker.clock.now_ms() / 1000 - time.time()) < 60
+    """).assert_outcomes(passed=2)
+
+
+def test_faults_strike_and_end_with_the_test(run):
+    run("""
+        from confluent_kafka import Producer
+
+        def write(fp_bootstrap, topic, **more):
+            errors = []
+            producer = Producer({"bootstrap.servers": fp_bootstrap, "log_level": 0, **more})
+            producer.produce(topic, b"x", on_delivery=lambda error, message: errors.append(error))
+            assert producer.flush(10) == 0
+            return errors[0]
+
+        def test_a(fp_faults, fp_bootstrap, fp_topic, fp_broker):
+            fault = fp_faults.error("Produce", "MESSAGE_TOO_LARGE")
+            assert write(fp_bootstrap, fp_topic).name() == "MSG_SIZE_TOO_LARGE"
+            assert fault.fired == 1
+
+        def test_b(fp_faults, fp_bootstrap, fp_topic, fp_broker):
+            fault = fp_faults.disconnect("Produce", when="after_write").once()
+            assert write(fp_bootstrap, fp_topic, **{"enable.idempotence": True}) is None
+            assert fault.fired == 1
+            assert len(fp_broker.records(fp_topic)) == 1
+    """).assert_outcomes(passed=2)
+
+
+def test_a_fault_that_did_not_happen_fails_the_test_that_asked_for_it(run):
+    result = run("""
+        def test_a(fp_faults):
+            fp_faults.error("EndTxn", "COORDINATOR_NOT_AVAILABLE").once()
+
+        def test_b(fp_broker):
+            pass
+    """)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*faults that did not happen*EndTxn*"])
+
+
+def test_a_failed_test_shows_what_the_broker_looked_like(run):
+    result = run("""
+        from confluent_kafka import Producer
+
+        def test_a(fp_bootstrap, fp_topic, fp_broker):
+            producer = Producer({"bootstrap.servers": fp_bootstrap, "transactional.id": "orders-1", "client.id": "me",
+                                 "log_level": 0})
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            producer.produce(fp_topic, b"x")
+            producer.flush(10)
+            assert fp_broker.records(fp_topic) != []
+
+        def test_b(fp_broker):
+            fp_broker.pause()
+            assert False
+    """)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*fencepost at failure*",
+            "*open transactions*",
+            "*orders-1  Ongoing  pid*test_a*",
+            "*test_a-*-0  0  0  1  blocked by a transaction*",
+            "*InitProducerId v*me*",
+            "*Produce v*me*",
+            "*fencepost at failure*",
+            "*it does not answer now*",
+        ]
+    )
+
+
+def test_brokers_of_a_tests_own_end_with_it(run):
+    run("""
+        import threading
+
+        def test_a(fp_broker_factory, tmp_path):
+            one, other = fp_broker_factory(num_partitions=3), fp_broker_factory(tmp_path / "data")
+            assert one.bootstrap_servers != other.bootstrap_servers
+            other.create_topic("t")
+            other.restart()
+            assert other.topics() == {"t": 1}
+
+        def test_b():
+            assert not [one for one in threading.enumerate() if one.name == "fencepost-broker"]
+    """).assert_outcomes(passed=2)
+
+
+def test_a_halt_fails_nobody_who_made_it(run):
+    run("""
+        def test_a(fp_broker_factory):
+            broker = fp_broker_factory()
+            broker.disk.fail_sync()
+            try:
+                broker.create_topic("t")
+            except OSError:
+                pass
+            assert broker.halted is not None
+    """).assert_outcomes(passed=1)
+
+
+def test_assertions_name_what_is_wrong(run):
+    run("""
+        import pytest
+        from confluent_kafka import Producer
+
+        def write(bootstrap, topic, *values):
+            producer = Producer({"bootstrap.servers": bootstrap})
+            for value in values:
+                producer.produce(topic, value, headers={"txn": b"1"})
+            assert producer.flush(10) == 0
+
+        def test_a(fp_broker, fp_bootstrap, fp_topics):
+            source, good, bad = fp_topics(3)
+            write(fp_bootstrap, source, b"1", b"2", b"3")
+            write(fp_bootstrap, good, b"2", b"1", b"3")
+            write(fp_bootstrap, bad, b"1", b"1", b"2", b"9")
+            fp_broker.assert_exactly_once(source, good)
+            with pytest.raises(AssertionError) as raised:
+                fp_broker.assert_exactly_once(source, bad, key=lambda record: record.value)
+            for text in ("lost 1: b'3'", "more than once 1: b'1'", "not from", "b'9'"):
+                assert text in str(raised.value)
+            fp_broker.assert_atomic([source, good], txn=lambda record: dict(record.headers)["txn"])
+            with pytest.raises(AssertionError, match="visible more than once"):
+                fp_broker.assert_atomic([bad], txn=lambda record: dict(record.headers)["txn"])
+    """).assert_outcomes(passed=1)
+
+
+def test_workers_of_xdist_have_brokers_of_their_own(run):
+    result = run(
+        """
+        import pytest
+        from confluent_kafka import Producer
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_a(fp_broker, fp_bootstrap, fp_topic, number, worker_id):
+            producer = Producer({"bootstrap.servers": fp_bootstrap})
+            producer.produce(fp_topic, str(number).encode())
+            assert producer.flush(10) == 0
+            assert [record.value for record in fp_broker.records(fp_topic)] == [str(number).encode()]
+            fp_broker.kill()
+        """,
+        "-n2",
+        subprocess=True,
+    )
+    result.assert_outcomes(passed=8)
+
+
+def test_the_same_tests_run_against_a_broker_elsewhere(run):
+    from fencepost.broker.embedded import Broker
+
+    with Broker() as elsewhere:
+        result = run(
+            WITH_CONFLUENT
+            + """
+    def test_kill(fp_broker):
+        fp_broker.kill()
+
+    def test_faults(fp_faults):
+        raise AssertionError
+
+    def test_clock(fp_clock):
+        raise AssertionError
+
+    def test_factory(fp_broker_factory):
+        raise AssertionError
+
+    def test_failing(fp_topic, fp_broker):
+        assert fp_broker.topics() == {}
+    """,
+            "--fencepost-external",
+            elsewhere.bootstrap_servers,
+            "-rs",
+        )
+        assert elsewhere.inside(lambda inner: [name for name in inner.topics.by_name if name.startswith("test")]) == []
+    result.assert_outcomes(passed=1, skipped=4, failed=1)
+    result.stdout.fnmatch_lines(["*fencepost at failure*", "*which runs elsewhere*", "*needs the embedded broker*"])
+
+
+def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture_is_used(pytester):
+    pytester.makepyfile("""
+        import sys, threading
+
+        def test_a():
+            heavy = ("fencepost.broker", "fencepost.client", "uvloop")
+            assert [name for name in sys.modules if name.startswith(heavy)] == []
+            assert threading.active_count() == 1
+    """)
+    pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
+
+
+def test_without_pytest_asyncio_the_async_clients_say_what_is_missing(run):
+    result = run("def test_a(fp_producer): pass", "-p", "no:asyncio", subprocess=True)
+    result.stdout.fnmatch_lines(["*fp_producer needs pytest-asyncio*"])
+
+
+def test_importing_the_plugin_takes_next_to_nothing():
+    script = (
+        "import pytest, sys; before = set(sys.modules); import fencepost.testing.plugin; "
+        "print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert all(name.startswith("fencepost") for name in done.stdout.split()), done.stdout
+    assert len(done.stdout.split()) < 8
