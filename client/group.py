@@ -37,6 +37,8 @@ log = logging.getLogger("fencepost.client")
 UNSUBSCRIBED = "the consumer unsubscribed from all topics"
 LEAVING_MS = 5_000
 """How long leaving may take where nobody says."""
+FAREWELL = 0.25
+"""How much of that is kept for LeaveGroup, however long commits and listeners take."""
 
 
 class Group:
@@ -367,9 +369,10 @@ class Group:
 
         Raises what a listener raises.
         """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(timeout_ms * (1 - FAREWELL) / 1000):
                 await self._give_up(everything=True)
         except TimeoutError:
             log.warning("group %s: leaving without waiting for the listener", self._group_id)
@@ -380,7 +383,7 @@ class Group:
             request = self._membership.leave(reason)
             self._failure = None
             self._due = True
-            await self._say(request, timeout_ms)
+            await self._say(request, deadline_ms - self._clock.monotonic_ms())
         if failure is not None:
             raise failure
 

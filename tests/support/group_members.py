@@ -111,7 +111,11 @@ def run(scenario: Callable[[SimulatedBroker], Awaitable[Any]], *, partitions: in
     chosen = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1, **settings}
     with SimulatedBroker(BrokerSettings(**chosen)) as broker:
         create(broker, "t", partitions)
-        return broker.loop.run_until_complete(asyncio.wait_for(scenario(broker), 600))
+        try:
+            return broker.loop.run_until_complete(asyncio.wait_for(scenario(broker), 600))
+        except BaseException:
+            broker.abandon()
+            raise
 
 
 def create(broker: SimulatedBroker, name: str, partitions: int) -> None:

@@ -1,0 +1,536 @@
+"""The SDK's members on a real broker in simulated time: who has what, who is told when, and which commits count."""
+
+import asyncio
+import contextlib
+
+import pytest
+from fencepost.client.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InvalidConfigurationError,
+    RebalanceInProgressError,
+)
+from fencepost.client.membership import State
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from fencepost.protocol.messages.groups import DescribeGroupsRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
+from group_members import Member, Told, run
+
+ALL = {"t-0", "t-1", "t-2", "t-3"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
+
+
+async def described(broker):
+    response = await broker._ask(DescribeGroupsRequest(groups=["g"]), None)
+    return response.groups[0]
+
+
+async def until(done, seconds=60):
+    async with asyncio.timeout(seconds):
+        while not done():  # noqa: ASYNC110 (nobody would set an event)
+            await asyncio.sleep(0.05)
+
+
+def test_one_member_gets_everything_in_its_first_poll():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        assert a.group.needs_poll
+        assert await a.poll() == ALL
+        assert not a.group.needs_poll
+        assert a.told.calls == [("assigned", sorted(ALL))]
+        assert a.group.metadata().generation == 1
+        await a.close()
+        assert (await described(broker)).group_state == "Empty"
+
+    run(scenario)
+
+
+def test_eager_members_give_all_up_and_share_anew():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
+        await a.poll()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        assert a.assigned | b.assigned == ALL
+        assert a.told.calls[1:] == [("revoked", sorted(ALL)), ("assigned", sorted(a.assigned))]
+        await b.close()
+        assert b.told.calls[-1][0] == "revoked"
+        await until(lambda: a.assigned == ALL)
+        await a.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_members_come_and_go_and_never_does_a_partition_have_two_owners_or_none_for_long(strategy):
+    async def scenario(broker):
+        members = []
+
+        async def look():
+            while True:
+                owned = [place for member in members for place in member.assigned]
+                assert len(owned) == len(set(owned)), [member.assigned for member in members]
+                await asyncio.sleep(0.01)
+
+        looking = asyncio.get_running_loop().create_task(look())
+        for seed in range(4):
+            members.append(await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start())
+            members[-1].keep_polling()
+            await until(lambda: sum(len(m.assigned) for m in members) == 7 and all(m.assigned for m in members))
+            await asyncio.sleep(3)
+        await members[0].vanish()  # its session ends after 10 s
+        gone = members.pop(0)
+        await until(lambda: sum(len(m.assigned) for m in members) == 7)
+        assert gone.assigned, "nobody told it"
+        while members:
+            await members.pop().close()
+            await until(lambda: not members or sum(len(m.assigned) for m in members) == 7)
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+    run(scenario, partitions=7)
+
+
+def test_a_cooperative_member_keeps_its_partitions_while_the_group_rebalances():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed, **COOPERATIVE).start() for seed in (1, 2)]
+        await a.poll()
+        kept = [a.subscription.assigned[place] for place in (T0, T1)]
+        b.keep_polling()
+        await until(lambda: a.group.needs_poll)
+        started = a.outside.clock.monotonic_ms()
+        assert await a.poll() == ALL, "the join goes on in the background"
+        assert a.outside.clock.monotonic_ms() == started
+        a.keep_polling()
+        await until(lambda: len(b.assigned) == 2)
+        assert a.assigned | b.assigned == ALL
+        assert [a.subscription.assigned.get(place) for place in (T0, T1)] == kept, "their positions too"
+        await until(lambda: len(a.told.calls) == 4)
+        assert [what for what, _ in a.told.calls] == ["assigned", "revoked", "assigned", "assigned"]
+        assert b.told.calls[0] == ("assigned", []), "first the other gives up, then this one gets"
+        await a.close()
+        await b.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_between_polls_a_member_only_heartbeats(strategy):
+    """Java's rule: nothing is joined, revoked or assigned except inside of a poll."""
+
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start() for seed in (1, 2)]
+        await a.poll()
+        before = a.group.metadata()
+        b.keep_polling()
+        await asyncio.sleep(15)  # more than a session
+        assert a.group.needs_poll
+        assert (await described(broker)).group_state == "PreparingRebalance", "the group waits for it"
+        assert a.assigned == ALL
+        assert a.told.calls == [("assigned", sorted(ALL))]
+        assert a.group.metadata() == before
+        await a.group.commit({T0: OffsetAndMetadata(5)})  # the old generation is still its own
+        a.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        await a.close()
+        await b.close()
+
+    run(scenario)
+
+
+def test_whoever_waits_is_woken_when_the_group_wants_something():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
+        await a.poll()
+        woken = asyncio.Event()
+        a.group.on_needs_poll = woken.set
+        b.keep_polling()
+        async with asyncio.timeout(5):
+            await woken.wait()
+        assert a.group.needs_poll
+        await a.close()
+        await b.close()
+
+    run(scenario)
+
+
+# ---- polls that do not come ----------------------------------------------------------------------------------
+
+
+def test_past_max_poll_interval_the_member_leaves_and_its_commits_fail():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await a.poll()
+        stale = a.group.metadata()
+        await asyncio.sleep(31)
+        assert (await described(broker)).group_state == "Empty"
+        assert a.assigned == ALL, "nothing is taken away outside of a poll"
+        with pytest.raises(CommitFailedError):
+            await a.group.commit({T0: OffsetAndMetadata(5)})
+        assert a.group.metadata() == stale, "a transaction with these is refused by the group, not taken for nobody's"
+        assert await a.poll() == ALL
+        assert [what for what, _ in a.told.calls] == ["assigned", "lost", "assigned"]
+        assert (await a.group.committed([T0])) == {T0: None}
+        await a.close()
+
+    run(scenario)
+
+
+def test_inside_of_a_poll_the_time_does_not_run_out():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await a.poll()
+        with a.group.polling():
+            await asyncio.sleep(100)
+        await asyncio.sleep(29)
+        assert (await described(broker)).group_state == "Stable"
+        await a.close()
+
+    run(scenario)
+
+
+def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
+        await a.poll()
+        await a.group._heart.stop()  # as a process that was stopped
+        b.keep_polling()
+        await until(lambda: b.assigned == ALL)
+        with pytest.raises(CommitFailedError):
+            await a.group.commit({T0: OffsetAndMetadata(9)})
+        a.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        assert [what for what, _ in a.told.calls] == ["assigned", "lost", "assigned"]
+        await a.close()
+        await b.close()
+
+    run(scenario)
+
+
+# ---- static members ------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_does_not_leave_when_it_closes_and_comes_back_without_a_rebalance():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed, group_instance_id=f"i{seed}").start() for seed in (1, 2)]
+        await a.poll()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        generation, had = b.group.metadata().generation, a.assigned
+        await a.close()
+        assert len((await described(broker)).members) == 2
+        again = await Member(broker, seed=3, group_instance_id="i1").start()
+        again.keep_polling()
+        await until(lambda: bool(again.assigned))
+        assert again.assigned == had
+        assert again.group.metadata().generation == b.group.metadata().generation == generation
+        await again.close()
+        await b.close()
+
+    run(scenario)
+
+
+def test_a_second_process_with_the_same_instance_id_fences_the_first():
+    async def scenario(broker):
+        first = await Member(broker, group_instance_id="i").start()
+        await first.poll()
+        second = await Member(broker, seed=2, group_instance_id="i").start()
+        await second.poll()
+        await until(lambda: first.group.needs_poll)
+        with pytest.raises(FencedInstanceIdError):
+            await first.group.commit({T0: OffsetAndMetadata(9)})
+        for _ in range(2):
+            with pytest.raises(FencedInstanceIdError):
+                await first.poll()
+        assert first.told.calls[-1] == ("lost", sorted(ALL))
+        assert first.assigned == set()
+        await first.close()
+        assert second.assigned == ALL
+        await second.close()
+
+    run(scenario)
+
+
+# ---- listeners -----------------------------------------------------------------------------------------------
+
+
+class Failing(Told):
+    def __init__(self, *what):
+        super().__init__()
+        self.what = what
+
+    def on_partitions_assigned(self, partitions):
+        super().on_partitions_assigned(partitions)
+        if "assigned" in self.what:
+            raise ZeroDivisionError("assigned")
+
+    def on_partitions_revoked(self, partitions):
+        super().on_partitions_revoked(partitions)
+        if "revoked" in self.what:
+            raise ZeroDivisionError("revoked")
+
+
+def test_what_a_listener_raises_comes_out_of_the_poll_after_all_is_done():
+    async def scenario(broker):
+        a = await Member(broker, listener=Failing("assigned", "revoked")).start()
+        with pytest.raises(ZeroDivisionError, match="assigned"):
+            await a.poll()
+        assert a.assigned == ALL
+        assert await a.poll() == ALL, "once"
+        a.subscription.subscribe(["t", "other"], listener=a.told)
+        with pytest.raises(ZeroDivisionError, match="revoked"):
+            await a.poll()
+        assert a.assigned == set()
+        with pytest.raises(ZeroDivisionError, match="assigned"):
+            await a.poll()
+        assert a.assigned == ALL
+        with pytest.raises(ZeroDivisionError, match="revoked"):
+            await a.close()
+        assert (await described(broker)).group_state == "Empty"
+        await a.cluster.close()
+
+    run(scenario)
+
+
+class Slow(Told):
+    """Commits what it gives up, in its own time."""
+
+    def __init__(self):
+        super().__init__()
+        self.member = None
+
+    async def on_partitions_revoked(self, partitions):
+        await asyncio.sleep(12)  # longer than a session: the heart goes on
+        await self.member.group.commit({tp: OffsetAndMetadata(7) for tp in partitions})
+        super().on_partitions_revoked(partitions)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_listener_may_take_its_time_and_commit_what_it_gives_up(strategy):
+    async def scenario(broker):
+        listener = Slow()
+        a = await Member(broker, listener=listener, partition_assignment_strategy=(strategy,)).start()
+        b = await Member(broker, seed=2, partition_assignment_strategy=(strategy,)).start()
+        listener.member = a
+        await a.poll()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        given_up = [TopicPartition("t", int(name[-1])) for name in b.assigned]
+        found = await b.group.committed(given_up)
+        assert {offset.offset for offset in found.values()} == {7}
+        await b.close()
+        await a.vanish()
+
+    run(scenario)
+
+
+def test_a_poll_that_is_cancelled_in_a_listener_leaves_nothing_half_done():
+    async def scenario(broker):
+        listener = Slow()
+        a = await Member(broker, listener=listener).start()
+        listener.member = a
+        await a.poll()
+        a.subscription.subscribe(["t", "other"], listener=listener)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await a.poll()
+        assert a.assigned == set(), "given up, since nobody knows how far the listener came"
+        assert await a.poll() == ALL
+        await a.vanish()
+
+    run(scenario)
+
+
+# ---- commits -------------------------------------------------------------------------------------------------
+
+
+def test_commits_and_what_is_committed():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await a.poll()
+        await a.group.commit({T0: OffsetAndMetadata(5, "so far", 0)})
+        await a.group.commit({})
+        assert await a.group.committed([T0, T1]) == {T0: OffsetAndMetadata(5, "so far", 0), T1: None}
+        a.subscription.seek(T1, 3)
+        await a.group.commit()
+        assert (await a.group.committed([T1]))[T1].offset == 3
+        await a.close()
+
+    run(scenario)
+
+
+def test_commits_that_are_under_way_together_end_in_their_order():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await a.poll()
+        commits = [a.group.commit({T0: OffsetAndMetadata(offset)}) for offset in range(1, 20)]
+        await asyncio.gather(*commits)
+        assert (await a.group.committed([T0]))[T0].offset == 19
+        await a.close()
+
+    run(scenario)
+
+
+def test_no_commit_is_made_while_the_member_is_joining():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed, **COOPERATIVE).start() for seed in (1, 2)]
+        await a.poll()
+        b.keep_polling()
+        await until(lambda: a.group.needs_poll)
+        await a.poll()
+        assert a.group._membership.state in (State.JOINING, State.SYNCING)
+        with pytest.raises(RebalanceInProgressError):
+            await a.group.commit({T0: OffsetAndMetadata(5)})
+        a.keep_polling()
+        await until(lambda: len(b.assigned) == 2)
+        await until(lambda: not a.group.needs_poll)
+        await a.group.commit({T0: OffsetAndMetadata(5)})
+        await a.close()
+        await b.close()
+
+    run(scenario)
+
+
+def test_partitions_assigned_by_hand_are_committed_without_a_membership():
+    async def scenario(broker):
+        a = await Member(broker, topics=()).start()
+        a.subscription.assign([T0])
+        await a.poll()
+        assert a.assigned == {"t-0"}
+        assert a.group.metadata().generation == -1
+        await a.group.commit({T0: OffsetAndMetadata(5)})
+        assert (await a.group.committed([T0]))[T0].offset == 5
+        await a.close()
+
+    run(scenario)
+
+
+def test_auto_commit_writes_positions_at_polls_before_a_revocation_and_at_the_end():
+    async def scenario(broker):
+        a = await Member(broker, enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
+        reader = await Member(broker, seed=9, topics=()).start()
+
+        async def committed():
+            found = (await reader.group.committed([T0]))[T0]
+            return found and found.offset
+
+        await a.poll()
+        a.subscription.seek(T0, 3)
+        assert await committed() is None
+        await until(lambda: a.group.needs_poll, 2)
+        await a.poll()
+        await asyncio.sleep(0.1)
+        assert await committed() == 3
+        a.subscription.seek(T0, 4)
+        a.subscription.subscribe(["t", "other"])
+        await a.poll()
+        assert await committed() == 4
+        a.subscription.seek(T0, 5)
+        await a.close()
+        assert await committed() == 5
+        await reader.close()
+
+    run(scenario)
+
+
+# ---- the cluster changes -------------------------------------------------------------------------------------
+
+
+def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
+    async def scenario(broker):
+        import re
+
+        a = await Member(broker, metadata_max_age_ms=1_000, topics=()).start()
+        a.subscription.subscribe((), re.compile("t|u.*"), a.told)
+        assert await a.poll() == ALL
+        a.keep_polling()
+        more = CreatePartitionsRequest.Topic(name="t", count=5)
+        await broker._ask(CreatePartitionsRequest(topics=[more], timeout_ms=1_000), None)
+        await until(lambda: a.assigned == ALL | {"t-4"})
+        new = CreateTopicsRequest.Topic(name="u1", num_partitions=1, replication_factor=1)
+        await broker._ask(CreateTopicsRequest(topics=[new], timeout_ms=1_000), None)
+        await until(lambda: a.assigned == ALL | {"t-4", "u1-0"})
+        await a.close()
+
+    run(scenario)
+
+
+def test_a_change_of_topics_is_joined_for_in_the_next_poll():
+    async def scenario(broker):
+        new = CreateTopicsRequest.Topic(name="u", num_partitions=1, replication_factor=1)
+        await broker._ask(CreateTopicsRequest(topics=[new], timeout_ms=1_000), None)
+        a = await Member(broker, **COOPERATIVE).start()
+        await a.poll()
+        a.subscription.subscribe(["u"], listener=a.told)
+        assert a.group.needs_poll
+        a.keep_polling()
+        await until(lambda: a.assigned == {"u-0"})
+        assert a.told.calls == [("assigned", sorted(ALL)), ("revoked", sorted(ALL)), ("assigned", ["u-0"])]
+        await a.close()
+
+    run(scenario)
+
+
+def test_after_leaving_a_member_may_come_again():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await a.poll()
+        await a.group.leave()
+        assert a.told.calls[-1][0] == "revoked"
+        a.subscription.unsubscribe()
+        assert (await described(broker)).group_state == "Empty"
+        await a.poll()
+        assert a.assigned == set()
+        a.subscription.subscribe(["t"], listener=a.told)
+        assert await a.poll() == ALL
+        await a.close()
+
+    run(scenario)
+
+
+# ---- what cannot be ------------------------------------------------------------------------------------------
+
+
+def test_what_the_group_refuses_comes_out_of_the_poll():
+    async def scenario(broker):
+        a = await Member(broker, session_timeout_ms=1_500_000_000, heartbeat_interval_ms=1_000).start()
+        for _ in range(2):
+            with pytest.raises(InvalidConfigurationError):
+                await a.poll()
+        await a.close()
+
+    run(scenario)
+
+
+def test_close_ends_in_time_also_when_the_broker_does_not_answer():
+    async def scenario(broker):
+        a = await Member(broker, enable_auto_commit=True, listener=Slow()).start()
+        a.told.member = a
+        await a.poll()
+        a.subscription.seek(T0, 1)
+        await broker.broker.stop()
+        started = a.outside.clock.monotonic_ms()
+        await a.group.close(2_000)
+        assert a.outside.clock.monotonic_ms() - started <= 2_100
+        await a.cluster.close()
+
+    run(scenario)
+
+
+def test_a_member_closes_at_once_in_the_middle_of_a_join():
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
+        await a.poll()
+        assert await b.poll(500) == set(), "a does not poll, so the group waits"
+        started = b.outside.clock.monotonic_ms()
+        await b.close()
+        assert b.outside.clock.monotonic_ms() - started < 1_000
+        assert len((await described(broker)).members) == 1
+        await a.close()
+
+    run(scenario)
