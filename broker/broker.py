@@ -179,6 +179,7 @@ class Broker:
         self.housekeeping.keep(sweeps.abort_late())
         self.housekeeping.keep(sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch(self.housekeeping))
+        self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
 

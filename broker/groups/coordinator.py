@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
+SWEEP_PAUSE_S = 0.002
 MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
 PENDING_BYTES = 512  # of a member that was told its id and has not come back, beside the group's name
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
@@ -50,7 +51,6 @@ class GroupCoordinator:
         self._alarm_ms: dict[str, int] = {}  # the alarm that counts, by group
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER
-        self._sweeper: asyncio.Handle | None = None
 
     # ---- start and end ---------------------------------------------------------------------------------------
 
@@ -80,7 +80,6 @@ class GroupCoordinator:
             self.size_bytes += group.size_bytes
             self._see_to(group)
         self._loaded.clear()
-        self._sweep_later()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
         """By the store's age; the record of another broker tells the wall time only."""
@@ -93,10 +92,9 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """No alarm rings any more."""
-        for handle in (self._timer, self._sweeper):
-            if handle is not None:
-                handle.cancel()
-        self._timer = self._sweeper = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
 
     # ---- requests of members ---------------------------------------------------------------------------------
 
@@ -232,26 +230,19 @@ class GroupCoordinator:
             self.size_bytes -= _held_bytes(group)
             group.delete()
 
-    def _sweep_later(self) -> None:
-        interval_ms = self._broker.settings.offsets_retention_check_interval_ms
-        self._sweeper = self._loop.call_later(interval_ms / 1000, lambda: self._sweep(list(self.groups)))
-
-    def _sweep(self, left: list[str]) -> None:
-        """Forget groups that nobody is in and that have no offsets, some in each turn."""
-        chosen, left = left[:SWEPT_AT_ONCE], left[SWEPT_AT_ONCE:]
-        try:
-            for group_id in chosen:
-                if not self._broker.group_offsets.knows(group_id):
-                    self.offsets_expired(group_id)
-        except BrokerHalted:
-            return
-        except KafkaError as error:
-            log.warning("groups that nobody is in stay for now: %s", error.text)
-            left = []
-        if left:
-            self._sweeper = self._loop.call_soon(self._sweep, left)
-        else:
-            self._sweep_later()
+    async def forget_from_time_to_time(self) -> None:
+        """Forget groups that nobody is in and that have no offsets; some at once, and then others are served."""
+        tasks = self._broker.housekeeping
+        while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
+            for number, group_id in enumerate(list(self.groups), 1):
+                if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
+                    return
+                try:
+                    if not self._broker.group_offsets.knows(group_id):
+                        self.offsets_expired(group_id)
+                except KafkaError as error:
+                    log.warning("groups that nobody is in stay for now: %s", error.text)
+                    break
 
     # ---- the log ---------------------------------------------------------------------------------------------
 

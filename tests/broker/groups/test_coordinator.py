@@ -4,6 +4,7 @@ import pytest
 from broker_lives import slow
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -46,6 +47,34 @@ def test_a_member_with_the_longest_name_there_can_be_gets_an_id_that_the_protoco
     again = broker.again()
     assert again.ask(beating("g", member, generation)).error_code == 0
     again.stop()
+
+
+# ---- groups that nobody is in --------------------------------------------------------------------------------
+
+
+def test_forgetting_empty_groups_goes_on_after_a_disk_without_room_and_a_bug_there_halts_the_broker(monkeypatch):
+    with begin(offsets_retention_check_interval_ms=1000) as broker:
+        groups, real = broker.broker.groups, broker.broker.groups.offsets_expired
+        member, _ = alone(broker)
+        broker.ask(leaving("g", member))
+
+        def failing(error: Exception):
+            def fail(group_id: str) -> None:
+                raise error
+
+            monkeypatch.setattr(groups, "offsets_expired", fail)
+
+        failing(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        broker.wait(3)
+        assert listed(broker) == ["g"]
+        monkeypatch.setattr(groups, "offsets_expired", real)
+        broker.wait(2)
+        assert listed(broker) == []
+        member, _ = alone(broker)
+        broker.ask(leaving("g", member))
+        failing(RuntimeError("a bug"))
+        broker.wait(2)
+        assert str(broker.broker.halted) == "a bug"
 
 
 # ---- clients and time ----------------------------------------------------------------------------------------
