@@ -164,6 +164,8 @@ class Sequences:
         if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._acked(lane, batch)
             return Verdict.WRITTEN if code == ErrorCode.NONE else Verdict.DUPLICATE
+        if batch not in lane.window:  # given up before its answer came
+            return Verdict.FAILED
         if code in _NEVER_WRITTEN:
             batch.maybe_written = False
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:

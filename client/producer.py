@@ -1,0 +1,403 @@
+"""The producer: records in, deliveries out; idempotent by default, transactional with a transactional_id.
+
+The rules: `send` waits for room in the buffer and for nothing else, and costs a microsecond; awaiting what it returns
+waits for the acknowledgement. What was taken is sent, whoever stops waiting for it. `close` sends what is left, within
+its time, and never hangs.
+"""
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..protocol.compression import Codec
+from .batching import Accumulator, Batch, Headers, Topic
+from .cluster import Cluster
+from .config_names import settings_from
+from .delivery import Delivery
+from .errors import AbortableTransactionError, BufferFullError, ClosedError, IllegalStateError, UnknownTopicError
+from .gate import PlainGate
+from .outside import SYSTEM, Outside
+from .sender import Sender
+from .settings import Bootstrap, ProducerSettings, producer_settings
+from .transaction_table import Event
+from .transactions import FromGroup, Transaction, offsets_of
+from .transactor import Transactor
+from .values import NO_IDENTITY, ConsumerGroupMetadata, ProducerIdentity, RecordMetadata
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .settings import ProducerKeywords
+
+HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+"""A mapping, or pairs where a name comes more than once."""
+
+_CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+T = TypeVar("T")
+
+
+class Producer:
+    """`async with Producer("localhost:9092") as producer: await producer.send("topic", b"value", key=b"key")`.
+
+    Keywords: those of ProducerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Bootstrap, *, outside: Outside = SYSTEM, **keywords: "Unpack[ProducerKeywords]"
+    ) -> None:
+        self._set_up(producer_settings(bootstrap_servers, **keywords), outside)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, outside: Outside = SYSTEM) -> "Producer":
+        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        producer = cls.__new__(cls)
+        producer._set_up(settings_from(ProducerSettings, config), outside)
+        return producer
+
+    def _set_up(self, settings: ProducerSettings, outside: Outside) -> None:
+        self.settings = settings
+        self._started = self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outside = outside
+        self._now_ms = outside.clock.now_ms
+        self._cluster = Cluster(settings, outside)
+        self._accumulator = Accumulator(
+            now_ms=outside.clock.monotonic_ms,
+            max_batch_bytes=min(settings.max_batch_size, settings.max_request_size),
+            max_record_bytes=settings.max_request_size,
+            memory_bytes=settings.buffer_memory,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            linger_ms=settings.linger_ms,
+            codec=int(_CODECS[settings.compression_type]),
+            chance=lambda: outside.rng.below(1 << 30),
+        )
+        self._topics = self._accumulator.topics
+        self._sender = Sender(self._cluster, settings, self._accumulator, outside)
+        self._room = asyncio.Event()
+        self._room_turn = asyncio.Lock()
+        self._accumulator.on_room = self._room.set
+        self._transactor: Transactor | None = None
+        self._plain: PlainGate | None = None
+        if settings.transactional_id is None:
+            self._plain = self._sender.gate = PlainGate(
+                self._cluster, settings, wake=self._sender.wake, on_fatal=self._sender.drop_unsent
+            )
+            self._sender.renew = self._plain.renew
+        else:
+            self._transactor = Transactor(settings, self._cluster, outside)
+            self._transactor.sender = self._sender
+            self._sender.gate = self._transactor
+        self._serializes = settings.value_serializer is not None or settings.key_serializer is not None
+        self._is_open = False  # started, not closed, and without transactions: nothing to be asked before a record
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._started else "not started"
+        name = "" if self.settings.transactional_id is None else f" {self.settings.transactional_id!r}"
+        return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the cluster. Raises BrokerUnreachableError, AuthenticationError and the like."""
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        self._loop = asyncio.get_running_loop()
+        self._started = True
+        self._is_open = self._transactor is None
+
+    async def __aenter__(self) -> "Producer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Send what is left, for at most so long (delivery_timeout_ms if not given), then let go. Idempotent.
+
+        An open transaction is aborted. What could not be sent in time fails with ClosedError.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._is_open = False
+        self._room.set()
+        if timeout_ms is None:
+            timeout_ms = self.settings.delivery_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                if self._transactor is not None:
+                    await self._transactor.close()
+                elif self._started:
+                    await self._sender.flush()
+        except TimeoutError:
+            pass
+        finally:
+            self._let_go()
+            await self._cluster.close()
+
+    stop = close
+
+    def _let_go(self) -> None:
+        self._sender.close(ClosedError("the producer was closed before this was acknowledged"))
+        if self._plain is not None:
+            self._plain.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed:
+            warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._let_go_of, self._sender, self._cluster)
+
+    @staticmethod
+    def _let_go_of(sender: Sender, cluster: Cluster) -> None:
+        sender.close(ClosedError("the producer was never closed"))
+        _ENDING.add(task := asyncio.get_running_loop().create_task(cluster.close()))
+        task.add_done_callback(_ENDING.discard)
+
+    # ---- records ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Delivery:
+        """Take a record. Waits for room in the buffer only; the delivery, if awaited, says where it was written.
+
+        partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
+        RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
+        """
+        if not self._is_open:
+            self._check_open()
+        if self._serializes:
+            key, value = self._serialized(key, value)
+        if value.__class__ is not bytes and value is not None:
+            value = _as_bytes(value, "value")
+        if key is not None and key.__class__ is not bytes:
+            key = _as_bytes(key, "key")
+        pairs = _pairs(headers) if headers else None
+        found = self._topics.get(topic)
+        if found is None:
+            begun = self._transactions_begun()
+            found = await self._topic(topic)
+            self._check_same(begun)
+        if partition is not None or self.settings.partitioner is not None:
+            partition = self._partition(found, partition, key)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        accumulator = self._accumulator
+        placed = None
+        if not accumulator.waiting:
+            placed = accumulator.append(found, partition, key, value, pairs, timestamp_ms)
+        if placed is None:
+            placed = await self._append_late(found, partition, key, value, pairs, timestamp_ms)
+        if accumulator.filled:  # a loop of sends must leave the event loop time to write, and to read answers
+            accumulator.filled = False
+            self._sender.wake()
+            await asyncio.sleep(0)
+        return Delivery(*placed)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> RecordMetadata:
+        """Take a record and wait until it is acknowledged. Cancelled, the record is sent all the same."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def flush(self) -> None:
+        """Send everything now, and return when it is acknowledged or has failed, as the deliveries tell."""
+        self._check_started()
+        await self._sender.flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic. Raises UnknownTopicError after max_block_ms."""
+        self._check_started()
+        return set(range((await self._topic(topic)).count))
+
+    async def _topic(self, name: str) -> Topic:
+        count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
+        self._check_started()
+        found = self._topics.get(name)
+        if found is None:
+            self._cluster.watch_topics([name])
+            chance = self._outside.rng.below(1 << 30)
+            found = self._topics[name] = Topic(name, count, self._sender.available(name, count), chance)
+        return found
+
+    def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int:
+        if partition is None:
+            partition = self.settings.partitioner(key, list(range(topic.count)), list(topic.available))
+        if not isinstance(partition, int) or not 0 <= partition < topic.count:
+            raise UnknownTopicError(
+                f"topic {topic.name!r} has {topic.count} partitions, and no partition {partition!r}"
+            )
+        return partition
+
+    async def _append_late(
+        self,
+        topic: Topic,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+    ) -> tuple[Batch, int]:
+        """Wait for room; first come, first served."""
+        accumulator = self._accumulator
+        begun = self._transactions_begun()
+        accumulator.waiting += 1
+        self._sender.wake()
+        try:
+            async with asyncio.timeout(self.settings.max_block_ms / 1000), self._room_turn:
+                while True:
+                    self._check_same(begun)
+                    placed = accumulator.append(topic, partition, key, value, headers, timestamp_ms)
+                    if placed is not None:
+                        return placed
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            size, limit = accumulator.memory_bytes - accumulator.free_bytes, accumulator.memory_bytes
+            raise BufferFullError(
+                f"{size:,} of {limit:,} bytes wait to be acknowledged, and none was for {self.settings.max_block_ms} ms"
+            ) from None
+        finally:
+            accumulator.waiting -= 1
+
+    def _serialized(self, key: Any, value: Any) -> tuple[Any, Any]:
+        settings = self.settings
+        if settings.value_serializer is not None and value is not None:
+            value = settings.value_serializer(value)
+        if settings.key_serializer is not None and key is not None:
+            key = settings.key_serializer(key)
+        return key, value
+
+    def _check_started(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        if not self._started:
+            raise IllegalStateError("the producer is not started", hint="async with Producer(…) as producer")
+
+    def _check_open(self) -> None:
+        self._check_started()
+        if self._transactor is not None:
+            self._transactor.machine.asked(Event.WRITE)
+
+    def _transactions_begun(self) -> int:
+        return 0 if self._transactor is None else self._transactor.begun
+
+    def _check_same(self, begun: int) -> None:
+        """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
+        if not self._is_open:
+            self._check_open()
+        if self._transactions_begun() != begun:
+            raise IllegalStateError("the transaction ended before this record was taken")
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    @property
+    def transactional_id(self) -> str | None:
+        return self.settings.transactional_id
+
+    @property
+    def producer_id(self) -> int:
+        """-1 while there is none."""
+        return self._identity().producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """-1 while there is none."""
+        return self._identity().epoch
+
+    def _identity(self) -> ProducerIdentity:
+        if self._transactor is not None:
+            return self._transactor.machine.identity
+        return self._sender.sequences.identity or NO_IDENTITY
+
+    def _transacting(self) -> Transactor:
+        if self._transactor is None:
+            raise IllegalStateError("this producer has no transactions", hint="give it a transactional_id")
+        self._check_started()
+        return self._transactor
+
+    def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> Transaction:
+        """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
+
+        batch: as a consumer yielded it; its offsets are committed with the transaction. label: a name for people.
+        """
+        return Transaction(cast(Any, self), self._transacting(), batch, label)
+
+    async def init_transactions(self) -> None:
+        """Become the one producer of the transactional id. `transaction()` does it where it has not been done."""
+        await self._transacting().initialise()
+
+    async def begin_transaction(self) -> None:
+        await self._transacting().begin()
+
+    async def commit_transaction(self) -> None:
+        """Wait for every record, then commit. Raises AbortableTransactionError: abort it and do the work again."""
+        await self._transacting().commit()
+
+    async def abort_transaction(self) -> None:
+        await self._transacting().abort()
+
+    async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
+        """Offsets that count when the transaction is committed: of a consumer, of a batch, or a mapping."""
+        transactor = self._transacting()
+        offsets, group, _ = offsets_of(source, metadata)
+        await transactor.send_offsets(offsets, group)
+
+    async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
+        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        while True:
+            try:
+                async with self.transaction() as transaction:
+                    return await work(transaction)
+            except AbortableTransactionError:
+                if not retries:
+                    raise
+                retries -= 1
+
+
+_ENDING: set["asyncio.Task[None]"] = set()
+
+
+def _as_bytes(value: Any, what: str) -> bytes:
+    """A copy, if it is bytes that its owner may change. Raises TypeError."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
+    raise TypeError(
+        f"a {what} is bytes or None, not {type(value).__name__}: {encode}give the producer a {what}_serializer"
+    )
+
+
+def _pairs(headers: HeadersLike) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is a text, not {type(name).__name__}")
+        if value is not None and value.__class__ is not bytes:
+            value = _as_bytes(value, "header's value")
+        checked.append((name, value))
+    return tuple(checked)
