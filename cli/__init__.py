@@ -1,7 +1,8 @@
 """The command line: one module a noun, imported only when it is used, so that `--help` costs nothing.
 
-Exit codes: 0 done; 1 it did not work out (or `log verify` found damage); 2 wrong usage or settings; 70 the broker
-halted because what is on disk is not known any more.
+Exit codes: 0 done; 1 it did not work out (or `log verify` found damage); 2 wrong usage or settings; 3 there is no such
+topic, group or transaction; 4 no answer in time; 5 fenced, or in conflict with what is there; 6 not allowed in; 130
+ended by Ctrl-C; 70 the broker halted because what is on disk is not known any more.
 """
 
 import importlib
@@ -10,6 +11,13 @@ import click
 
 COMMANDS = {
     "serve": "Run a broker.",
+    "topic": "Topics: list, describe, create, alter, trim, delete.",
+    "group": "Consumer groups: lag and why, seek, delete.",
+    "txn": "Transactions: what is open, whom it blocks, ending it.",
+    "produce": "Send lines of standard input, in transactions too.",
+    "consume": "Print records, and what became of each.",
+    "health": "Does a broker answer? Exit code 0 or 1.",
+    "doctor": "Why does a client not get through?",
     "log": "Read a data directory without a broker.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",

@@ -1,7 +1,7 @@
 """Numbers that options take: within bounds, and numbers at all."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -22,3 +22,33 @@ class Finite(click.FloatRange):
 
 SECONDS = Finite(min=0, min_open=True, max=86_400)
 SHARE = Finite(min=0, max=0.5)
+
+
+if TYPE_CHECKING:
+    Whole = click.ParamType[int]
+else:
+    Whole = click.ParamType  # of some versions it is not generic
+
+
+class Duration(Whole):
+    """500ms, 30s, 5m, 2h, 7d; a number alone is seconds. Becomes milliseconds."""
+
+    name = "duration"
+    _UNITS: ClassVar = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = text[len(digits) :] or "s"
+        try:
+            ms = float(digits) * self._UNITS[unit]
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} is no duration: write 500ms, 30s, 5m, 2h or 7d", param, ctx)
+        if not 0 <= ms < 2**53:
+            self.fail(f"{value!r} is out of range", param, ctx)
+        return int(ms)
+
+
+DURATION = Duration()

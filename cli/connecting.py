@@ -1,0 +1,186 @@
+"""What every command that talks to a broker takes (-b, -X, --timeout, -o, -q), and how it runs and ends.
+
+The rule: nothing of the SDK is imported before a command runs. Admin's commands end within --timeout, whatever the
+broker does; Ctrl-C ends any command without a trace; an error is one line of cause and one of hint.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .failures import TIMED_OUT, WRONG_USAGE, Failure
+from .ranges import DURATION
+from .tables import Output, duration
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+    from ..client.consumer import Consumer
+    from ..client.producer import Producer
+    from ..client.settings import ConnectionSettings
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+BOOTSTRAP_VARIABLE = "FENCEPOST_BOOTSTRAP"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_TIMEOUT = "10s"
+_ON_TIME = "the broker, or one that it sent us to, does not answer; fencepost doctor {} looks closer"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that a command is for. properties: of the client, in Kafka's names."""
+
+    bootstrap: str
+    properties: tuple[tuple[str, str], ...]
+    timeout_ms: int
+    output: Output
+
+    def config(self, **more: Any) -> dict[str, Any]:
+        """What from_config takes; what the user gave with -X wins."""
+        given = {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "fencepost-cli",
+            "default.api.timeout.ms": self.timeout_ms,
+            "request.timeout.ms": self.timeout_ms,
+            "socket.connection.setup.timeout.ms": self.timeout_ms,
+        }
+        return given | {name.replace("_", "."): value for name, value in more.items()} | dict(self.properties)
+
+    def admin(self, kind: "type[ConnectionSettings] | None" = None) -> "Admin":
+        """kind: the settings that -X is about, of which Admin takes its part."""
+        from dataclasses import fields
+
+        from ..client.admin import Admin
+        from ..client.config_names import settings_from
+        from ..client.settings import AdminSettings, ConnectionSettings
+
+        if kind is None:
+            return Admin.from_config(self.config())
+        given = settings_from(kind, self.config())
+        return Admin.of(AdminSettings(**{each.name: getattr(given, each.name) for each in fields(ConnectionSettings)}))
+
+    def producer(self, **more: Any) -> "Producer":
+        from ..client.producer import Producer
+
+        return Producer.from_config(self.config(**more))
+
+    def consumer(self, **more: Any) -> "Consumer":
+        from ..client.consumer import Consumer
+
+        return Consumer.from_config(self.config(**more))
+
+    def ask(self, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
+        """Run `work` with an Admin, within --timeout."""
+
+        async def asked() -> T:
+            async with self.admin() as admin:
+                return await work(admin)
+
+        return self.run(asked, within_ms=self.timeout_ms)
+
+    def run(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        within_ms: int | None = None,
+        interrupted: Callable[[], None] | None = None,
+    ) -> T:
+        """Run it on a loop of its own. interrupted: what to do at Ctrl-C, before the command ends."""
+        import asyncio
+
+        from ..client.errors import KafkaError
+        from .interruption import INTERRUPTED, Interruption
+        from .refusals import refusal
+
+        async def bounded() -> T:
+            async with asyncio.timeout(None if within_ms is None else within_ms / 1000):
+                return await work()
+
+        with Interruption() as interruption:
+            try:
+                return interruption.run(bounded())
+            except KafkaError as error:
+                raise refusal(error) from None
+            except TimeoutError:
+                cause = f"no answer from {self.bootstrap} within {duration(within_ms or self.timeout_ms)}"
+                raise Failure(cause, _ON_TIME.format(self.bootstrap), TIMED_OUT) from None
+            except KeyboardInterrupt:
+                if interrupted is not None:
+                    interrupted()
+                raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def connecting(command: F) -> F:
+    """The options of a command that talks to a broker; it gets a Target as its first argument."""
+
+    @functools.wraps(command)
+    def connected(
+        bootstrap: str, properties: Sequence[str], timeout_ms: int, output: str, quiet: bool, **rest: Any
+    ) -> Any:
+        if "NO_COLOR" in os.environ:
+            click.get_current_context().color = False
+        shown = Output(json=output == "json", quiet=quiet)
+        return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
+
+    for option in reversed(_OPTIONS):
+        connected = option(connected)
+    return connected  # type: ignore[return-value]
+
+
+_OPTIONS = (
+    click.option(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        envvar=BOOTSTRAP_VARIABLE,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        help=f"The broker, or several with commas. Also ${BOOTSTRAP_VARIABLE}.",
+    ),
+    click.option(
+        "-X", "properties", metavar="NAME=VALUE", multiple=True, help="A property of the client, in Kafka's names."
+    ),
+    click.option(
+        "--timeout",
+        "timeout_ms",
+        type=DURATION,
+        default=DEFAULT_TIMEOUT,
+        show_default=True,
+        help="How long to wait for an answer.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="json: an object a line.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Only what was asked for, no remarks."),
+)
+
+
+def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE, taken apart."""
+    found = []
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise Failure(f"{what} {each} is not NAME=VALUE", f"write {what} NAME=VALUE", WRONG_USAGE)
+        found.append((name.strip(), value))
+    return tuple(found)
+
+
+def partition_of(text: str) -> tuple[str, int | None]:
+    """TOPIC or TOPIC:P, taken apart; a colon that no number follows belongs to nothing."""
+    name, colon, digits = text.rpartition(":")
+    if not colon:
+        return text, None
+    if not name or not digits.isascii() or not digits.isdigit():
+        raise Failure(f"{text!r} is not TOPIC or TOPIC:PARTITION", "write orders, or orders:0", WRONG_USAGE)
+    return name, int(digits)

@@ -1,0 +1,297 @@
+"""`fencepost doctor`: what is wrong between here and a broker, step by step, as a client goes.
+
+Name, connection, protocol, features; then what the broker tells clients to connect to, which is where most of it goes
+wrong; then topics, transactions, clock. The rule: it only reads. Each step is one line; what fails has a hint.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .blocking import blocked_facts, sentence
+from .connecting import Target, connecting
+from .failures import FAILED, WRONG_USAGE, Failure
+from .tables import Cell, many, styled
+from .topic import now_ms
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..client.settings import AdminSettings
+    from ..client.topology import Node
+
+OK, WARNING, FAILURE = "ok", "warning", "failed"
+_MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
+_CONNECT_MS = 3_000  # to one address: what takes longer is as good as not there
+
+RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"))
+"""(highest version of Fetch, the Kafka that brought it)"""
+
+
+class _Stop(Exception):
+    """Nothing that comes after could be looked at."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """Told as they come."""
+
+    to: Target
+    all: list[dict[str, str]] = field(default_factory=list)
+
+    def tell(self, check: str, state: str, text: str, hint: str = "") -> None:
+        self.all.append({"check": check, "state": state, "text": text, "hint": hint})
+        if self.to.output.json:
+            self.to.output.object(self.all[-1])
+            return
+        if self.to.output.quiet and state == OK:
+            return
+        click.echo(f"{styled(_MARKS[state])} {check:<12} {text}")
+        if hint:
+            click.secho(f"  {'':12} {hint}", dim=True)
+
+    def fail(self, check: str, text: str, hint: str) -> None:
+        """Raises _Stop."""
+        self.tell(check, FAILURE, text, hint)
+        raise _Stop
+
+    @property
+    def bad(self) -> bool:
+        return any(each["state"] == FAILURE for each in self.all)
+
+
+@click.command()
+@click.argument("address", metavar="[HOST:PORT]", required=False)
+@connecting
+def doctor(to: Target, address: str | None) -> None:
+    """Find out why a client cannot use a broker. Exit code 1: it cannot."""
+    from dataclasses import replace
+
+    to = replace(to, bootstrap=address or to.bootstrap)
+    findings = Findings(to)
+
+    async def work() -> None:
+        from contextlib import suppress
+
+        with suppress(_Stop):
+            await _examine(findings)
+
+    to.run(work)
+    if findings.bad:
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _examine(findings: Findings) -> None:
+    from ..client.errors import InvalidConfigurationError
+    from ..client.outside import SYSTEM
+
+    settings = _settings(findings.to)
+    host, port = settings.bootstrap_servers[0]
+    await _name(findings, host)
+    await _reachable(findings, host, port)
+    try:
+        tls = settings.security.tls_context()
+    except InvalidConfigurationError as error:
+        findings.fail("tls", str(error), "-X ssl.ca.location=FILE names the authority that signed the certificate")
+    connection = await _protocol(findings, settings, SYSTEM, tls)
+    try:
+        nodes = await _cluster(findings, connection, settings)
+        good = [await _advertised(findings, node, (host, port)) for node in nodes]
+    finally:
+        connection.close()
+    if not all(good):
+        raise _Stop
+    await _inside(findings)
+
+
+def _settings(to: Target) -> "AdminSettings":
+    from ..client.config_names import settings_from
+    from ..client.errors import KafkaError
+    from ..client.settings import AdminSettings
+
+    try:
+        return settings_from(AdminSettings, to.config())
+    except KafkaError as error:
+        raise Failure(str(error), getattr(error, "hint", "") or "HOST:PORT names a broker", WRONG_USAGE) from None
+
+
+# ---- from here to the broker ---------------------------------------------------------------------------------------
+
+
+async def _name(findings: Findings, host: str) -> None:
+    from .probes import addresses
+
+    found = await addresses(host)
+    if not found:
+        findings.fail("name", f"{host} does not resolve", "look at its spelling, DNS and /etc/hosts")
+    if found != [host]:
+        findings.tell("name", OK, f"{host} is {', '.join(found)}")
+
+
+async def _reachable(findings: Findings, host: str, port: int) -> None:
+    from .probes import connects
+
+    took_ms, reason = await connects(host, port, _CONNECT_MS)
+    if reason:
+        hint = "is a broker running there, and does a firewall or a container's port mapping stand between?"
+        findings.fail("connection", f"no connection to {host}:{port}: {reason}", hint)
+    findings.tell("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
+
+
+async def _protocol(findings: Findings, settings: "AdminSettings", outside: Any, tls: Any) -> "Connection":
+    from ..client.errors import KafkaError
+    from ..client.opening import open_connection
+    from ..protocol.messages.cluster import ApiVersionsRequest
+    from ..protocol.messages.fetch import FetchRequest
+
+    try:
+        connection = await open_connection(settings.bootstrap_servers[0], settings, outside, tls)
+        version = connection.version_of(ApiVersionsRequest)
+        request = ApiVersionsRequest(client_software_name="fencepost-doctor", client_software_version="1")
+        response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)
+    except KafkaError as error:
+        hint = getattr(error, "hint", "") or "is it a Kafka listener, and with the security that -X says?"
+        findings.fail("protocol", str(error), hint)
+    known = {each.api_key: each.max_version for each in response.api_keys}
+    fetch = known.get(FetchRequest.__schema__.api, -1)  # type: ignore[attr-defined]
+    release = next((name for highest, name in RELEASES if fetch >= highest), None)
+    speaks = f"as Kafka {release} or newer" if release else "as a Kafka older than 2.1"
+    state = OK if release else WARNING
+    hint = "" if release else "the SDK needs Kafka 2.1 or newer"
+    findings.tell("protocol", state, f"{len(known)} APIs, {speaks}", hint)
+    _features(findings, response)
+    return connection
+
+
+def _features(findings: Findings, response: Any) -> None:
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    supported = {each.name: each.max_version for each in response.supported_features}
+    level, possible = finalized.get("transaction.version", 0), supported.get("transaction.version", 0)
+    rest = ", ".join(f"{name} {value}" for name, value in sorted(finalized.items()) if name != "transaction.version")
+    text = f"transaction.version {level}" + (f", {rest}" if rest else "")
+    if level >= 2:
+        findings.tell("features", OK, text)
+    elif possible >= 2:
+        hint = "kafka-features.sh upgrade --feature transaction.version=2 makes late requests of old epochs harmless"
+        findings.tell("features", WARNING, text, hint)
+    else:
+        findings.tell("features", OK, f"{text}: transactions of the protocol before Kafka 4.0")
+
+
+# ---- what the broker tells its clients -----------------------------------------------------------------------------
+
+
+async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
+    from ..client.errors import KafkaError
+    from ..client.topology import Node
+    from ..protocol.messages.cluster import MetadataRequest
+
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    try:
+        version = connection.version_of(MetadataRequest)
+        response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)
+    except KafkaError as error:
+        findings.fail("cluster", str(error), "the broker accepts connections and does not answer: look at its log")
+    nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers]
+    if not nodes:
+        findings.fail("cluster", "the broker names no brokers, not even itself", "it is still starting, or alone")
+    findings.tell("cluster", OK, f"{many(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
+    return nodes
+
+
+async def _advertised(findings: Findings, node: "Node", asked: tuple[str, int]) -> bool:
+    from .probes import addresses, connects
+
+    who, at = f"broker {node.node_id} advertises", f"{node.host}:{node.port}"
+    hint = "clients go where it sends them: set advertised.listeners to an address that works from here"
+    found = await addresses(node.host)
+    if not found:
+        findings.tell("advertised", FAILURE, f"{who} {at}, which does not resolve from here", hint)
+        return False
+    took_ms, reason = await connects(node.host, node.port, _CONNECT_MS)
+    if reason:
+        if all(map(_is_loopback, found)) and not all(map(_is_loopback, await addresses(asked[0]))):
+            reason += "; that is this machine, not the broker's"
+        findings.tell("advertised", FAILURE, f"{who} {at}, to which there is no connection: {reason}", hint)
+        return False
+    findings.tell("advertised", OK, f"{who} {at}, reached in {took_ms:.1f} ms")
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+# ---- what a client finds there -------------------------------------------------------------------------------------
+
+
+async def _inside(findings: Findings) -> None:
+    import asyncio
+
+    from ..client.errors import KafkaError
+
+    to = findings.to
+    async with to.admin() as admin:
+        for check, look in (("topics", _topics), ("transactions", _transactions), ("clock", _clock)):
+            try:
+                async with asyncio.timeout(to.timeout_ms / 1000):
+                    for state, text, hint in await look(admin):
+                        findings.tell(check, state, text, hint)
+            except KafkaError as error:
+                findings.tell(check, WARNING, str(error), getattr(error, "hint", ""))
+            except TimeoutError:
+                findings.tell(check, WARNING, "no answer in time", "--timeout gives it longer")
+
+
+_Found = list[tuple[str, str, str]]
+
+
+async def _topics(admin: Any) -> _Found:
+    topics = await admin.describe_topics()
+    partitions = [(name, each) for name, found in topics.items() for each in found.partitions]
+    without = [f"{name}-{each.partition}" for name, each in partitions if each.leader < 0]
+    text = f"{many(len(topics), 'topic')}, {many(len(partitions), 'partition')}"
+    if without:
+        hint = "their brokers are down, or their logs damaged: look at the brokers' logs"
+        return [(FAILURE, f"{text}; without a leader: {', '.join(_some(without))}", hint)]
+    behind = [f"{name}-{each.partition}" for name, each in partitions if len(each.isr) < len(each.replicas)]
+    if behind:
+        return [(WARNING, f"{text}; replicas behind: {', '.join(_some(behind))}", "a broker is down or slow")]
+    return [(OK, f"{text}, all with a leader", "")]
+
+
+def _some(names: list[str], most: int = 5) -> Iterator[str]:
+    yield from names[:most]
+    if len(names) > most:
+        yield f"and {len(names) - most} more"
+
+
+async def _transactions(admin: Any) -> _Found:
+    blockers = await admin.find_blockers()
+    if not blockers:
+        return [(OK, "no partition is blocked by an open transaction", "")]
+    found = []
+    for each in blockers:
+        facts = blocked_facts(each, now_ms())
+        state = WARNING if each.hangs or (facts["age_ms"] or 0) > (facts["timeout_ms"] or 0) else OK
+        found.append((state, sentence(facts), ""))
+    return found
+
+
+async def _clock(admin: Any) -> _Found:
+    """The newest record of the coordinators carries the broker's time, so its clock is not behind that."""
+    from ..client.admin_offsets import MAX_TIMESTAMP
+
+    topics = await admin.describe_topics()
+    own = [tp for name in ("__consumer_offsets", "__transaction_state") if name in topics
+           for tp in topics[name].topic_partitions]  # fmt: skip
+    newest = await admin.list_offsets(dict.fromkeys(own, MAX_TIMESTAMP)) if own else {}
+    stamps = [each.timestamp_ms for each in newest.values() if each.timestamp_ms >= 0]
+    if not stamps:
+        return [(OK, "nothing of the coordinators to compare it with", "")]
+    ahead_s = (max(stamps) - now_ms()) / 1000
+    if ahead_s > 1:
+        hint = "ages of transactions and groups, and positions by time, are wrong by so much; is NTP running?"
+        return [(WARNING, f"the broker's clock is at least {ahead_s:.0f} s ahead of this machine's", hint)]
+    return [(OK, "the broker's clock is not ahead of this machine's", "")]

@@ -1,0 +1,228 @@
+"""`fencepost group`: consumer groups, how far they are, and why they are no further.
+
+The rule: lag is told twice. To the last stable offset: what a read_committed member could read now and has not. To the
+high watermark: all that is there, with what open transactions still hold back. Both count markers and aborted records.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .blocking import blocked_facts, sentence
+from .connecting import Target, connecting, partition_of
+from .failures import NOT_FOUND, Failure
+from .places import PLACE, Places, resolve
+from .tables import Cell, Column, Form, count, many, number
+from .topic import now_ms
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+    from ..client.admin_values import GroupDescription, GroupListing
+    from ..client.values import TopicPartition
+
+_NO_GROUP = "fencepost group list shows what there is"
+
+
+@click.group()
+def group() -> None:
+    """Consumer groups: list, look at lag, move and delete them."""
+
+
+def state(name: str | None) -> str | Cell:
+    """A group's state, coloured."""
+    colours = {"Stable": "green", "Dead": "red", "PreparingRebalance": "yellow", "CompletingRebalance": "yellow"}
+    return Cell(name or "-", colours.get(name or ""))
+
+
+@group.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, …; Kafka 2.6 or newer.")
+@connecting
+def list_groups(to: Target, states: Sequence[str]) -> None:
+    """All groups."""
+
+    async def work(admin: "Admin") -> "list[GroupListing]":
+        return await admin.list_groups(states)
+
+    rows = [
+        {"group": each.group_id, "state": each.state, "protocol": each.protocol_type, "type": each.group_type}
+        for each in to.ask(work)
+    ]
+    columns = (Column("GROUP", "group"), Column("STATE", "state", state), Column("PROTOCOL", "protocol"))
+    to.output.rows(rows, columns, "no groups")
+
+
+@group.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("-m", "--members", is_flag=True, help="Also who is in it.")
+@connecting
+def describe(to: Target, names: Sequence[str], members: bool) -> None:
+    """How far a group is: lag to LSO (what it could read) and to HW (what is there), and why they differ."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        return [await _facts(admin, each) for each in dict.fromkeys(names)]
+
+    for i, facts in enumerate(to.ask(work)):
+        if to.output.json:
+            to.output.object(facts)
+            continue
+        if i:
+            to.output.line()
+        _show(to, facts, members)
+
+
+async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
+    known = (await admin.describe_groups(name)).get(name)
+    committed = await admin.list_group_offsets(name)
+    if known is None and not committed:
+        raise Failure(f"there is no group {name}", _NO_GROUP, NOT_FOUND)
+    owners = {tp: each for each in (known.members if known else ()) for tp in each.assignment}
+    partitions = sorted({*committed, *owners})
+    rows = await _lags(admin, partitions, {tp: at.offset for tp, at in committed.items()})
+    for row, tp in zip(rows, partitions, strict=True):
+        owner = owners.get(tp)
+        row["member"] = owner.client_id if owner else None
+        row["host"] = owner.client_host if owner else None
+    held = [tp for tp, row in zip(partitions, rows, strict=True) if (row["lag_hw"] or 0) > (row["lag_lso"] or 0)]
+    blockers = await admin.find_blockers(held) if held else []
+    return {
+        "group": name,
+        "state": known.state if known else "",
+        "assignor": known.protocol if known else "",
+        "coordinator": known.coordinator if known else None,
+        "members": _members(known),
+        "partitions": rows,
+        "lag_lso": sum(row["lag_lso"] or 0 for row in rows),
+        "lag_hw": sum(row["lag_hw"] or 0 for row in rows),
+        "blocked": [blocked_facts(each, now_ms()) for each in blockers],
+    }
+
+
+def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": each.member_id,
+            "instance_id": each.group_instance_id,
+            "client_id": each.client_id,
+            "host": each.client_host,
+            "partitions": [str(tp) for tp in each.assignment],
+        }
+        for each in (known.members if known else ())
+    ]
+
+
+async def _lags(
+    admin: "Admin", partitions: "Sequence[TopicPartition]", committed: "dict[TopicPartition, int]"
+) -> list[dict[str, Any]]:
+    from ..client.admin_offsets import EARLIEST, LATEST
+
+    topics = await admin.describe_topics()
+    there = [tp for each in topics.values() for tp in each.topic_partitions if tp in set(partitions)]
+    starts, ends = await admin.ends(there, EARLIEST), await admin.ends(there, LATEST)
+    stable = await admin.ends(there, LATEST, "read_committed")
+    rows: list[dict[str, Any]] = []
+    for tp in partitions:
+        row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "committed": committed.get(tp)}
+        row |= {"lso": stable.get(tp), "hw": ends.get(tp), "lag_lso": None, "lag_hw": None}
+        if tp in ends:
+            at = max(committed.get(tp, starts[tp]), starts[tp])
+            row |= {"lag_lso": max(0, stable[tp] - at), "lag_hw": max(0, ends[tp] - at)}
+        rows.append(row)
+    return rows
+
+
+def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
+    parts = [facts["state"] or "offsets only", facts["assignor"], many(len(facts["members"]), "member")]
+    to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
+    to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
+    if len(facts["partitions"]) > 1:
+        to.output.line(f"in all: {facts['lag_lso']:,} to read, {facts['lag_hw']:,} to the high watermark")
+    for each in facts["blocked"]:
+        to.output.line(sentence(each))
+    if members and facts["members"]:
+        to.output.line()
+        to.output.rows(facts["members"], _MEMBERS)
+
+
+def _lag(colour: str) -> Form:
+    def form(value: int | None) -> str | Cell:
+        return Cell(count(value), colour) if value else count(value)
+
+    return form
+
+
+_COLUMNS = (
+    Column("TOPIC", "topic"),
+    number("PARTITION", "partition"),
+    number("COMMITTED", "committed"),
+    number("LSO", "lso"),
+    number("HW", "hw"),
+    number("LAG-LSO", "lag_lso", _lag("cyan")),
+    number("LAG-HW", "lag_hw", _lag("yellow")),
+    Column("MEMBER", "member"),
+    Column("HOST", "host"),
+)
+_MEMBERS = (
+    Column("MEMBER", "member_id"),
+    Column("INSTANCE", "instance_id"),
+    Column("CLIENT", "client_id"),
+    Column("HOST", "host"),
+    Column("PARTITIONS", "partitions"),
+)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]", help="[default: what it has read]")
+@click.option(
+    "--to", "place", type=PLACE, required=True, metavar="PLACE", help="start, end, an offset, @-5m, 0:42,1:end"
+)
+@click.option("--dry-run", is_flag=True, help="Only show where it would be.")
+@connecting
+def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
+    """Move what a group has committed, while it has no members; one that is not there is made."""
+    wanted = [partition_of(each) for each in topics]
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
+        partitions = await _partitions(admin, wanted) if wanted else sorted(before)
+        if not partitions:
+            raise Failure(f"group {name} has committed nothing", "-t TOPIC says where it is to begin", NOT_FOUND)
+        after = await resolve(admin, partitions, place, now_ms())
+        if not dry_run:
+            await admin.alter_group_offsets(name, after)
+        return [
+            {"topic": tp.topic, "partition": tp.partition, "before": before.get(tp), "after": at, "moved": not dry_run}
+            for tp, at in sorted(after.items())
+        ]
+
+    columns = (
+        Column("TOPIC", "topic"),
+        number("PARTITION", "partition"),
+        number("BEFORE", "before"),
+        number("AFTER", "after"),
+    )
+    to.output.rows(to.ask(work), columns)
+    if dry_run:
+        to.output.remark("nothing was changed")
+
+
+async def _partitions(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) -> "list[TopicPartition]":
+    found = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted))
+    return sorted(
+        {tp for topic, partition in wanted for tp in found[topic].topic_partitions if partition in (None, tp.partition)}
+    )
+
+
+@group.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@connecting
+def delete(to: Target, names: Sequence[str]) -> None:
+    """Forget groups without members, and all they have committed."""
+
+    async def work(admin: "Admin") -> None:
+        await admin.delete_groups(names)
+
+    to.ask(work)
+    for each in names:
+        to.output.told(f"{each} deleted", {"group": each, "deleted": True})

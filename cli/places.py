@@ -1,0 +1,120 @@
+"""Where in a topic: start, end, an offset, so many before the end, a time; for all partitions or each of its own.
+
+    start | end | 42 | -10 | @-5m | @2026-11-20T08:00 | @1795000000000 | 0:42,1:end
+
+The rule: what is read here is checked before a broker is asked; a time past the last record stands for the end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ranges import DURATION
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+    from ..client.values import TopicPartition
+
+START, END, OFFSET, BEFORE_END, TIME = "start", "end", "offset", "before end", "time"
+_FORMS = "start, end, an offset, -10 (before the end), @-5m, @2026-11-20T08:00, or 0:42,1:end for each partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """number: the offset, how many before the end, or ms since 1970 (below 0: that long ago)."""
+
+    kind: str
+    number: int = 0
+
+
+Places = Mapping[int | None, Place]
+"""By partition; None for all that are not named."""
+
+if TYPE_CHECKING:
+    _OfPlaces = click.ParamType[Places]
+else:
+    _OfPlaces = click.ParamType
+
+
+class PlaceType(_OfPlaces):
+    """Becomes Places."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Places:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return places(value)
+        except ValueError:
+            self.fail(f"{value!r} is no place: {_FORMS}", param, ctx)
+
+
+PLACE = PlaceType()
+
+
+def places(text: str) -> Places:
+    """Raises ValueError."""
+    found: dict[int | None, Place] = {}
+    for part in text.split(","):
+        partition, colon, where = part.partition(":")
+        if colon and partition.isascii() and partition.isdigit():
+            found[int(partition)] = _place(where)
+        else:
+            found[None] = _place(part)
+    return found
+
+
+def _place(text: str) -> Place:
+    word = text.strip().lower()
+    if word in (START, "earliest", "beginning"):
+        return Place(START)
+    if word in (END, "latest"):
+        return Place(END)
+    if word.startswith("@"):
+        return Place(TIME, _time(word[1:]))
+    offset = int(word)
+    return Place(BEFORE_END, -offset) if offset < 0 else Place(OFFSET, offset)
+
+
+def _time(text: str) -> int:
+    if text.startswith("-"):
+        try:
+            return -max(1, DURATION.convert(text[1:], None, None))
+        except click.BadParameter:
+            raise ValueError(text) from None
+    if text.isdigit():
+        return int(text)
+    return int(datetime.fromisoformat(text.upper().replace(" ", "T")).timestamp() * 1000)
+
+
+async def resolve(
+    admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
+) -> dict["TopicPartition", int]:
+    """The offset of each partition that a place is given for, within the log."""
+    from ..client.admin_offsets import EARLIEST, LATEST
+
+    wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}
+    asked = {each: place for each, place in wanted.items() if place is not None}
+    starts = await admin.ends(asked, EARLIEST)
+    ends = await admin.ends(asked, LATEST)
+    times = {
+        each: place.number if place.number >= 0 else now_ms + place.number
+        for each, place in asked.items()
+        if place.kind == TIME
+    }
+    at_time = await admin.list_offsets(times) if times else {}
+    found = {}
+    for each, place in asked.items():
+        offset = {
+            START: starts[each],
+            END: ends[each],
+            OFFSET: place.number,
+            BEFORE_END: ends[each] - place.number,
+            TIME: at_time[each].offset if each in at_time and at_time[each].offset >= 0 else ends[each],
+        }[place.kind]
+        found[each] = min(max(offset, starts[each]), ends[each])
+    return found

@@ -1,0 +1,37 @@
+"""Does a name resolve, does an address take connections: what `doctor` asks of the network itself."""
+
+import asyncio
+import socket
+import time
+
+
+async def addresses(host: str) -> list[str]:
+    """What a name stands for, from here; empty if for nothing."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
+    """How long TCP took, in ms, and why it did not work; empty if it did."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(within_ms / 1000):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+    except TimeoutError:
+        return 0.0, f"nobody answers within {within_ms / 1000:.0f} s"
+    except OSError as error:
+        return 0.0, _reason(error)
+    return (time.monotonic() - began) * 1000, ""
+
+
+def _reason(error: OSError) -> str:
+    text = error.strerror or str(error)
+    if "Connect call failed" in text:  # asyncio's words for an errno
+        import os
+
+        text = os.strerror(error.errno) if error.errno else "connection refused"
+    return text[:1].lower() + text[1:]

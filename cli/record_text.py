@@ -1,0 +1,138 @@
+"""Records as text: formats for people (%t %p %o …), an object a line for programs, and back again. Pure.
+
+The rule: what `consume -o json` prints, `produce --jsonl` takes. A key, value or header that is no UTF-8 stands under
+its name with "_base64" behind it, so nothing is lost.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ..client.values import Record
+
+Form = Callable[["Record"], bytes]
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_PARTS: dict[str, Form] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp_ms,
+    "k": lambda record: record.key or b"",
+    "s": lambda record: record.value or b"",
+    "h": lambda record: b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers),
+    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
+    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "%": lambda _: b"%",
+}
+FORMATS = (
+    "%t topic, %p partition, %o offset, %T timestamp (ms), %k key, %s value, %h headers, %K and %S sizes (-1: null), "
+    "%% a percent sign, \\n \\t \\0"
+)
+
+
+class BadFormat(ValueError):
+    """str() says what is wrong."""
+
+
+def form_of(text: str) -> Form:
+    """What writes a record in this format, without a line end of its own. Raises BadFormat."""
+    parts: list[Form | bytes] = []
+    position = 0
+    while position < len(text):
+        sign = text[position]
+        if sign not in "%\\":
+            parts.append(sign.encode())
+            position += 1
+            continue
+        name = text[position + 1 : position + 2]
+        known: Mapping[str, Form | bytes] = _PARTS if sign == "%" else _ESCAPES
+        if name not in known or not name:
+            raise BadFormat(f"{sign}{name} means nothing; there are {FORMATS}")
+        parts.append(known[name])
+        position += 2
+    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+
+def as_facts(record: "Record") -> dict[str, Any]:
+    """A record as an object."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_text("key", record.key),
+        **_text("value", record.value),
+        "headers": [{"name": name, **_text("value", value)} for name, value in record.headers],
+    }
+
+
+def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+class Line(NamedTuple):
+    """A record to send. partition, timestamp_ms: None where nothing is said."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class BadLine(ValueError):
+    """str() says what is wrong."""
+
+
+def parsed(line: bytes) -> Line:
+    """A line of --jsonl. A value that is no text is sent as JSON; null is a tombstone. Raises BadLine."""
+    try:
+        given = json.loads(line)
+    except ValueError as error:
+        raise BadLine(f"it is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise BadLine('it is no object: {"value": …, "key": …, "headers": …, "partition": …, "timestamp_ms": …}')
+    if "value" not in given and "value_base64" not in given:
+        raise BadLine('it has no "value"')
+    return Line(
+        _content(given, "value"), _content(given, "key"), _headers(given.get("headers")),
+        _whole(given, "partition"), _whole(given, "timestamp_ms"),
+    )  # fmt: skip
+
+
+def _content(given: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = given.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError):
+            raise BadLine(f'"{name}_base64" is no base64') from None
+    value = given.get(name)
+    if value is None:
+        return None
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+
+
+def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+    if given is None:
+        return ()
+    if isinstance(given, dict):
+        return tuple((name, _content({"value": value}, "value")) for name, value in given.items())
+    try:
+        return tuple((str(each["name"]), _content(each, "value")) for each in given)
+    except (TypeError, KeyError):
+        raise BadLine('"headers" is to be {"name": "value"} or [{"name": …, "value": …}]') from None
+
+
+def _whole(given: Mapping[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise BadLine(f'"{name}" is to be a whole number')
+    return value

@@ -1,0 +1,79 @@
+"""What people are told of an error of the SDK: its cause, a hint, and the exit code of its kind."""
+
+import os
+
+from ..client.errors import (
+    ApplicationRecoverableError,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerUnreachableError,
+    ErrorCode,
+    InvalidConfigurationError,
+    KafkaError,
+    RetriableError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
+from .failures import CONFLICT, DENIED, FAILED, NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
+
+_NOT_FOUND = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "fencepost topic list shows what there is, fencepost topic create makes one",
+    ErrorCode.UNKNOWN_TOPIC_ID: "fencepost topic list shows what there is",
+    ErrorCode.GROUP_ID_NOT_FOUND: "fencepost group list shows what there is",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "fencepost txn list shows what there is",
+    ErrorCode.RESOURCE_NOT_FOUND: "look at its name again",
+}
+_CONFLICT = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "fencepost topic describe shows it; topic alter and topic add-partitions change it",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; fencepost group describe shows them",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its consumers first; fencepost group describe shows them",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the one before is being ended; try again in a moment",
+    ErrorCode.INVALID_TXN_STATE: "fencepost txn list and fencepost txn producers show what is open",
+    ErrorCode.PRODUCER_FENCED: "another producer has this transactional id: only one may run at a time",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer has this transactional id: only one may run at a time",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "another producer has this transactional id: only one may run at a time",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the coordinator has moved; try again",
+}
+_UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT names it, fencepost doctor HOST:PORT looks closer"
+_SLOW = "--timeout gives it longer; fencepost doctor HOST:PORT looks closer"
+_DENIED = "-X takes security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
+_BY_BROKER = "the broker refused it; its log says more"
+
+
+def refusal(error: KafkaError) -> Failure:
+    """Cause, hint and exit code."""
+    code, hint = _kind(error)
+    return Failure(_cause(error), getattr(error, "hint", "") or hint, code)
+
+
+def _cause(error: KafkaError) -> str:
+    others = len(getattr(error, "__notes__", ()))
+    return _without_jargon(error) + (f" (and {others} more)" if others else "")
+
+
+def _without_jargon(error: KafkaError) -> str:
+    """asyncio has words of its own for a connection that fails; people know the system's."""
+    text, inner = str(error), error.__cause__
+    if isinstance(inner, OSError) and inner.errno and inner.strerror and "Connect call failed" in inner.strerror:
+        text = text.replace(inner.strerror, os.strerror(inner.errno).lower())
+    return text
+
+
+def _kind(error: KafkaError) -> tuple[int, str]:
+    if isinstance(error, AuthenticationError | AuthorizationError):
+        return DENIED, _DENIED
+    if isinstance(error, UnsupportedVersionError):
+        return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT says what it knows"
+    if isinstance(error, UnknownTopicError) or error.code in _NOT_FOUND:
+        return NOT_FOUND, _NOT_FOUND.get(error.code, _NOT_FOUND[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    if error.code in _CONFLICT:
+        return CONFLICT, _CONFLICT[error.code]
+    if isinstance(error, ApplicationRecoverableError):
+        return CONFLICT, "another client has taken over; begin anew"
+    if isinstance(error, InvalidConfigurationError):
+        return WRONG_USAGE, "--help says what the command takes"
+    if isinstance(error, BrokerUnreachableError):
+        return TIMED_OUT, _UNREACHABLE
+    if isinstance(error, RetriableError):
+        return TIMED_OUT, _SLOW
+    return FAILED, _BY_BROKER

@@ -1,0 +1,179 @@
+"""What commands print: tables for people, JSON for programs (an object a line), and one line where one is enough.
+
+The rule: a command gathers facts, plain values by name, and prints them in both forms; nothing is told in one form
+alone. Columns stay where they are when nobody looks: no colour and no width of a terminal goes into a pipe.
+"""
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import click
+
+Facts = Mapping[str, Any]
+GAP = "  "
+NOTHING = "-"
+
+
+class Cell(NamedTuple):
+    """colour: a name of click.style."""
+
+    text: str
+    colour: str | None = None
+    bold: bool = False
+    dim: bool = False
+
+
+Form = Callable[[Any], "str | Cell"]
+
+
+def plain(value: Any) -> str:
+    """A value as it stands in a table where nothing else is said."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or NOTHING
+    return str(value)
+
+
+def count(value: int | None) -> str:
+    """A number that somebody compares: 1,234,567."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One fact of each row, under a title. form: how it is written."""
+
+    title: str
+    fact: str
+    form: Form = plain
+    right: bool = False
+
+
+def number(title: str, fact: str, form: Form = plain) -> Column:
+    """A column of numbers, aligned by their last digit."""
+    return Column(title, fact, form, right=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """json: an object a line. quiet: only what was asked for, no remarks."""
+
+    json: bool = False
+    quiet: bool = False
+
+    def rows(self, rows: Iterable[Facts], columns: Sequence[Column], empty: str = "") -> None:
+        """A table. empty: what people are told instead of one without rows."""
+        listed = list(rows)
+        if self.json:
+            for row in listed:
+                self.object(row)
+        elif listed:
+            click.echo("\n".join(table(listed, columns)))
+        elif empty:
+            self.remark(empty)
+
+    def object(self, facts: Facts) -> None:
+        """One object, for programs."""
+        click.echo(as_json(facts))
+
+    def told(self, text: str, facts: Facts) -> None:
+        """What came of it: a line for people, or its facts for programs."""
+        if self.json:
+            self.object(facts)
+        elif not self.quiet:
+            click.echo(text)
+
+    def heading(self, text: str) -> None:
+        """What the table below it is about; people only."""
+        if not self.json:
+            click.secho(text, bold=True)
+
+    def line(self, text: str = "") -> None:
+        """People only."""
+        if not self.json:
+            click.echo(text)
+
+    def remark(self, text: str) -> None:
+        """Beside the result, on the error stream."""
+        if not self.json and not self.quiet:
+            click.secho(text, err=True, dim=True)
+
+
+def as_json(facts: Facts) -> str:
+    return json.dumps(facts, ensure_ascii=False, default=str)
+
+
+def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
+    """The lines of a table: titles, then a line a row."""
+    titles = [Cell(each.title, dim=True) for each in columns]
+    cells = [titles, *([_cell(each.form(row.get(each.fact))) for each in columns] for row in rows)]
+    widths = [max(width(row[i].text) for row in cells) for i in range(len(columns))]
+    return [_line(row, columns, widths) for row in cells]
+
+
+def _cell(written: str | Cell) -> Cell:
+    return written if isinstance(written, Cell) else Cell(written)
+
+
+def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    parts = []
+    for i, (cell, column) in enumerate(zip(cells, columns, strict=True)):
+        room = " " * (widths[i] - width(cell.text))
+        last = i == len(cells) - 1
+        parts.append(room + styled(cell) if column.right else styled(cell) + ("" if last else room))
+    return GAP.join(parts)
+
+
+def styled(cell: Cell) -> str:
+    if not (cell.colour or cell.bold or cell.dim):
+        return cell.text
+    return click.style(cell.text, fg=cell.colour, bold=cell.bold or None, dim=cell.dim or None)
+
+
+def width(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def duration(ms: int | None) -> str:
+    """The two largest units: 41 s, 3 min 20 s, 2 h 5 min, 3 d."""
+    if ms is None:
+        return NOTHING
+    if ms < 1_000:
+        return f"{max(0, ms)} ms"
+    for i, (size, unit) in enumerate(_UNITS):
+        if ms >= size:
+            whole, rest = divmod(ms, size)
+            smaller = _UNITS[i + 1 : i + 2]
+            second = rest // smaller[0][0] if smaller else 0
+            return f"{whole} {unit}" + (f" {second} {smaller[0][1]}" if second else "")
+    raise AssertionError("unreachable")
+
+
+def when(ms: int | None) -> str:
+    """A time, in the zone of whoever reads it."""
+    from datetime import datetime
+
+    if ms is None or ms < 0:
+        return NOTHING
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def many(number: int, one: str, more: str = "") -> str:
+    """1 record, 2 records."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"

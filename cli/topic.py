@@ -1,0 +1,248 @@
+"""`fencepost topic`: topics of any Kafka cluster, and what stands where in them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .connecting import Target, connecting, pairs, partition_of
+from .failures import NOT_FOUND, WRONG_USAGE, Failure
+from .places import PLACE, Places, resolve
+from .ranges import PARTITIONS
+from .tables import Cell, Column, count, many, number
+
+if TYPE_CHECKING:
+    from ..client.admin import Admin
+    from ..client.admin_values import ConfigEntry, TopicDescription
+
+_configs = click.option("-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of it.")
+
+
+@click.group()
+def topic() -> None:
+    """Topics: list, look at, make, change, empty and delete them."""
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Also those of the coordinators.")
+@connecting
+def list_topics(to: Target, internal: bool) -> None:
+    """All topics."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = await admin.describe_topics()
+        return [_summary(each) for each in found.values() if internal or not each.is_internal]
+
+    columns = (Column("TOPIC", "topic"), number("PARTITIONS", "partitions"), number("REPLICAS", "replicas"))
+    to.output.rows(to.ask(work), columns, "no topics; fencepost topic create NAME makes one")
+
+
+def _summary(found: "TopicDescription") -> dict[str, Any]:
+    replicas = len(found.partitions[0].replicas) if found.partitions else 0
+    return {
+        "topic": found.name,
+        "partitions": len(found.partitions),
+        "replicas": replicas,
+        "internal": found.is_internal,
+    }
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=PARTITIONS, default=None, help="[default: the broker's num.partitions]")
+@click.option("-r", "--replicas", type=click.IntRange(1, 32_767), default=None, help="[default: the broker's]")
+@_configs
+@click.option("--if-not-exists", is_flag=True, help="It is no error if one is there already; it stays as it is.")
+@click.option("--dry-run", is_flag=True, help="Only ask the broker whether it would.")
+@connecting
+def create(
+    to: Target,
+    names: Sequence[str],
+    partitions: int | None,
+    replicas: int | None,
+    configs: Sequence[str],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> None:
+    """Make topics."""
+    settings = dict(pairs(configs, "-c"))
+
+    async def work(admin: "Admin") -> list[str]:
+        from ..client.admin_values import NewTopic
+
+        there = set(await admin.list_topics(internal=True)) if if_not_exists else set()
+        new = [NewTopic(each, partitions or -1, replicas or -1, settings) for each in names if each not in there]
+        if new:
+            await admin.create_topics(new, validate_only=dry_run)
+        return [each.name for each in new]
+
+    made = to.ask(work)
+    for name in names:
+        word = "would be created" if dry_run else "created" if name in made else "is there already"
+        to.output.told(f"{name} {word}", {"topic": name, "created": name in made and not dry_run})
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-a", "--all-configs", is_flag=True, help="Also the settings that are the broker's or defaults.")
+@connecting
+def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
+    """Partitions, offsets and settings.
+
+    START and HW are the first offset and the high watermark; LSO, the last stable offset, is how far read_committed
+    readers get: less than HW where a transaction is open. OPEN counts what lies between.
+    """
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = await admin.describe_topics(names)
+        configs = await admin.describe_configs(topics=names)
+        return [await _facts(admin, found[each], configs.get(each, [])) for each in dict.fromkeys(names)]
+
+    for i, facts in enumerate(to.ask(work)):
+        _show(to, facts, all_configs, first=i == 0)
+
+
+async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[ConfigEntry]") -> dict[str, Any]:
+    from ..client.admin_offsets import EARLIEST, LATEST
+
+    led = [tp for tp, each in zip(found.topic_partitions, found.partitions, strict=True) if each.leader >= 0]
+    starts, ends = await admin.ends(led, EARLIEST), await admin.ends(led, LATEST)
+    stable = await admin.ends(led, LATEST, "read_committed")
+    rows = []
+    for tp, each in zip(found.topic_partitions, found.partitions, strict=True):
+        row = {"partition": each.partition, "leader": each.leader, "replicas": each.replicas, "isr": each.isr}
+        if tp in ends:
+            row |= {"start": starts[tp], "lso": stable[tp], "hw": ends[tp], "open": ends[tp] - stable[tp]}
+        rows.append(row)
+    return {
+        **_summary(found),
+        "topic_id": found.topic_id.hex(),
+        "offsets": rows,
+        "configs": {each.name: {"value": each.value, "source": each.source} for each in configs},
+    }
+
+
+def _show(to: Target, facts: dict[str, Any], all_configs: bool, *, first: bool) -> None:
+    if to.output.json:
+        to.output.object(facts)
+        return
+    if not first:
+        to.output.line()
+    replicas = many(facts["replicas"], "replica")
+    to.output.heading(f"{facts['topic']}: {many(facts['partitions'], 'partition')}, {replicas}")
+    to.output.rows(facts["offsets"], _OFFSETS)
+    shown = [
+        {"name": name, **each} for name, each in facts["configs"].items() if all_configs or each["source"] == "topic"
+    ]
+    if shown:
+        to.output.line()
+        to.output.rows(shown, (Column("SETTING", "name"), Column("VALUE", "value"), Column("FROM", "source")))
+
+
+def _leader(node: int) -> str | Cell:
+    return str(node) if node >= 0 else Cell("none", "red")
+
+
+def _open(records: int | None) -> str | Cell:
+    return Cell(count(records), "yellow") if records else count(records)
+
+
+_OFFSETS = (
+    number("PARTITION", "partition"),
+    number("LEADER", "leader", _leader),
+    Column("REPLICAS", "replicas"),
+    Column("ISR", "isr"),
+    number("START", "start"),
+    number("LSO", "lso"),
+    number("HW", "hw"),
+    number("OPEN", "open", _open),
+)
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@_configs
+@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to go back to the default.")
+@click.option("--dry-run", is_flag=True, help="Only ask the broker whether it would.")
+@connecting
+def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
+    """Change settings; the others stay."""
+    changes = dict(pairs(configs, "-c"))
+    if not changes and not deleted:
+        raise Failure("nothing to change", "-c NAME=VALUE sets a setting, -d NAME takes it back", WRONG_USAGE)
+
+    async def work(admin: "Admin") -> None:
+        await admin.alter_configs(topic=name, set=changes, delete=deleted, validate_only=dry_run)
+
+    to.ask(work)
+    facts = {"topic": name, "set": changes, "deleted": list(deleted), "altered": not dry_run}
+    to.output.told(f"{name} {'would be' if dry_run else 'is'} altered", facts)
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="It is no error if there is none.")
+@connecting
+def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
+    """Delete topics and all they hold."""
+
+    async def work(admin: "Admin") -> list[str]:
+        there = set(await admin.list_topics(internal=True)) if if_exists else set(names)
+        gone = [each for each in names if each in there]
+        if gone:
+            await admin.delete_topics(gone)
+        return gone
+
+    gone = to.ask(work)
+    for name in names:
+        word = "deleted" if name in gone else "is not there"
+        to.output.told(f"{name} {word}", {"topic": name, "deleted": name in gone})
+
+
+@topic.command()
+@click.argument("where", metavar="TOPIC[:PARTITION]")
+@click.option("--before", "before", type=PLACE, required=True, metavar="PLACE", help="end, an offset, @-7d, 0:42,1:end")
+@connecting
+def trim(to: Target, where: str, before: Places) -> None:
+    """Forget what stands before a place: an offset, a time, or all of it."""
+    name, partition = partition_of(where)
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = (await admin.describe_topics(name))[name].topic_partitions
+        asked = [each for each in found if partition in (None, each.partition)]
+        if not asked:
+            raise Failure(
+                f"topic {name} has no partition {partition}", "fencepost topic describe shows them", NOT_FOUND
+            )
+        offsets = await resolve(admin, asked, before, now_ms())
+        starts = await admin.delete_records(offsets)
+        return [{"topic": each.topic, "partition": each.partition, "start": at} for each, at in sorted(starts.items())]
+
+    columns = (Column("TOPIC", "topic"), number("PARTITION", "partition"), number("START", "start"))
+    to.output.rows(to.ask(work), columns)
+
+
+@topic.command("add-partitions")
+@click.argument("name", metavar="TOPIC")
+@click.option("-n", "--num", "more", type=PARTITIONS, default=None, help="So many more.")
+@click.option("--to", "total", type=PARTITIONS, default=None, help="Until there are so many.")
+@connecting
+def add_partitions(to: Target, name: str, more: int | None, total: int | None) -> None:
+    """Give a topic more partitions. Keys go to other partitions from then on."""
+    if (more is None) == (total is None):
+        raise Failure("how many is not said", "--num N adds so many, --to N makes it so many", WRONG_USAGE)
+
+    async def work(admin: "Admin") -> int:
+        there = len((await admin.describe_topics(name))[name].partitions)
+        wanted = total if total is not None else there + (more or 0)
+        await admin.create_partitions({name: wanted})
+        return wanted
+
+    partitions = to.ask(work)
+    to.output.told(f"{name} has {many(partitions, 'partition')}", {"topic": name, "partitions": partitions})
+
+
+def now_ms() -> int:
+    import time
+
+    return time.time_ns() // 1_000_000

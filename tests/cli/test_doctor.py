@@ -1,0 +1,115 @@
+"""`fencepost doctor` and `fencepost health`: what stands between a client and a broker."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from fencepost.cli.doctor import RELEASES
+from fencepost.cli.probes import addresses, connects
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+def checks(terminal: Terminal, address: str) -> dict[str, dict[str, str]]:
+    out = terminal.run(f"doctor {address} -o json --timeout 5s")
+    return {each["check"]: each for each in map(json.loads, out.splitlines())}
+
+
+def test_a_broker_in_order_passes_every_check(terminal: Terminal) -> None:
+    found = checks(terminal, terminal.bootstrap)
+    assert terminal.code == 0
+    assert {each["state"] for each in found.values()} == {"ok"}, found
+    assert list(found) == [
+        "connection", "protocol", "features", "cluster", "advertised", "topics", "transactions", "clock",
+    ]  # fmt: skip
+    assert "transaction.version 2" in found["features"]["text"]
+    told = terminal.run(f"doctor {terminal.bootstrap}")
+    assert all(line.startswith("✔ ") for line in told.splitlines())
+    assert terminal.run(f"doctor {terminal.bootstrap} -q") == ""
+
+
+@pytest.mark.parametrize(
+    ("advertised", "text"),
+    [("no-such-host.invalid:9092", "does not resolve from here"), ("127.0.0.1:1", "connection refused")],
+)
+def test_an_advertised_address_that_leads_nowhere_is_named_with_what_to_do(advertised: str, text: str) -> None:
+    with ServedBroker(advertised_listeners=(advertised,)) as broker:
+        terminal = Terminal(broker)
+        found = checks(terminal, terminal.bootstrap)
+    assert terminal.code == 1
+    assert [each["state"] for each in found.values()] == ["ok", "ok", "ok", "ok", "failed"]
+    assert advertised in found["advertised"]["text"]
+    assert text in found["advertised"]["text"]
+    assert "advertised.listeners" in found["advertised"]["hint"]
+
+
+def test_what_blocks_readers_is_said(terminal: Terminal) -> None:
+    terminal.run("topic create blocked")
+    producer = terminal.open_transaction("blocker", "blocked", "a")
+    assert "by transaction blocker" in checks(terminal, terminal.bootstrap)["transactions"]["text"]
+    producer.abort_transaction()
+
+
+def test_it_stops_where_nothing_more_can_be_found_out(terminal: Terminal) -> None:
+    assert checks(terminal, "no-such-host.invalid:9092")["name"]["state"] == "failed"
+    assert checks(terminal, "127.0.0.1:1")["connection"]["text"].endswith("connection refused")
+    assert terminal.code == 1
+    assert terminal.refused("doctor 127.0.0.1:port")[0] == 2
+
+
+def test_a_listener_that_speaks_something_else_is_no_broker(terminal: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(20)
+        found = checks(terminal, f"127.0.0.1:{other.getsockname()[1]} --timeout 300ms")
+    assert (found["connection"]["state"], found["protocol"]["state"]) == ("ok", "failed")
+
+
+async def test_names_and_addresses_are_looked_at_from_here() -> None:
+    assert await addresses("127.0.0.1") == ["127.0.0.1"]
+    assert await addresses("no-such-host.invalid") == []
+    assert (await connects("127.0.0.1", 1, 1_000))[1] == "connection refused"
+
+
+def test_releases_are_told_from_the_newest_down() -> None:
+    assert sorted(RELEASES, reverse=True) == list(RELEASES)
+
+
+def test_health_is_exit_code_zero_or_one(terminal: Terminal) -> None:
+    assert terminal.run("health").startswith(f"healthy: {terminal.bootstrap} answers in ")
+    assert terminal.objects("health")[0]["healthy"] is True
+    assert terminal.refused("health -b 127.0.0.1:1")[0] == 1
+    assert json.loads(terminal.run("health -b 127.0.0.1:1 -o json"))["healthy"] is False
+    assert terminal.code == 1
+
+
+def test_health_waits_for_a_broker_that_is_starting() -> None:
+    import threading
+    import time
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    served = ServedBroker(listeners=(f"127.0.0.1:{port}",))
+    terminal = Terminal.__new__(Terminal)
+    terminal.bootstrap = f"127.0.0.1:{port}"
+    stop = threading.Event()
+
+    def later() -> None:
+        time.sleep(0.5)
+        with served:
+            stop.wait(30)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        assert terminal.run("health --wait 20s").startswith("healthy")
+    finally:
+        stop.set()
+        thread.join()

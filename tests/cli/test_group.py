@@ -1,0 +1,70 @@
+"""`fencepost group`: lag as it is, why it is, and moving a group."""
+
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+def test_lag_is_told_to_what_can_be_read_and_to_what_is_there_with_the_reason_between_them(terminal: Terminal) -> None:
+    terminal.run("topic create orders")
+    terminal.plain("orders", "a", "b", "c")
+    terminal.run("group seek billing -t orders --to 1")
+    producer = terminal.open_transaction("orders-1", "orders", "d", "e")
+    told = terminal.run("group describe billing").splitlines()
+    assert told[0] == "billing: Empty, 0 members"
+    assert told[1].split() == ["TOPIC", "PARTITION", "COMMITTED", "LSO", "HW", "LAG-LSO", "LAG-HW", "MEMBER", "HOST"]
+    assert told[2].split() == ["orders", "0", "1", "3", "5", "2", "4", "-", "-"]
+    assert told[3].startswith("orders-0 is blocked at 3 (2 offsets wait) by transaction orders-1 of producer ")
+    (facts,) = terminal.objects("group describe billing")
+    assert (facts["lag_lso"], facts["lag_hw"]) == (2, 4)
+    assert facts["blocked"][0]["transactional_id"] == "orders-1"
+    producer.abort_transaction()
+    assert (terminal.objects("group describe billing"))[0]["blocked"] == []
+
+
+def test_a_group_is_moved_by_place_and_forgotten(terminal: Terminal) -> None:
+    terminal.run("topic create moved -p 2")
+    terminal.plain("moved", "a", "b", "c")
+    rows = terminal.objects("group seek movers -t moved --to 0:-1,start")
+    assert [(each["before"], each["after"]) for each in rows] == [(None, 2), (None, 0)]
+    assert [each["after"] for each in terminal.objects("group seek movers --to end")] == [3, 0]
+    assert [each["after"] for each in terminal.objects("group seek movers -t moved:0 --to @-1h --dry-run")] == [0]
+    assert [each["committed"] for each in terminal.objects("group describe movers")[0]["partitions"]] == [3, 0]
+    assert "movers" in [each["group"] for each in terminal.objects("group list")]
+    assert terminal.run("group delete movers") == "movers deleted\n"
+
+
+def test_members_are_shown_with_what_they_own(terminal: Terminal) -> None:
+    from confluent_kafka import Consumer
+
+    terminal.run("topic create shared")
+    settings = {"bootstrap.servers": terminal.bootstrap, "group.id": "sharers", "client.id": "somebody"}
+    consumer = Consumer(settings)
+    consumer.subscribe(["shared"])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    told = terminal.run("group describe sharers --members")
+    assert told.startswith("sharers: Stable, range, 1 member\n")
+    assert "somebody" in told
+    assert "shared-0" in told
+    code, cause, hint = terminal.refused("group seek sharers -t shared --to start")
+    assert (code, "has members" in cause, "stop its consumers" in hint) == (5, True, True)
+    assert terminal.refused("group delete sharers")[0] == 5
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("group describe nope", 3), ("group delete nope", 3), ("group seek nope --to start", 3),
+     ("group seek g -t nope --to start", 3), ("group seek g -t orders:x --to start", 2)],
+)  # fmt: skip
+def test_what_is_not_there_is_said(terminal: Terminal, line: str, code: int) -> None:
+    assert terminal.refused(line)[0] == code

@@ -1,0 +1,40 @@
+"""Where in a topic: what people may write, and what it means."""
+
+import pytest
+from fencepost.cli.places import BEFORE_END, END, OFFSET, START, TIME, Place, places
+from fencepost.cli.ranges import DURATION
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("start", Place(START)), ("latest", Place(END)), ("42", Place(OFFSET, 42)), ("-10", Place(BEFORE_END, 10)),
+     ("@-5m", Place(TIME, -300_000)), ("@1795000000000", Place(TIME, 1_795_000_000_000)),
+     ("@2026-11-20T08:00:00+00:00", Place(TIME, 1_795_161_600_000)),
+     ("@2026-11-20t08:00:00z", Place(TIME, 1_795_161_600_000))],
+)  # fmt: skip
+def test_a_place_for_all_partitions(text: str, place: Place) -> None:
+    assert places(text) == {None: place}
+
+
+def test_each_partition_may_have_one_of_its_own_and_the_rest_another() -> None:
+    assert places("0:42,3:end,start") == {0: Place(OFFSET, 42), 3: Place(END), None: Place(START)}
+
+
+@pytest.mark.parametrize("text", ["", "soon", "@", "@later", "@-", "@-5x", "0:", "a:5", "1:2:3", "1.5"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        places(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1.5h", 5_400_000), ("7d", 604_800_000), ("2", 2_000)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert DURATION.convert(text, None, None) == ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "5 weeks", "-5s", "1e99d", "nan"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match=r"duration|out of range"):
+        DURATION.convert(text, None, None)

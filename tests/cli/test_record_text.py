@@ -1,0 +1,55 @@
+"""Records as text and back: nothing is lost on the way."""
+
+import json
+
+import pytest
+from fencepost.cli.record_text import BadFormat, BadLine, Line, as_facts, form_of, parsed
+from fencepost.client.values import Record
+from hypothesis import given
+from hypothesis import strategies as st
+
+RECORD = Record("orders", 3, 42, 1_795_000_000_000, 0, b"alice", b"1 x", (("src", b"web"), ("n", None)))
+
+
+def test_a_format_says_what_of_a_record_is_written() -> None:
+    assert form_of(r"%t[%p]@%o %T %k=%s %K %S %h %%\t\\\n")(RECORD) == (
+        b"orders[3]@42 1795000000000 alice=1 x 5 3 src=web,n= %\t\\\n"
+    )
+
+
+def test_what_is_null_has_no_bytes_and_a_size_below_zero() -> None:
+    assert form_of("%k|%s|%K|%S")(Record("t", 0, 0, 0, 0, None, None)) == b"||-1|-1"
+
+
+@pytest.mark.parametrize("text", ["%x", "%", "a\\", "\\q"])
+def test_a_format_that_means_nothing_is_refused_with_those_that_mean_something(text: str) -> None:
+    with pytest.raises(BadFormat, match="%o offset"):
+        form_of(text)
+
+
+maybe_bytes = st.none() | st.binary(max_size=20)
+
+
+@given(maybe_bytes, maybe_bytes, st.lists(st.tuples(st.text(max_size=5), maybe_bytes), max_size=3))
+def test_what_consume_prints_as_json_produce_takes_unchanged(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
+    record = Record("t", 1, 2, 3, 0, key, value, tuple(headers))
+    line = json.dumps(as_facts(record)).encode()
+    assert parsed(line) == Line(value, key, tuple(headers), 1, 3)
+
+
+def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
+    line = b'{"value": {"a": 1}, "key": 7, "headers": {"x": "y", "n": null}}'
+    assert parsed(line) == Line(b'{"a": 1}', b"7", (("x", b"y"), ("n", None)))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [(b"{", "no JSON"), (b"[1]", "no object"), (b"{}", 'no "value"'), (b'{"value_base64": "!"}', "base64"),
+     (b'{"value": "", "partition": "1"}', "partition"), (b'{"value": "", "headers": [1]}', "headers"),
+     (b"\xff", "no JSON")],
+)  # fmt: skip
+def test_a_line_that_is_no_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
+    with pytest.raises(BadLine, match=why):
+        parsed(line)

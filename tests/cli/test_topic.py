@@ -1,0 +1,92 @@
+"""`fencepost topic`: what people see, what programs get, what is refused and how."""
+
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+def test_topics_are_made_listed_described_and_deleted(terminal: Terminal) -> None:
+    assert terminal.run("topic create orders bills -p 2 -c retention.ms=1000") == "orders created\nbills created\n"
+    assert terminal.run("topic list").splitlines() == [
+        "TOPIC   PARTITIONS  REPLICAS",
+        "bills            2         1",
+        "orders           2         1",
+    ]
+    terminal.plain("orders", "a", "b")
+    producer = terminal.open_transaction("t", "orders", "c")
+    described = terminal.run("topic describe orders")
+    assert "orders: 2 partitions, 1 replica" in described
+    assert described.splitlines()[2].split() == ["0", "1", "1", "1", "0", "2", "3", "1"]
+    assert "retention.ms  1000   topic" in described
+    producer.abort_transaction()
+    assert terminal.run("topic delete orders bills") == "orders deleted\nbills deleted\n"
+    assert terminal.run("topic list") == ""
+    assert "fencepost topic create" in terminal.err
+
+
+def test_programs_get_the_same_as_objects(terminal: Terminal) -> None:
+    terminal.run("topic create told -p 1 -c retention.ms=1000")
+    (described,) = terminal.objects("topic describe told")
+    assert described["offsets"] == [
+        {"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "start": 0, "lso": 0, "hw": 0, "open": 0}
+    ]
+    assert described["configs"]["retention.ms"] == {"value": "1000", "source": "topic"}
+    assert terminal.objects("topic create told --if-not-exists") == [{"topic": "told", "created": False}]
+    assert [each["topic"] for each in terminal.objects("topic list --internal") if each["internal"]] == [
+        "__transaction_state"
+    ]
+
+
+def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
+    terminal.run("topic create grown -c retention.ms=1000")
+    assert terminal.run("topic alter grown -c max.message.bytes=2000 -d retention.ms") == "grown is altered\n"
+    assert "max.message.bytes  2000   topic" in terminal.run("topic describe grown")
+    assert terminal.run("topic add-partitions grown --num 2") == "grown has 3 partitions\n"
+    assert terminal.run("topic add-partitions grown --to 4 -q") == ""
+    terminal.plain("grown", "a", "b", "c")
+    assert [each["start"] for each in terminal.objects("topic trim grown --before 0:2,end")] == [2, 0, 0, 0]
+    assert terminal.objects("topic trim grown:0 --before end") == [{"topic": "grown", "partition": 0, "start": 3}]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "cause"),
+    [
+        ("topic describe nope", 3, "nope"),
+        ("topic delete nope", 3, "nope"),
+        ("topic trim there:9 --before end", 3, "no partition 9"),
+        ("topic create there", 5, "there"),
+        ("topic alter there", 2, "nothing to change"),
+        ("topic add-partitions there", 2, "how many"),
+        ("topic create x -c retention.ms", 2, "NAME=VALUE"),
+        ("topic list -b 127.0.0.1:1", 4, "connection refused"),
+        ("topic list -X client.idd=x", 2, "client.id"),
+        ("topic list -X security.protocol=SASL_PLAINTEXT", 2, "sasl_mechanism"),
+    ],
+)
+def test_refusals_have_a_cause_a_hint_and_an_exit_code(terminal: Terminal, line: str, code: int, cause: str) -> None:
+    terminal.run("topic create there --if-not-exists")
+    got, told, hint = terminal.refused(line)
+    assert (got, cause in told, bool(hint)) == (code, True, True), told
+
+
+def test_wrong_usage_is_exit_code_two(terminal: Terminal) -> None:
+    for line in ("topic trim t --before soon", "topic list --timeout never", "topic list -o xml", "topic nope"):
+        terminal.run(line)
+        assert terminal.code == 2, line
+
+
+def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        code, cause, _ = terminal.refused(f"topic list -b 127.0.0.1:{port} --timeout 300ms")
+    assert (code, str(port) in cause) == (4, True)
