@@ -70,6 +70,10 @@ class ClientTransaction:
         self._loose = False  # a request of this epoch was given up without an answer
         self._before = State.UNINITIALIZED
 
+    def is_in(self, *states: State) -> bool:
+        """Whether it is in one of these states by now."""
+        return self.state in states
+
     # ---- the table -------------------------------------------------------------------------------------------
 
     def asked(self, event: Event) -> None:
@@ -169,9 +173,12 @@ class ClientTransaction:
         self.attempted = self.maybe_ended = self.suspect = self._loose = False
 
     def may_write_to(self, partition: TopicPartition) -> bool:
-        """Whether a batch may go there now. With version 1 the partition is noted, to be added first."""
+        """Whether a batch may go there now. With version 1 the partition is noted, to be added first.
+
+        While it is aborted only what was sent before may go again, so that its fate is known.
+        """
         if self.state is not State.IN_TRANSACTION and self.state is not State.FLUSHING:
-            return False
+            return self.state is State.ABORTING and partition in self.partitions
         if partition in self.partitions:
             return True
         self.attempted = True
@@ -244,7 +251,7 @@ class ClientTransaction:
             self.outcome = "committed" if commit else "aborted"
             if identity.producer_id >= 0:
                 self.identity = identity
-            stale = self._loose and identity.producer_id < 0
+            stale = identity.producer_id < 0 and (self._loose or self.version >= 2)
             self._happened(Event.ENDED_STALE if stale else Event.ENDED)
         elif verdict is Verdict.PERHAPS:
             self.end_unanswered()
@@ -267,7 +274,7 @@ class ClientTransaction:
             return
         self.suspect = verdict is not Verdict.ABORT
         self.error = fenced("unknown", error_of(code)) if self.suspect else error_of(code, transactional=True)
-        self._loose, self.maybe_ended = True, False
+        self._loose, self.maybe_ended, self.outcome = True, False, None
         self._happened(Event.REFUSED)
 
     def _abort_refused(self, verdict: Verdict, code: int) -> None:

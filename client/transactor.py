@@ -1,0 +1,470 @@
+"""The transactions of one producer: carries out what transaction.py decides, one thing after the other.
+
+The rules: whatever waits has a deadline. A commit is cancelled only before its EndTxn; from then on its answer is
+awaited (bounded), because a transaction whose end nobody knows is worse than a late cancellation. Batches ask
+`may_send` first: a failed one spoils its transaction, whether or not anybody waits for it.
+Sources: Kafka's TransactionManager and KafkaProducer; KIP-447, KIP-588, KIP-890.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from ..protocol.errors import ErrorCode
+from .cluster import Cluster, CoordinatorKind
+from .connection import log
+from .errors import (
+    AbortableTransactionError,
+    ClientError,
+    CommitOutcomeUnknownError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    error_of,
+    is_retriable,
+)
+from .outside import Outside
+from .retry import Backoff, Deadline
+from .settings import ProducerSettings
+from .transaction import ClientTransaction, Outcome, fenced_by
+from .transaction_answers import Verdict, worst
+from .transaction_requests import PRODUCE_V1, TransactionRequests
+from .transaction_table import Event, State
+from .values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+SHIELD_S = 5.0
+"""How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
+
+_SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a matter of milliseconds
+_OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
+
+
+class Sending(Protocol):
+    """What a Transactor needs of the Sender."""
+
+    def wake(self) -> None: ...
+    async def flush(self) -> None: ...
+    def drop_unsent(self, error: KafkaError) -> None: ...
+    async def settle(self) -> None: ...
+
+
+class Transactor:
+    """Also the Gate of the producer's Sender, which is set as `sender` before anything else."""
+
+    sender: Sending
+
+    def __init__(self, settings: ProducerSettings, cluster: Cluster, outside: Outside) -> None:
+        assert settings.transactional_id is not None
+        self.transactional_id: str = settings.transactional_id
+        self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
+        self.machine.told = self._unknown
+        self._settings = settings
+        self._outside = outside
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
+        self._adder: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None  # a commit or an abort
+        self._told_unknown: CommitOutcomeUnknownError | None = None
+        self.begun = 0  # transactions so far
+        self._owes_abort = False  # one was tried, and not answered
+
+    # ---- what a Sender asks (Gate) ---------------------------------------------------------------------------
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether a batch may go there now. With version 1 the partition is added first; then the sender is woken."""
+        if self.machine.may_write_to(partition):
+            return True
+        if self.machine.adding and self._adder is None and self.machine.state in _OPEN:
+            self._adder = asyncio.get_running_loop().create_task(self._add_partitions())
+        return False
+
+    def identity(self) -> ProducerIdentity | None:
+        """What batches are written under."""
+        return self.machine.identity if self.machine.identity.producer_id >= 0 else None
+
+    def produce_cap(self) -> int | None:
+        """The highest version of Produce that belongs to this version of transactions."""
+        return None if self.machine.version >= 2 else PRODUCE_V1
+
+    def failed(self, partition: TopicPartition, error: Exception) -> None:
+        """A batch failed for good."""
+        if not isinstance(error, KafkaError):
+            error = ClientError(f"{partition}: {error}", code=ErrorCode.INVALID_RECORD)
+        self.machine.failed(error)
+
+    def renew(self) -> None:
+        """Never asked: a transaction that cannot go on is aborted, and has a new epoch then."""
+
+    def sent(self, partition: TopicPartition) -> None:
+        """A batch is on its way. may_send has noted it already."""
+
+    # ---- beginning -------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.machine.state
+
+    def age_ms(self) -> int:
+        """Since the transaction began."""
+        return self._outside.clock.monotonic_ms() - self.machine.began_ms
+
+    async def initialise(self) -> None:
+        """Become the one producer of this id: who had it before is fenced, what was open is aborted.
+
+        Raises what says why not; after a RequestTimedOutError it may be called again.
+        """
+        self.machine.asked(Event.INIT)
+        await self._initialise(self._deadline())
+
+    async def _initialise(self, deadline: Deadline) -> None:
+        machine = self.machine
+        attempt = 0
+        try:
+            while True:
+                error, code = await self._init_once()
+                if error is None:
+                    return
+                if not await self._pause(attempt, deadline, error, code):
+                    machine.not_initialised(error)
+                    raise self._late("InitProducerId", error)
+                attempt += 1
+        except asyncio.CancelledError as cancelled:
+            if machine.state in (State.INITIALIZING, State.ABORTING):
+                machine.not_initialised(RequestTimedOutError("init_transactions() was cancelled"))
+            raise cancelled
+
+    async def _init_once(self) -> tuple[KafkaError | None, int]:
+        try:
+            code, identity = await self._requests.init()
+        except KafkaError as error:
+            return error, 0
+        verdict = self.machine.initialised(code, identity)
+        if verdict is Verdict.DONE:
+            return None, 0
+        if verdict is not Verdict.AGAIN:
+            await self._explain()
+            raise self.machine.failure()
+        self._requests.stale(code, self._requests.target)
+        return error_of(code), code
+
+    async def begin(self, *, initialise: bool = False) -> None:
+        """Nothing is sent, unless the one before left something to be done first. initialise: if that was not done."""
+        machine = self.machine
+        if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
+            await self.abort()
+        if machine.state is State.STALE or (initialise and machine.state is State.UNINITIALIZED):
+            await self.initialise()
+        machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
+        self.begun += 1
+
+    # ---- partitions, with version 1 --------------------------------------------------------------------------
+
+    async def _add_partitions(self) -> None:
+        """All that are wanted, in as few requests as the answers allow."""
+        machine = self.machine
+        attempt = 0
+        try:
+            await asyncio.sleep(0)  # for what else is drained in this turn
+            while machine.adding and machine.state in _OPEN:
+                code, error = 0, None
+                try:
+                    codes = await self._requests.add_partitions(tuple(machine.adding))
+                except KafkaError as raised:
+                    error = raised
+                else:
+                    verdict = machine.added(codes)
+                    if verdict is Verdict.DONE:
+                        attempt = 0
+                        self.sender.wake()
+                        continue
+                    code = worst(codes.values())[1]
+                    self._requests.stale(code, self._requests.target)
+                if error is not None and not is_retriable(error):
+                    machine.failed(error)
+                    break
+                await asyncio.sleep(self._delay_s(attempt, code))
+                attempt += 1
+        finally:
+            self._adder = None
+            self.sender.wake()
+
+    # ---- offsets ---------------------------------------------------------------------------------------------
+
+    async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
+        """The offsets count when the transaction is committed. Raises the error that spoils the transaction."""
+        self.machine.asked(Event.WRITE)
+        if offsets:
+            await self._send_offsets(offsets, group)
+
+    async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
+        machine, group_id = self.machine, group.group_id
+        target: tuple[CoordinatorKind, str] = ("group", group_id)
+        deadline = self._deadline()
+        await self._insist(partial(self._checked, group_id), target, deadline, "finding the group's coordinator")
+        machine.attempts_offsets()
+        if machine.version < 2 and group_id not in machine.groups:
+            ask = partial(self._requests.add_offsets, group_id)
+            await self._insist(ask, self._requests.target, deadline, "AddOffsetsToTxn")
+            machine.groups.add(group_id)
+        await self._insist(
+            partial(self._requests.commit_offsets, offsets, group), target, deadline, f"offsets of group {group_id!r}"
+        )
+
+    async def _checked(self, group_id: str) -> Iterable[int]:
+        await self._requests.check_offsets(group_id)
+        return ()
+
+    async def _insist(
+        self,
+        ask: Callable[[], Awaitable[Iterable[int]]],
+        target: tuple[CoordinatorKind, str],
+        deadline: Deadline,
+        what: str,
+    ) -> None:
+        """Ask until it is done. Raises the error that spoils the transaction."""
+        machine = self.machine
+        attempt = 0
+        while machine.state in _OPEN:
+            code = 0
+            try:
+                verdict, code = worst(await ask())
+                if verdict is Verdict.DONE:
+                    return
+                error = error_of(code, f"{what}: {error_of(code)}")
+            except KafkaError as raised:
+                verdict, error = (Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT), raised
+            self._requests.stale(code, target)
+            if verdict is not Verdict.AGAIN:
+                machine.refused_write(verdict, error)
+            elif not await self._pause(attempt, deadline, error, code):
+                machine.refused_write(Verdict.ABORT, self._late(what, error))
+            attempt += 1
+        await self._explain()
+        raise machine.failure()
+
+    # ---- the end ---------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None) -> None:
+        """Wait for every write, then commit. offsets: sent with it.
+
+        Raises AbortableTransactionError and the like: not committed, abort it. CommitOutcomeUnknownError: perhaps.
+        Cancelled before EndTxn is sent, it aborts; later it waits for the answer, and then is cancelled.
+        """
+        self.machine.asked(Event.COMMIT)
+        await self._attend(self._commit(offsets), is_commit=True)
+
+    async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
+        machine = self.machine
+        if machine.state is State.FLUSHING:
+            if offsets is not None and offsets[0]:
+                both = await asyncio.gather(self.sender.flush(), self._send_offsets(*offsets), return_exceptions=True)
+                for error in both:
+                    if error is not None and not isinstance(error, KafkaError):  # of those the machine knows
+                        raise error
+            else:
+                await self.sender.flush()
+            if not machine.is_in(State.FLUSHING):
+                await self._explain()
+                raise machine.failure()
+            if machine.ends_without_asking():
+                return
+        await self._end(True)
+        if machine.outcome == "unknown":
+            raise self._unknown()
+        if machine.outcome != "committed":
+            await self._explain()
+            raise machine.failure()
+
+    async def abort(self) -> None:
+        """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again."""
+        self.machine.asked(Event.ABORT)
+        self._owes_abort = True
+        await self._attend(self._abort())
+        self._owes_abort = False
+
+    async def _abort(self) -> None:
+        machine = self.machine
+        self.sender.drop_unsent(AbortableTransactionError("the transaction was aborted before this was sent"))
+        try:
+            async with asyncio.timeout(self._settings.max_block_ms / 1000):
+                if self._adder is not None:
+                    await asyncio.wait({self._adder})
+                await self.sender.settle()
+        except TimeoutError:
+            waiting = RequestTimedOutError(
+                "records that were sent are not answered: the transaction cannot be ended yet"
+            )
+            machine.gave_up(waiting)
+            raise waiting from None
+        if machine.ends_without_asking():
+            return
+        error = await self._end(False)
+        await self._explain()
+        if machine.outcome != "aborted":
+            raise machine.failure() if machine.state is State.FATAL or error is None else error
+
+    async def _end(self, commit: bool) -> KafkaError | None:
+        """EndTxn, until it is answered or time is over. Returns the error that was in the way."""
+        machine = self.machine
+        going = machine.state
+        deadline = self._deadline()
+        attempt, code = 0, 0
+        error: KafkaError | None = None
+        while machine.state is going:
+            if machine.needs_identity_to_abort():
+                try:
+                    await self._initialise(deadline)
+                except KafkaError as raised:
+                    return raised
+                return None
+            try:
+                code, identity = await self._requests.end(commit)
+                if machine.ended(code, identity) is Verdict.DONE:
+                    return None
+                error = error_of(code, f"EndTxn: {error_of(code)}")
+                self._requests.stale(code, self._requests.target)
+            except KafkaError as raised:
+                code, error = 0, raised
+            if machine.state is not going or machine.needs_identity_to_abort():
+                continue
+            if not await self._pause(attempt, deadline, error, code):
+                error = self._late("EndTxn", error)
+                machine.gave_up(error)
+            attempt += 1
+        return error
+
+    async def _attend(self, work: Coroutine[Any, Any, None], *, is_commit: bool = False) -> None:
+        """Run a commit or an abort, with this module's rules for who is cancelled meanwhile."""
+        loop = asyncio.get_running_loop()
+        task = self._ending = loop.create_task(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if is_commit and self.machine.state is not State.COMMITTING:
+                task.cancel()
+                await _outlast(task, SHIELD_S)
+                if self.machine.state in (State.FLUSHING, State.ABORTABLE_ERROR):
+                    self.machine.asked(Event.ABORT)
+                    self._owes_abort = True
+                    task = self._ending = loop.create_task(self._abort())
+            await self._awaited(task)
+            raise
+        finally:
+            if task.done():
+                self._ending = None
+
+    async def _awaited(self, task: "asyncio.Task[None]") -> None:
+        """Its end, as long as that may take: a commit's answer for one request's time, an abort's for SHIELD_S."""
+        machine = self.machine
+        committing = machine.state is State.COMMITTING
+        await _outlast(task, self._settings.request_timeout_ms / 1000 if committing else SHIELD_S)
+        if not task.done():
+            task.cancel()
+            await _outlast(task, SHIELD_S)
+            if machine.state in (State.COMMITTING, State.ABORTING):
+                machine.gave_up(RequestTimedOutError(f"{machine.transactional_id!r} was not ended in time"))
+        if not task.cancelled() and task.done() and (error := task.exception()) is not None:
+            log.info("%s: %s", self.transactional_id, error)
+
+    async def close(self) -> None:
+        """End what is open: a commit that was sent is waited for, everything else is aborted. Never hangs."""
+        if self._ending is not None:
+            await self._awaited(self._ending)
+        if self.machine.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            await self._awaited(asyncio.get_running_loop().create_task(self.abort()))
+        if self._adder is not None:
+            self._adder.cancel()
+
+    # ---- a commit that was not answered ----------------------------------------------------------------------
+
+    def _unknown(self) -> CommitOutcomeUnknownError:
+        """The error of the commit whose end is not known; each raise gets one of its own, all resolve the same."""
+        number = self.begun
+        return CommitOutcomeUnknownError(
+            f"the commit of {self.transactional_id!r} was sent and not answered: it may have been carried out or not",
+            resolve=lambda: self._resolve(number),
+        )
+
+    async def _resolve(self, number: int) -> Outcome:
+        """Ask again with the same commit: its answer tells. Fenced, nobody can tell any more: "unknown"."""
+        machine = self.machine
+        if number != self.begun:
+            return "unknown"
+        if machine.state is State.UNKNOWN_OUTCOME:
+            try:
+                await self.commit()
+            except CommitOutcomeUnknownError:
+                return "unknown"
+            except KafkaError:
+                pass
+            if machine.is_in(State.ABORTABLE_ERROR):  # the broker has no such commit, and never gets one from us
+                with contextlib.suppress(KafkaError):
+                    await self.abort()
+                return "aborted"
+        elif machine.state is State.COMMITTING:
+            raise IllegalStateError("it is being resolved already")
+        return machine.outcome or "unknown"
+
+    # ---- why -------------------------------------------------------------------------------------------------
+
+    async def _explain(self) -> None:
+        """Find out who fenced this producer, as well as it can be known."""
+        machine = self.machine
+        error = machine.error
+        if not isinstance(error, ProducerFencedError) or error.reason != "unknown":
+            return
+        elapsed_ms = self.age_ms()
+        if machine.outcome == "aborted" and machine.state is not State.FATAL:  # the broker let us go on: it was itself
+            late = elapsed_ms >= machine.timeout_ms
+            machine.explain("transaction_timeout" if late else "admin_abort", machine.identity.epoch)
+            return
+        try:
+            async with asyncio.timeout(SHIELD_S):
+                found = await self._requests.describe()
+        except TimeoutError:
+            found = None
+        epoch = -1 if found is None else found.identity.epoch
+        machine.explain(fenced_by(machine.identity, found, elapsed_ms, machine.timeout_ms), epoch)
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._outside.clock, self._settings.max_block_ms)
+
+    def _delay_s(self, attempt: int, code: int) -> float:
+        backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
+        return backoff.delay_ms(attempt, self._outside.rng.random()) / 1000
+
+    async def _pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
+        """Wait before the next attempt. False: there is to be none."""
+        if not code and not is_retriable(error):
+            return False
+        delay_s = self._delay_s(attempt, code)
+        if deadline.left_ms() <= delay_s * 1000:
+            return False
+        await asyncio.sleep(delay_s)
+        return True
+
+    def _late(self, what: str, error: KafkaError) -> KafkaError:
+        """What is raised when time is over, or when nothing is to be waited for."""
+        if not is_retriable(error):
+            return error
+        late = RequestTimedOutError(f"{what} was not answered within {self._settings.max_block_ms} ms: {error}")
+        late.__cause__ = error
+        return late
+
+
+async def _outlast(task: "asyncio.Task[None]", seconds: float) -> None:
+    """Wait for the task, whoever cancels us meanwhile, up to so many seconds."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while not task.done() and (left := until - loop.time()) > 0:
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError:
+            continue
