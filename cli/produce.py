@@ -234,6 +234,7 @@ async def _in_transactions(
                 if hold_ms is not None:
                     await _held(to, producer, told, hold_ms)
                 if abort:
+                    await producer.flush()  # an abort drops what was not sent; here it is to be seen in the log
                     raise _Abort
         except _Abort:
             told.aborted += told.in_hand
@@ -285,6 +286,8 @@ async def _was_committed(error: Exception, told: Told) -> bool:
 
 
 def _sentence(told: Told, transactional_id: str | None) -> str:
+    if not told.records and not told.aborted:
+        return "no records, nothing sent"
     if transactional_id is None:
         return f"sent {many(told.records, 'record')} to {told.topic}" + _where(told.last)
     if told.aborted:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
     """`async with` starts and closes it. Works with any broker from Kafka 2.1 on; what is newer says so when called."""
 
-    def __init__(self, bootstrap_servers: Bootstrap, **keywords: "Unpack[ConnectionKeywords]") -> None:
-        self._begin(admin_settings(bootstrap_servers, **keywords), SYSTEM)
+    def __init__(
+        self, bootstrap_servers: Bootstrap, *, outside: Outside = SYSTEM, **keywords: "Unpack[ConnectionKeywords]"
+    ) -> None:
+        self._begin(admin_settings(bootstrap_servers, **keywords), outside)
 
     def _begin(self, settings: AdminSettings, outside: Outside) -> None:
         self._settings = settings
@@ -44,11 +46,11 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
         return admin
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "Self":
+    def from_config(cls, config: Mapping[str, Any], *, outside: Outside = SYSTEM) -> "Self":
         """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
         from .config_names import settings_from
 
-        return cls.of(settings_from(AdminSettings, config))
+        return cls.of(settings_from(AdminSettings, config), outside)
 
     async def start(self) -> None:
         """Raises BrokerUnreachableError, AuthenticationError."""

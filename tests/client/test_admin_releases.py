@@ -7,7 +7,6 @@ from fencepost.client.admin import Admin
 from fencepost.client.admin_offsets import EARLIEST, LATEST
 from fencepost.client.admin_values import NewTopic
 from fencepost.client.errors import RequestTimedOutError, UnsupportedVersionError
-from fencepost.client.settings import admin_settings
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.messages.transactions import DescribeProducersRequest, ListTransactionsRequest
 
@@ -15,7 +14,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def admin_of(world: World, **keywords: int) -> Admin:
-    return Admin.of(admin_settings(BOOTSTRAP, **keywords), world.outside)  # type: ignore[arg-type]
+    return Admin(BOOTSTRAP, outside=world.outside, **keywords)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -1,0 +1,161 @@
+"""`fencepost produce`: lines in, records there; transactions that commit, abort, stay open, or are interrupted."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+class Typing(Terminal):
+    """Gives commands an input: a process of its own, as the command reads a descriptor."""
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "fencepost", *words, "-b", self.bootstrap]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def typed(self, given: bytes, *words: str) -> tuple[int, str, str]:
+        """Exit code, output and error stream."""
+        process = self.start("produce", *words)
+        out, err = process.communicate(given, timeout=60)
+        assert b"Traceback" not in err, err
+        return process.returncode, out.decode(), err.decode()
+
+    def fates(self, topic: str) -> list[tuple[str, str]]:
+        """What became of each record."""
+        rows = self.objects(f"consume {topic} --explain")
+        return [(each.get("value") or each.get("marker") or "null", each["fate"]) for each in rows]
+
+    def until_open(self, transactional_id: str) -> None:
+        deadline = time.monotonic() + 20
+        while transactional_id not in [each["transactional_id"] for each in self.objects("txn list")]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Typing]:
+    with ServedBroker() as broker:
+        yield Typing(broker)
+
+
+def test_each_line_is_a_record(terminal: Typing) -> None:
+    code, out, _ = terminal.typed(b"a\nb c\n\nlast", "plain")
+    assert (code, out) == (0, "sent 4 records to plain, the last to partition 0 at offset 3\n")
+    assert terminal.fates("plain") == [("a", "plain"), ("b c", "plain"), ("null", "plain"), ("last", "plain")]
+
+
+def test_the_whole_input_is_one_transaction_which_commits_at_its_end_or_is_aborted(terminal: Typing) -> None:
+    assert terminal.typed(b"1\n2\n", "one", "--txn", "t")[:2] == (0, "committed 2 records in 1 transaction\n")
+    assert terminal.typed(b"3\n", "one", "--txn", "t", "--abort")[:2] == (0, "aborted 1 record in 1 transaction\n")
+    assert terminal.fates("one") == [
+        ("1", "committed"), ("2", "committed"), ("commit", "marker"), ("3", "aborted"), ("abort", "marker"),
+    ]  # fmt: skip
+
+
+def test_a_transaction_for_every_so_many_records(terminal: Typing) -> None:
+    code, out, _ = terminal.typed(b"1\n2\n3\n4\n", "every", "--txn", "t", "--txn-every", "2", "-o", "json")
+    facts = json.loads(out)
+    assert (code, facts["records"], facts["transactions"]) == (0, 4, 2)
+    markers = [fate for fate in terminal.fates("every") if fate[1] == "marker"]
+    assert markers == [("commit", "marker")] * 2
+
+
+def test_keys_headers_and_partitions_are_for_every_record(terminal: Typing) -> None:
+    terminal.run("topic create shaped -p 3")
+    words = ("shaped", "-K", ":", "-H", "src:web", "-H", "empty:", "-p", "2", "-z", "zstd")
+    assert terminal.typed(b"alice:1:x\n", *words)[0] == 0
+    (row,) = terminal.objects("consume shaped --explain")
+    assert (row["partition"], row["key"], row["value"]) == (2, "alice", "1:x")
+    assert row["headers"] == [{"name": "src", "value": "web"}, {"name": "empty", "value": ""}]
+
+
+def test_objects_say_it_for_each_record_and_null_is_a_tombstone(terminal: Typing) -> None:
+    given = b'{"value": {"a": 1}, "key": "k", "timestamp_ms": 1795000000000}\n{"value": null, "key": "k"}\n'
+    assert terminal.typed(given, "objects", "--jsonl", "-k", "other")[0] == 0
+    first, second = terminal.objects("consume objects --explain")
+    assert (first["value"], first["key"], first["timestamp_ms"]) == ('{"a": 1}', "k", 1_795_000_000_000)
+    assert (second["value"], second["key"]) == (None, "k")
+
+
+def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal: Typing) -> None:
+    terminal.run("topic create spoilt")
+    code, out, err = terminal.typed(b'{"value": "1"}\nno\n', "spoilt", "--jsonl", "--txn", "t")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: line 2: it is no JSON")
+    assert ("1", "committed") not in terminal.fates("spoilt")
+
+
+def test_nothing_in_nothing_out(terminal: Typing) -> None:
+    assert terminal.typed(b"", "nothing", "--txn", "t")[:2] == (0, "no records, nothing sent\n")
+
+
+def test_a_transaction_that_is_held_is_open_and_ctrl_c_aborts_it(terminal: Typing) -> None:
+    process = terminal.start("produce", "held", "--txn", "holder", "--hold", "10m")
+    assert process.stdin is not None
+    process.stdin.write(b"1\n2\n")
+    process.stdin.close()
+    process.stdin = None
+    terminal.until_open("holder")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"")
+    assert b"held for 10 min" in err
+    assert b"aborted 2 records" in err
+    assert b"Traceback" not in err
+    assert terminal.fates("held") == [("1", "aborted"), ("2", "aborted"), ("abort", "marker")]
+
+
+def test_ctrl_c_while_it_waits_for_input_is_clean(terminal: Typing) -> None:
+    process = terminal.start("produce", "waits", "--txn", "waiter")
+    assert process.stdin is not None
+    process.stdin.write(b"1\n")
+    process.stdin.flush()
+    terminal.until_open("waiter")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    _, err = process.communicate()
+    assert b"interrupted; committed 0 records" in err
+    assert b"Traceback" not in err
+    assert terminal.objects("txn list") == []
+
+
+def test_a_producer_that_was_fenced_meanwhile_is_told_so(terminal: Typing) -> None:
+    process = terminal.start("produce", "fenced", "--txn", "twice")
+    assert process.stdin is not None
+    process.stdin.write(b"1\n")
+    process.stdin.flush()
+    terminal.until_open("twice")
+    terminal.run("txn fence twice")
+    out, err = process.communicate(b"2\n", timeout=30)
+    assert (process.returncode, out) == (5, b"")
+    cause, hint = err.decode().splitlines()
+    assert (cause[:7], hint[:6]) == ("error: ", "hint: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("t", "--abort"), 2),
+        (("t", "--hold", "1s"), 2),
+        (("t", "-H", "novalue"), 2),
+        (("t", "-K", ":"), 2),
+        (("t", "--jsonl", "-K", ":"), 2),
+        (("t", "-X", "acks=0"), 2),
+        (("no such topic",), 1),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...], code: int) -> None:
+    got, out, err = terminal.typed(b"line\n", *words)
+    assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
+
+
+def test_without_a_broker_it_says_so(terminal: Typing) -> None:
+    command = [sys.executable, "-m", "fencepost", "produce", "t", "-b", "127.0.0.1:1"]
+    done = subprocess.run(command, input=b"x\n", capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr.startswith(b"error: cannot connect")) == (4, True)
