@@ -1,0 +1,69 @@
+"""How a blocking client forwards to the one it stands for: each method with the signature of the other, waiting.
+
+The rule: the inner client lives in the loop's thread and is touched nowhere else.
+"""
+
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from .loop_thread import loop_thread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Inner = TypeVar("Inner")
+
+
+class Blocking(Generic[Inner]):
+    """A client, and the thread that it lives in. `with` starts and closes it."""
+
+    def __init__(self, make: Callable[[], Inner]) -> None:
+        self._thread = loop_thread()
+        self._inner: Inner = self._thread.call(make)
+
+    def _wait(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._thread.run(make)
+
+    def start(self) -> None:
+        """Connect. Raises BrokerUnreachableError, AuthenticationError."""
+        inner: Any = self._inner
+        self._wait(inner.start)
+
+    def close(self) -> None:
+        """End, within a bounded time. Idempotent."""
+        inner: Any = self._inner
+        self._wait(inner.close)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        inner: Any = self._inner
+        self._wait(lambda: inner.__aexit__(kind, error, at))
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+
+def waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[Blocking[Any], P], T]":
+    """The method that waits for what the coroutine `method` of the inner client gives."""
+
+    def wait(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(lambda: method(self._inner, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def inside(method: Callable[Concatenate[Any, P], T]) -> "Callable[Concatenate[Blocking[Any], P], T]":
+    """The method that calls `method` of the inner client, in its thread."""
+
+    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(lambda: method(self._inner, *args, **kwargs))
+
+    functools.update_wrapper(call, method)
+    return call

@@ -1,0 +1,10 @@
+"""The blocking clients, for notebooks and scripts: Producer, Consumer, Admin under the same names, with `with`.
+
+The rule: they forward to the asyncio clients, which run in one thread of the process (loop_thread.py). They are not to
+be made before a fork: what was refuses to work after it (ForkedError). Ctrl-C aborts an open transaction.
+"""
+
+from .sync_admin import Admin
+from .sync_producer import Delivery, Producer, Transaction
+
+__all__ = ["Admin", "Delivery", "Producer", "Transaction"]

@@ -1,0 +1,234 @@
+"""The blocking clients: they forward, wait, refuse to work after a fork, and abort when they are interrupted."""
+
+import asyncio
+import inspect
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from fencepost.broker.embedded import Broker
+from fencepost.client import sync
+from fencepost.client.admin import Admin as AsyncAdmin
+from fencepost.client.admin_values import NewTopic
+from fencepost.client.errors import IllegalStateError
+from fencepost.client.loop_thread import loop_thread
+from fencepost.client.producer import Producer as AsyncProducer
+from fencepost.testing.served import ObservedBroker
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with ObservedBroker() as running:
+        yield running
+        running.verify()
+
+
+@pytest.fixture
+def topic(broker, request):
+    return broker.create_topic(f"t{abs(hash(request.node.name))}")
+
+
+@pytest.fixture
+def producer(broker, topic):
+    with sync.Producer(broker.bootstrap_servers, transactional_id=topic) as producer:
+        yield producer
+
+
+def values(broker, topic):
+    return [record.value for record in broker.records(topic)]
+
+
+def test_a_delivery_is_waited_for_when_its_result_is_asked(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        deliveries = [producer.send(topic, str(number).encode()) for number in range(10)]
+        assert [delivery.result().offset for delivery in deliveries] == list(range(10))
+        assert deliveries[0].done()
+        assert producer.send_and_wait(topic, b"last", headers={"a": b"b"}).offset == 10
+        assert producer.producer_id >= 0
+        assert producer.partitions_for(topic) == {0}
+
+
+def test_a_producer_sends_what_is_left_when_it_closes(broker, topic):
+    with sync.Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
+        producer.send(topic, b"x")
+    assert values(broker, topic) == [b"x"]
+
+
+@pytest.mark.requirement("S-115")
+def test_a_transaction_is_a_with_block(broker, topic, producer):
+    with producer.transaction() as transaction:
+        transaction.send(topic, b"1")
+        assert transaction.send_and_wait(topic, b"2").offset == 1
+        assert values(broker, topic) == []
+    assert values(broker, topic) == [b"1", b"2"]
+
+
+def test_a_transaction_is_aborted_by_any_exception_which_goes_on_as_it_was(broker, topic, producer):
+    def fail():
+        with producer.transaction() as transaction:
+            transaction.send_and_wait(topic, b"1")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    assert values(broker, topic) == []
+    assert broker.lso(topic) == broker.hw(topic)
+
+
+def test_the_steps_of_a_transaction_can_be_taken_by_hand(broker, topic, producer):
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"1")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    producer.send(topic, b"2")
+    producer.abort_transaction()
+    assert values(broker, topic) == [b"1"]
+
+
+def test_work_is_run_again_when_its_transaction_had_to_be_aborted(broker, topic, producer):
+    broker.faults.error("AddPartitionsToTxn", "TRANSACTION_ABORTABLE").once()
+    broker.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
+    runs = []
+
+    def work(transaction):
+        runs.append(1)
+        transaction.send(topic, b"1")
+        return len(runs)
+
+    assert producer.run_in_transaction(work) == 2
+    assert values(broker, topic) == [b"1"]
+    broker.faults.clear()
+
+
+def test_admin_forwards_every_method_with_its_signature(broker, topic):
+    public = {name for name, _ in inspect.getmembers(AsyncAdmin, inspect.iscoroutinefunction) if name[0] != "_"}
+    assert public - set(dir(sync.Admin)) == set()
+    with sync.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics(NewTopic(f"{topic}-2", num_partitions=2))
+        assert {topic, f"{topic}-2"} <= set(admin.list_topics())
+        assert inspect.signature(admin.list_topics) == inspect.signature(
+            AsyncAdmin(broker.bootstrap_servers).list_topics
+        )
+        assert admin.list_topics.__doc__ == AsyncAdmin.list_topics.__doc__
+
+
+def test_a_producer_forwards_every_method(broker):
+    public = {name for name in dir(AsyncProducer) if name[0] != "_"} - {"settings"}
+    assert public - set(dir(sync.Producer)) == set()
+
+
+def test_settings_are_taken_from_other_clients_configurations(broker, topic):
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    with sync.Producer.from_config({**config, "linger.ms": 1}) as producer, sync.Admin.from_config(config) as admin:
+        producer.send_and_wait(topic, b"x")
+        assert topic in admin.list_topics()
+
+
+def test_all_clients_share_one_thread_of_the_process(broker):
+    with sync.Admin(broker.bootstrap_servers), sync.Producer(broker.bootstrap_servers):
+        assert len([one for one in threading.enumerate() if one.name == "fencepost-sync"]) == 1
+
+
+async def test_they_work_where_a_loop_runs_already_as_in_a_notebook(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        producer.send_and_wait(topic, b"x")
+    assert values(broker, topic) == [b"x"]
+
+
+def test_a_call_from_inside_the_thread_is_an_error_and_no_deadlock():
+    thread = loop_thread()
+
+    async def inside():
+        thread.run(lambda: asyncio.sleep(0))
+
+    with pytest.raises(IllegalStateError, match="inside a callback"):
+        thread.run(inside)
+
+
+def run_script(script, broker, **more):
+    code = textwrap.dedent(script).replace("BOOTSTRAP", repr(broker.bootstrap_servers))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_after_a_fork_old_clients_refuse_and_new_ones_work(broker, topic):
+    child = run_script(
+        f"""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from fencepost.client import sync
+        from fencepost.client.errors import ForkedError
+        producer = sync.Producer(BOOTSTRAP)
+        producer.start()
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send({topic!r}, b"old")
+            except ForkedError as error:
+                with sync.Producer(BOOTSTRAP) as another:
+                    another.send_and_wait({topic!r}, b"child")
+                    os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        producer.send_and_wait({topic!r}, b"parent")
+        producer.close()
+        """,
+        broker,
+    )
+    _, error = child.communicate(timeout=60)
+    assert child.returncode == 0, error
+    assert values(broker, topic) == [b"child", b"parent"]
+
+
+@pytest.mark.parametrize(
+    "doing", ["time.sleep(60)", "tx.send_and_wait(TOPIC, b'answered late')"], ids=["the user's work", "a call"]
+)
+def test_ctrl_c_aborts_an_open_transaction(broker, topic, doing):
+    broker.faults.delay("Produce", 1.5, when="after_write").where(lambda asked: b"answered late" in bytes_in(asked))
+    child = run_script(
+        f"""
+        import time
+        from fencepost.client import sync
+        TOPIC = {topic!r}
+        with sync.Producer(BOOTSTRAP, transactional_id=TOPIC, delivery_timeout_ms=60_000) as producer:
+            with producer.transaction() as tx:
+                tx.send_and_wait(TOPIC, b"1")
+                print("open", flush=True)
+                {doing}
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "open\n"
+    time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=60)
+    broker.faults.clear()
+    assert child.returncode in (1, 130, -signal.SIGINT)
+    assert "KeyboardInterrupt" in error
+    assert broker.lso(topic) == broker.hw(topic)
+    assert values(broker, topic) == []
+
+
+def bytes_in(request):
+    return b"".join(bytes(part.records) for topic in request.topic_data for part in topic.partition_data)
+
+
+def test_one_that_is_not_needed_any_more_leaves_no_trace_in_a_process_without_clients():
+    done = subprocess.run(
+        [sys.executable, "-c", "import threading, fencepost.client.sync; print(threading.active_count())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "1"
+
+
+def test_an_unreachable_broker_is_an_error_of_start():
+    with Broker() as broker:
+        where = broker.bootstrap_servers
+    with pytest.raises(Exception, match=where.rpartition(":")[2]):
+        sync.Admin(where, connect_timeout_ms=500, default_api_timeout_ms=500).start()
