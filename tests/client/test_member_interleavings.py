@@ -1,0 +1,63 @@
+"""Members of the SDK against the broker's group, without a loop: no two owners, no stale commit, and it settles."""
+
+import pytest
+from fencepost.client.membership import GivingUp, Membership
+from fencepost.client.sticky import CooperativeStickyAssignor, _assign, owned_now
+from member_interleavings import every_run, random_run
+
+KINDS = [("range", False), ("range", True), ("cooperative-sticky", False), ("cooperative-sticky", True)]
+kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
+
+
+@kinds
+def test_members_under_faults_own_nothing_twice_and_settle(strategy, static):
+    for seed in range(150):
+        random_run(seed, 30, strategy=strategy, count=2 + seed % 2, static=static, faults=4)
+
+
+@kinds
+def test_every_order_of_four_steps_with_one_fault(strategy, static):
+    for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
+        pass
+
+
+@pytest.mark.long
+@kinds
+def test_members_under_faults_at_length(strategy, static):
+    for seed in range(10_000):
+        random_run(seed, 60, strategy=strategy, count=2 + seed % 3, static=static, faults=8)
+    for _ in every_run(7, strategy=strategy, count=2, static=static, faults=2):
+        pass
+
+
+def fails(runs=100):
+    failed = 0
+    for seed in range(runs):
+        try:
+            random_run(seed, 30, strategy="cooperative-sticky", count=2 + seed % 2, static=False, faults=4)
+        except AssertionError:
+            failed += 1
+    return failed
+
+
+def test_an_assignor_that_gives_away_what_somebody_has_is_seen(monkeypatch):
+    monkeypatch.setattr(CooperativeStickyAssignor, "assign", lambda self, *given: _assign(*given, owned_now)[0])
+    assert fails()
+
+
+def test_a_member_that_keeps_what_it_lost_is_seen(monkeypatch):
+    real = Membership.prepare
+    monkeypatch.setattr(Membership, "prepare", lambda self, *given: GivingUp((), real(self, *given).lost))
+    assert fails()
+
+
+def test_a_member_that_does_not_come_back_after_giving_up_is_seen(monkeypatch):
+    real = Membership.take_over
+
+    def take_over(self, *given, **more):
+        taking = real(self, *given, **more)
+        self.reason = ""
+        return taking
+
+    monkeypatch.setattr(Membership, "take_over", take_over)
+    assert fails()
