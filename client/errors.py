@@ -36,7 +36,6 @@ __all__ = [  # noqa: RUF022 (as the classes stand)
     "UnknownTopicError",
     "IllegalStateError",
     "ClosedError",
-    "BrokerHaltedError",
     "ForkedError",
     "error_of",
     "is_retriable",
@@ -245,10 +244,6 @@ class IllegalStateError(ClientError):
 
 class ClosedError(IllegalStateError):
     """The client was closed."""
-
-
-class BrokerHaltedError(FatalError):
-    """The embedded broker could not make something durable, and stopped."""
 
 
 class ForkedError(IllegalStateError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .broker.embedded import Broker as Broker
+    from .broker.embedded import BrokerHaltedError as BrokerHaltedError
     from .client.admin import Admin as Admin
     from .client.admin_values import NewTopic as NewTopic
     from .client.delivery import Delivery as Delivery
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from .client.errors import ApplicationRecoverableError as ApplicationRecoverableError
     from .client.errors import AuthenticationError as AuthenticationError
     from .client.errors import AuthorizationError as AuthorizationError
-    from .client.errors import BrokerHaltedError as BrokerHaltedError
     from .client.errors import BrokerUnreachableError as BrokerUnreachableError
     from .client.errors import BufferFullError as BufferFullError
     from .client.errors import ClosedError as ClosedError
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "broker.embedded": "Broker",
+    "broker.embedded": "Broker BrokerHaltedError",
     "client.admin": "Admin",
     "client.admin_values": "NewTopic",
     "client.batches": "Batch",
@@ -58,7 +58,7 @@ _MODULES = {
     "client.delivery": "Delivery",
     "client.errors": (
         "AbortableTransactionError ApplicationRecoverableError AuthenticationError AuthorizationError "
-        "BrokerHaltedError BrokerUnreachableError BufferFullError ClosedError CommitFailedError "
+        "BrokerUnreachableError BufferFullError ClosedError CommitFailedError "
         "CommitOutcomeUnknownError CorruptRecordError DeliveryTimeoutError ErrorCode FatalError "
         "FencedInstanceIdError ForkedError IllegalStateError InvalidConfigurationError KafkaError NoOffsetError "
         "OffsetOutOfRangeError ProducerFencedError RebalanceInProgressError RecordTooLargeError "

@@ -390,3 +390,12 @@ def test_time_may_be_moved_while_it_is_paused_or_killed(broker):
     broker.restart()
     with pytest.raises(ValueError, match="does not go back"):
         broker.advance(-1)
+
+
+def test_its_error_is_one_of_the_public_names_and_has_a_hint():
+    import fencepost
+
+    assert fencepost.BrokerHaltedError is BrokerHaltedError
+    assert fencepost.Broker is Broker
+    assert issubclass(BrokerHaltedError, fencepost.KafkaError)
+    assert BrokerHaltedError.hint
