@@ -14,6 +14,7 @@ import time
 import pytest
 from fencepost.broker.embedded import Broker, BrokerHaltedError
 from fencepost.broker.options import InvalidOption
+from fencepost.protocol.batches import walk
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -21,6 +22,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
     TxnTopic,
 )
+from fencepost.protocol.records import records
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, list_offsets, produce
 from wire_client import Closed, WireClient
 
@@ -399,3 +401,59 @@ def test_its_error_is_one_of_the_public_names_and_has_a_hint():
     assert fencepost.Broker is Broker
     assert issubclass(BrokerHaltedError, fencepost.KafkaError)
     assert BrokerHaltedError.hint
+
+
+def test_it_runs_on_asyncios_own_loop_where_uvloop_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with Broker() as broker:
+        make(broker)
+        write(broker)
+        with connect(broker) as client:
+            begin_transaction(client, "slow", 60_000)
+            broker.advance(61)
+            assert state_of(client, "slow") == "CompleteAbort"
+        broker.kill()
+        broker.restart()
+        assert end_of(broker) == 2  # the record, and the marker of the abort
+
+
+def test_kills_under_load_lose_nothing_that_was_acknowledged():
+    """Each life is cut in the middle of what six producers write."""
+    with Broker(durability_mode="fsync", journal_max_bytes=4 << 20) as broker:
+        make(broker)
+        acknowledged = {}
+        for life in range(1, 9):
+            threads = [threading.Thread(target=write_until_cut, args=(broker, acknowledged)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda wanted=life * 60: len(acknowledged) >= wanted)
+            broker.kill()
+            for thread in threads:
+                thread.join()
+            broker.restart()
+        read = values_of(broker)
+        assert {offset: read[offset] for offset in acknowledged} == acknowledged
+        assert not broker.failures
+
+
+def write_until_cut(broker, acknowledged):
+    try:
+        with connect(broker) as client:
+            while True:
+                value = os.urandom(200)
+                ((code, offset),) = answers(client.call(produce("t", now_batch(value))))
+                assert code == 0
+                acknowledged[offset] = value
+    except (Closed, ConnectionError):
+        pass
+
+
+def values_of(broker):
+    found, offset, end = {}, 0, end_of(broker)
+    with connect(broker) as client:
+        while offset < end:
+            for each in walk(memoryview(bytes_of(fetched(client.call(fetch("t", offset), 11))))):
+                for record in records(each):
+                    found[record.offset] = record.value
+                offset = each.next_offset
+    return found
