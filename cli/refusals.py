@@ -34,6 +34,9 @@ _CONFLICT = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "another producer has this transactional id: only one may run at a time",
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the coordinator has moved; try again",
 }
+_WRONG = {
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the broker's transaction.max.timeout.ms bounds --hold too",
+}
 _UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT names it, fencepost doctor HOST:PORT looks closer"
 _SLOW = "--timeout gives it longer; fencepost doctor HOST:PORT looks closer"
 _DENIED = "-X takes security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
@@ -47,16 +50,11 @@ def refusal(error: KafkaError) -> Failure:
 
 
 def _cause(error: KafkaError) -> str:
-    others = len(getattr(error, "__notes__", ()))
-    return _without_jargon(error) + (f" (and {others} more)" if others else "")
-
-
-def _without_jargon(error: KafkaError) -> str:
     """asyncio has words of its own for a connection that fails; people know the system's."""
     text, inner = str(error), error.__cause__
     if isinstance(inner, OSError) and inner.errno and inner.strerror and "Connect call failed" in inner.strerror:
         text = text.replace(inner.strerror, os.strerror(inner.errno).lower())
-    return text
+    return text.replace("ConnectionResetError", "it was closed at once; is TLS expected, or is it not?")
 
 
 def _kind(error: KafkaError) -> tuple[int, str]:
@@ -71,7 +69,7 @@ def _kind(error: KafkaError) -> tuple[int, str]:
     if isinstance(error, ApplicationRecoverableError):
         return CONFLICT, "another client has taken over; begin anew"
     if isinstance(error, InvalidConfigurationError):
-        return WRONG_USAGE, "--help says what the command takes"
+        return WRONG_USAGE, _WRONG.get(error.code, "--help says what the command takes")
     if isinstance(error, BrokerUnreachableError):
         return TIMED_OUT, _UNREACHABLE
     if isinstance(error, RetriableError):

@@ -6,18 +6,20 @@ The rule: a broker that does not answer for a while is said and waited for; the 
 import asyncio
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .connecting import Target
 from .tables import Cell, Column, Output, count, duration, number, table
 from .topic import now_ms
-from .txn import OLD_SHARE, open_now, state
+from .txn import OLD_SHARE, facts_of, open_now, state
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
 
 BAR = 12
+ENDED_SHOWN_S = 5.0
 _HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
 
@@ -31,14 +33,14 @@ async def watching(to: Target, every_ms: int) -> None:
         sys.stdout.write(_OTHER_SCREEN + _HIDE)
     try:
         async with to.admin() as admin:
-            rows: list[dict[str, Any]] = []
+            view = View()
             while True:
                 trouble = ""
                 try:
-                    rows = await _looked(admin)
+                    await view.look(admin)
                 except RetriableError as error:
                     trouble = str(error)
-                _show(to, rows, trouble, drawn)
+                _show(to, view.rows, trouble, drawn)
                 await asyncio.sleep(every_ms / 1000)
     finally:
         if drawn:
@@ -46,14 +48,32 @@ async def watching(to: Target, every_ms: int) -> None:
             sys.stdout.flush()
 
 
-async def _looked(admin: "Admin") -> list[dict[str, Any]]:
-    rows = await open_now(admin)
-    held: dict[int, int] = {}
-    if rows:
-        for each in await admin.find_blockers():
-            producer = each.open.producer.producer_id
-            held[producer] = held.get(producer, 0) + each.high_watermark - each.last_stable_offset
-    return [{**row, "blocks": held.get(row["producer_id"], 0), "bar": row} for row in rows]
+class View:
+    """What is open, and for a while how what was open has ended."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._ended: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    async def look(self, admin: "Admin") -> None:
+        """Raises RetriableError and others; the rows before stay then."""
+        rows = await open_now(admin)
+        held: dict[int, int] = {}
+        if rows:
+            for each in await admin.find_blockers():
+                producer = each.open.producer.producer_id
+                held[producer] = held.get(producer, 0) + each.high_watermark - each.last_stable_offset
+        ids = {row["transactional_id"] for row in rows}
+        gone = [row["transactional_id"] for row in self.rows if row["open"] and row["transactional_id"] not in ids]
+        for name, found in (await admin.describe_transactions(gone)).items():
+            self._ended[name] = (time.monotonic(), facts_of(found, now_ms()))
+        now = time.monotonic()
+        self._ended = {
+            name: (at, row) for name, (at, row) in self._ended.items() if name not in ids and now - at < ENDED_SHOWN_S
+        }
+        shown = [{**row, "open": True, "blocks": held.get(row["producer_id"], 0)} for row in rows]
+        shown += [{**row, "open": False, "blocks": 0} for _, row in self._ended.values()]
+        self.rows = [{**row, "bar": row} for row in shown]
 
 
 def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> None:
@@ -72,8 +92,8 @@ def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> 
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:
-    blocking = sum(1 for row in rows if row["blocks"])
-    return f"{len(rows)} open, {blocking} of them blocking readers" if rows else "no transactions are open"
+    blocking, still = sum(1 for row in rows if row["blocks"]), sum(1 for row in rows if row["open"])
+    return f"{still} open, {blocking} of them blocking readers" if still else "no transactions are open"
 
 
 def bar(row: Mapping[str, Any] | None) -> Cell:

@@ -167,17 +167,15 @@ def first_passing(codes: Iterable[int]) -> ErrorCode:
 
 def refuse(answers: Iterable[Answer]) -> None:
     """Raises the error of the first answer that is one, with those of the others as notes."""
-    first: KafkaError | None = None
-    for what, code, message in answers:
-        if code == ErrorCode.NONE:
-            continue
-        error = error_of(code, f"{what}: {_sentence(message) or error_of(code).code.text}")
-        if first is None:
-            first = error
-        else:
-            first.add_note(str(error))
-    if first is not None:
-        raise first
+    refused = [each for each in answers if each.code != ErrorCode.NONE]
+    if not refused:
+        return
+    texts = [f"{each.what}: {_sentence(each.message) or error_of(each.code).code.text}" for each in refused]
+    others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    error = error_of(refused[0].code, texts[0] + others)
+    for text in texts[1:]:
+        error.add_note(text)
+    raise error
 
 
 def _sentence(message: str | None) -> str:

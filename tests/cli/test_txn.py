@@ -1,13 +1,19 @@
 """`fencepost txn`: what is open and whom it blocks, and ending it by hand."""
 
+import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from fencepost.cli.blocking import sentence
 from fencepost.cli.tables import Cell
 from fencepost.cli.txn import age
-from fencepost.cli.txn_watch import BAR, bar
+from fencepost.cli.txn_watch import BAR, View, bar
+from fencepost.client.admin import Admin
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -79,6 +85,40 @@ def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Ter
 )  # fmt: skip
 def test_what_is_not_there_is_said(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code
+
+
+def test_watching_shows_how_what_was_open_has_ended(terminal: Terminal) -> None:
+    terminal.run("topic create watched")
+    producer = terminal.open_transaction("watched", "watched", "a", "b")
+    view = View()
+
+    async def look() -> dict[str, Any]:
+        async with Admin(terminal.bootstrap) as admin:
+            await view.look(admin)
+        (row,) = view.rows
+        return row
+
+    row = asyncio.run(look())
+    assert (row["transactional_id"], row["open"], row["blocks"]) == ("watched", True, 2)
+    producer.commit_transaction()
+    row = asyncio.run(look())
+    assert (row["state"], row["open"], row["blocks"]) == ("CompleteCommit", False, 0)
+
+
+def test_watching_into_a_pipe_ends_with_the_pipe_and_without_a_word(terminal: Terminal) -> None:
+    command = f"{sys.executable} -m fencepost txn watch --every 10ms -b {terminal.bootstrap} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b"no transactions are open\n", b"")
+
+
+def test_ctrl_c_ends_watching_without_a_word(terminal: Terminal) -> None:
+    command = [sys.executable, "-m", "fencepost", "txn", "watch", "-b", terminal.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"no transactions are open\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
 
 
 FACTS = {
