@@ -187,10 +187,10 @@ class Store:
             placed.append((log.log_id, offset, head, batch.buffer[16:]))
         unit = self.journal.append_batches(placed)
         now_ms = self._turn_age_ms or self._begin_turn()
-        for (log, batch), (_, offset, head, rest) in zip(appends, placed, strict=True):
-            batch.base_offset = offset
+        for (log, batch), (_, batch.base_offset, head, rest) in zip(appends, placed, strict=True):
             log.apply(batch, (head, rest), unit, now_ms)
             self.tail_bytes += batch.size
+        for log in ends:
             if log not in self._open_logs:
                 self._opens(log)
         return unit

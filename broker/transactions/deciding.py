@@ -6,7 +6,7 @@ transaction must still be the one that was looked at, or it is looked at again; 
 in one step. Of each transaction only the last state is logged: no unit shows the ones before it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .ledger_log import Ledger
 
 MOST_MARKERS = 40_000  # a unit has room for 50,000 parts
+ABORTED_AT_ONCE = 50
 
 
 class Outcome(NamedTuple):
@@ -45,6 +46,15 @@ class Planned(NamedTuple):
     marks: list[Append] | None  # its markers; None where the group coordinator has to be told of one
 
 
+class Written(NamedTuple):
+    """What one partition of the coordinator's log gets, and the markers that go with it."""
+
+    plans: list[Planned]
+    append: Append
+    marks: list[Append]
+    not_made: list[Planned]  # whose markers are not among `marks`
+
+
 class Deciding:
     """One proposal on its way to become a decision: steps() in any number of slices, then finish()."""
 
@@ -54,16 +64,25 @@ class Deciding:
         self._proposal = proposal
         self._listed = {item.transactional_id: item for item in proposal.items}
         self._plans: dict[str, Planned] = {}
-        self._appends: dict[int, tuple[list[Planned], Append]] = {}  # by partition of the coordinator's log
+        self._left = proposal.items  # where it was decided before: those not looked at yet
+        self._aborted = 0
+        self._written: dict[int, Written] = {}  # by partition of the coordinator's log
+        self._up_to_date = False  # whether that is what the plans are now
+        self._log_ids: set[int] = set()  # of all logs that were ever to get a marker
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """What can be done ahead, piece by piece. Nothing of it is seen by anybody."""
-        if self._verdict() is not Verdict.DECIDE:
+        """What can be done ahead, piece by piece. Of a new decision nothing is seen by anybody."""
+        verdict = self._verdict()
+        if verdict is Verdict.ALREADY_DECIDED:
+            while self._left:
+                yield self._abort_some
+        if verdict is not Verdict.DECIDE:
             return
         for name in self._to_end():
             yield partial(self._plan, name)
         for home, plans in self._by_home().items():
             yield partial(self._write, home, plans)
+        self._up_to_date = True
 
     def finish(self) -> Outcome:
         """Decide. Raises KafkaError if it cannot be written; nothing was changed."""
@@ -72,11 +91,18 @@ class Deciding:
         if verdict is Verdict.CONFLICT:
             return Outcome(verdict, entry)
         if verdict is Verdict.ALREADY_DECIDED:
-            return Outcome(verdict, entry, aborted=self._ledger.abort_what_waits(self._proposal))
+            while self._left:
+                self._abort_some()
+            return Outcome(verdict, entry, aborted=self._aborted)
         self._plan_anew()
         if refused := self._refused():
             return Outcome(verdict, entry, refused)
         return self._commit()
+
+    def _abort_some(self) -> None:
+        """Each by itself: that none of them commits any more was decided."""
+        some, self._left = self._left[:ABORTED_AT_ONCE], self._left[ABORTED_AT_ONCE:]
+        self._aborted += self._ledger.abort_what_waits(self._proposal, some)
 
     def _verdict(self) -> Verdict:
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
@@ -91,6 +117,7 @@ class Deciding:
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
         self._plans.pop(name, None)
+        self._up_to_date = False
         if txn is None or txn.prepared is None:
             return
         if item is not None and wrong_with(item, txn, self._proposal, self._ledger.is_there):
@@ -101,6 +128,7 @@ class Deciding:
         home, key = self._coordinator.home(name)
         value = None if decision.gone else records.value(decision.states[-1])
         marker = marker_of(decision.marker, given.now_ms)
+        self._log_ids.update(txn.partitions.values())
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
@@ -117,13 +145,16 @@ class Deciding:
 
     def _write(self, home: int, plans: list[Planned]) -> None:
         contents, now_ms = [plan.record for plan in plans], self._ledger.now_ms()
-        self._appends[home] = plans, self._coordinator.topic.append_of(home, contents, now_ms=now_ms)
+        append = self._coordinator.topic.append_of(home, contents, now_ms=now_ms)
+        marks = [mark for plan in plans for mark in plan.marks or ()]
+        self._written[home] = Written(plans, append, marks, [plan for plan in plans if plan.marks is None])
 
     def _plan_anew(self) -> None:
         """What changed since it was looked at, or was not looked at."""
         plans, now = self._plans, self._coordinator.transactions.get
         for name in [name for name, plan in plans.items() if plan.txn is not now(name)]:
             del plans[name]
+            self._up_to_date = False
         for name in self._to_end():
             if name not in plans:
                 self._plan(name)
@@ -131,7 +162,8 @@ class Deciding:
     def _refused(self) -> tuple[tuple[str, ErrorCode], ...]:
         """Listed transactions that cannot end so, with the reason."""
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.is_there, self._plans
-        whole = not self._proposal.commit or all(map(is_there, self._marked()))
+        gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
+        whole = not self._proposal.commit or gone.isdisjoint(self._marked() if gone else ())
         return tuple(
             (name, error)
             for name, item in self._listed.items()
@@ -145,38 +177,44 @@ class Deciding:
 
     def _commit(self) -> Outcome:
         proposal, ledger = self._proposal, self._ledger
-        self._check_extent()
-        for home, plans in self._by_home().items():
-            made = self._appends.get(home)
-            if made is None or len(made[0]) != len(plans) or not all(map(is_, made[0], plans)):
-                self._write(home, plans)
+        written = self._written_anew()
         now_ms = ledger.now_ms()
         entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
         unit = TransactionUnit(ledger.broker)
         unit.add(ledger.append_of(proposal.key, entry))
-        for home in {plan.home for plan in self._plans.values()}:
-            unit.add(self._appends[home][1])
-        self._mark(unit, now_ms)
+        for each in written:
+            unit.add(each.append)
+        self._mark(unit, written, now_ms)
         unit.commit()
         ledger.apply(proposal.key, entry)
         for name, plan in self._plans.items():
             self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
 
-    def _mark(self, unit: TransactionUnit, now_ms: int) -> None:
-        """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
-        logs = self._ledger.broker.store.logs
-        odd = {log_id for log_id in self._marked() if log_id not in logs or logs[log_id].offline is not None}
-        for plan in self._plans.values():
-            assert plan.decision.marker is not None
-            if plan.marks is None or (odd and not odd.isdisjoint(plan.txn.partitions.values())):
-                unit.mark(plan.decision.marker, now_ms, made=plan.marker)
-            else:
-                unit.add_marks(plan.marks)
-
-    def _check_extent(self) -> None:
-        markers = sum(len(plan.txn.partitions) for plan in self._plans.values())
+    def _written_anew(self) -> list[Written]:
+        """What is to be written as things stand; nearly always it was made ahead. Raises KafkaError."""
+        if not self._up_to_date:
+            homes = self._by_home()
+            for home, plans in homes.items():
+                made = self._written.get(home)
+                if made is None or len(made.plans) != len(plans) or not all(map(is_, made.plans, plans)):
+                    self._write(home, plans)
+            self._written = {home: self._written[home] for home in homes}
+        written = list(self._written.values())
+        markers = sum(len(each.marks) + sum(len(plan.txn.partitions) for plan in each.not_made) for each in written)
         if markers > MOST_MARKERS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{markers} partitions to mark in one decision, {MOST_MARKERS} are allowed"
             )
+        return written
+
+    def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
+        """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
+        logs = self._ledger.broker.store.logs
+        odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
+        for each in written:
+            if not odd:
+                unit.add_marks(each.marks)
+            for plan in each.plans if odd else each.not_made:
+                assert plan.decision.marker is not None
+                unit.mark(plan.decision.marker, now_ms, made=plan.marker)

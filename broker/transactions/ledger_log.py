@@ -6,7 +6,7 @@ transaction.prepared.alert.ms is named in the log of the broker, once, and count
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
@@ -111,12 +111,12 @@ class Ledger:
             return decision._replace(error=ErrorCode.LEDGER_CONFLICT)
         return decision
 
-    def abort_what_waits(self, proposal: Proposal) -> int:
-        """The same decision again: what it names and still waits is aborted. Returns how many."""
+    def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
+        """The same decision again: what of these it names and still waits is aborted. Returns how many."""
         transactions = self.coordinator.transactions
         decisions = []
         given = None
-        for item in proposal.items:
+        for item in items:
             if waits_for(transactions.get(item.transactional_id), item, proposal.key, proposal.number):
                 given = self.coordinator.given(item.transactional_id)
                 txn = transactions[item.transactional_id]

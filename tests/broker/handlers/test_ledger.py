@@ -448,6 +448,18 @@ def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(b
     assert {state(broker, txn.name) for txn in txns[::97]} == {"CompleteCommit"}
 
 
+def test_the_same_decision_again_aborts_what_still_waits_some_at_a_time(broker):
+    first = fill(broker, 1)
+    assert decide(broker, *first).error_code == 0
+    late = fill(broker, 120)
+    before = broker.broker.store.last_unit
+    answer = decide(broker, *late)
+    assert (answer.error_code, answer.already_decided, answer.aborted) == (0, True, 120)
+    assert broker.broker.store.last_unit == before + 3
+    assert len(broker.broker.transactions.prepared) == 0
+    assert decide(broker, *late).aborted == 0
+
+
 @pytest.mark.long
 def test_10_000_markers_hold_nobody_up_for_more_than_50_ms(broker):
     """In time of the processor, best of three: what else the machine does is not what is measured."""
