@@ -138,7 +138,7 @@ class Batch(Numbered):
             if index >= start:
                 return part.metadata(index - start)
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # it may be raised a thousand times
         at = self.log_append_time_ms if self.log_append_time_ms >= 0 else self.timestamps[index]
         topic, partition = self.partition.topic_partition
         return RecordMetadata(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1, at)
@@ -261,6 +261,9 @@ class Accumulator:
                 self._close(partition, batch)
                 if index is None and key is None:
                     partition = topic.sticky
+                    other = partition.open
+                    if other is not None and other.size_bytes + size > self._max_batch_bytes:
+                        self._close(partition, other)
             batch = partition.open or self._opened(partition)
         self.free_bytes -= size
         batch.size_bytes += size

@@ -8,7 +8,7 @@ Source: Kafka's Sender; KIP-91.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -103,7 +103,18 @@ class Sender:
         if identity is not None and identity != self._given:
             self._given = identity
             topics = self._accumulator.topics.values()
-            sequences.begin(identity, [partition.lane for topic in topics for partition in topic.partitions])
+            lanes = [partition.lane for topic in topics for partition in topic.partitions]
+            if self._transactional:
+                self._forget(lanes)
+            sequences.begin(identity, lanes)
+
+    def _forget(self, lanes: Iterable[Lane]) -> None:
+        """What was sent under the identity before, and has no answer: with its transaction ended, nobody asks."""
+        for lane in lanes:
+            for batch in lane.window:
+                assert isinstance(batch, Batch)
+                maybe = batch.maybe_written
+                self._accumulator.finish(batch, DeliveryTimeoutError("its transaction has ended", maybe_written=maybe))
 
     def _look_at_topics(self) -> None:
         """There is news of the cluster: topics have grown, partitions have found a leader."""
@@ -192,6 +203,8 @@ class Sender:
             await self._cluster.node(node_id)
         except KafkaError as error:
             if not is_retriable(error):
+                for batch in list(self._accumulator.incomplete):
+                    self.gate.failed(batch.partition.topic_partition, error)  # a transaction without them is spoiled
                 self.drop_unsent(error)
             else:
                 await asyncio.sleep(self._backoff_ms(0) / 1000)
@@ -262,11 +275,14 @@ class Sender:
 
     def _lost(self, batch: Batch, error: BaseException) -> None:
         """No answer, or it could not be sent at all."""
-        batch.come_back(maybe_written=batch.on_the_way and getattr(error, "sent", True))
+        if batch.on_the_way:
+            batch.come_back(maybe_written=getattr(error, "sent", True))
         if batch.done:
             return
-        if not is_retriable(error) or batch.attempts > self._settings.most_retries:
-            self.sequences.dropped(batch.partition.lane, batch)
+        lane = batch.partition.lane
+        is_out_of_line = self._transactional and lane.gap and not batch.maybe_written
+        if not is_retriable(error) or batch.attempts > self._settings.most_retries or is_out_of_line:
+            self.sequences.dropped(lane, batch)
             self._give_up(batch, error if isinstance(error, KafkaError) else ClosedByLoop())
         else:
             self._try_later(batch)

@@ -201,8 +201,7 @@ class Sequences:
         lane.gap = True
         if self.identity is not None and lane.identity is not None:
             if self.identity.producer_id == lane.identity.producer_id:
-                self.identity = None
-            self.wants_identity = self.identity is None
+                self.identity, self.wants_identity = None, True
 
     def dropped(self, lane: Lane, batch: Numbered) -> None:
         """The batch is given up without having been acknowledged: if it had a number, that is a gap."""
@@ -255,7 +254,6 @@ class Sequences:
                 return False
             identity = self.identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         if identity is None:
-            self.wants_identity = True
             return False
         lane.identity, lane.next_sequence, lane.acked, lane.gap = identity, 0, 0, False
         return True

@@ -1,0 +1,454 @@
+"""What a sender sends, and what it makes of every answer, on virtual time; the brokers say what they are told."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import DeliveryTimeoutError, RecordTooLargeError, UnsupportedVersionError
+from fencepost.client.values import ProducerIdentity
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from scripted_cluster import ScriptedCluster
+
+BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+TOPIC_ID = bytes(range(16))
+
+
+@pytest.fixture
+def world():
+    loop = SimulatedLoop()
+    yield lambda **more: ScriptedCluster(loop, **more)
+    loop.close()
+
+
+def test_records_taken_in_one_turn_leave_in_one_request_for_each_broker(world):
+    cluster = world(leaders=(1, 2, 1))
+    cluster.inside(lambda: [cluster.append(partition) for partition in (0, 1, 2)])
+    cluster.turn()
+    assert [(sent.node_id, sorted(sent.bytes)) for sent in cluster.sent] == [
+        (1, [("t", 0), ("t", 2)]),
+        (2, [("t", 1)]),
+    ]
+    for sent in cluster.sent:
+        sent.answer(offset=9)
+    cluster.turn()
+    assert not cluster.accumulator.incomplete
+    assert cluster.sender.in_flight == 0
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_of_produce_is_spoken(world, version):
+    cluster = world(version=version, topic_id=TOPIC_ID)
+    delivery = cluster.put()
+    sent = cluster.next()
+    assert sent.version == version
+    assert sent.request.topic_data[0].topic_id == (TOPIC_ID if version >= 13 else bytes(16))
+    sent.answer(offset=4)
+    assert cluster.result(delivery) == ("t", 0, 4, 5)
+
+
+def test_without_a_topic_id_and_in_transactions_of_version_one_an_older_version_is_used(world):
+    cluster = world(version=13)
+    cluster.put()
+    assert cluster.next().version == 12
+    cluster = world(version=13, topic_id=TOPIC_ID)
+    cluster.gate.cap = 11
+    cluster.put()
+    assert cluster.next().version == 11
+
+
+@pytest.mark.requirement("S-40", "S-42")
+def test_nothing_leaves_without_a_producer_id_or_while_the_gate_is_closed(world):
+    cluster = world()
+    identity, cluster.gate.given = cluster.gate.given, None
+    cluster.put()
+    assert not cluster.sent
+    cluster.gate.given, cluster.gate.open = identity, False
+    cluster.inside(cluster.sender.wake)
+    cluster.turn()
+    assert not cluster.sent
+    assert not cluster.topic.partitions[0].lane.window, "no number before it may be sent"
+    cluster.gate.open = True
+    cluster.inside(cluster.sender.wake)
+    assert cluster.next().batch().producer_id == 7
+    assert cluster.gate.attempts == [("t", 0)]
+
+
+def test_at_most_five_requests_are_on_their_way_to_a_broker(world):
+    cluster = world(max_batch_size=1)
+    deliveries = [cluster.put(b"%d" % n) for n in range(7)]
+    assert [sent.batch().base_sequence for sent in cluster.sent] == [0, 1, 2, 3, 4]
+    cluster.next().answer()
+    assert len(cluster.sent) == 4
+    cluster.turn()
+    assert [sent.batch().base_sequence for sent in cluster.sent] == [1, 2, 3, 4, 5]
+    assert [delivery.done() for delivery in deliveries] == [True] + [False] * 6
+
+
+def test_a_request_is_no_larger_than_allowed(world):
+    cluster = world(leaders=(1, 1, 1), max_request_size=1000)
+    cluster.inside(lambda: [cluster.append(partition, bytes(600)) for partition in range(3)])
+    cluster.turn()
+    assert [len(sent.bytes) for sent in cluster.sent] == [1, 1, 1]
+
+
+@pytest.mark.requirement("S-43", "S-46")
+def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_after_a_longer_and_longer_back_off(world):
+    cluster = world()
+    delivery = cluster.put()
+    waits, bytes_sent = [], set()
+    for _ in range(6):
+        sent = cluster.next()
+        bytes_sent.add(sent.bytes["t", 0])
+        sent.answer(BUSY)
+        began = cluster.loop.time()
+        while not cluster.sent:
+            cluster.wait(0.01)
+        waits.append(cluster.loop.time() - began)
+    assert len(bytes_sent) == 1
+    assert waits[0] >= 0.07
+    assert waits[0] < waits[2] < waits[4] <= 1.25
+    cluster.next().answer(offset=3)
+    assert cluster.result(delivery).offset == 3
+
+
+@pytest.mark.requirement("S-44")
+def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
+    cluster = world(max_batch_size=1)
+    for n in range(5):
+        cluster.put(b"%d" % n)
+    requests = [cluster.next() for _ in range(5)]
+    requests[0].answer()
+    requests[1].answer(BUSY)
+    for late in requests[2:]:
+        late.answer(OUT_OF_ORDER)
+    landed = []
+    cluster.put(b"5")
+    while len(landed) < 4:
+        while not cluster.sent:
+            cluster.wait(0.01)
+        assert len(cluster.sent) == (1 if len(landed) < 3 else 2), "with the last retry, new ones go again"
+        sent = cluster.next()
+        landed += sent.values()
+        sent.answer()
+    assert [*landed, *cluster.next().values()] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_cut_connection_has_everything_sent_again_byte_for_byte(world):
+    """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
+    cluster = world(max_batch_size=1)
+    for n in range(3):
+        cluster.put(b"%d" % n)
+    first = [cluster.next() for _ in range(3)]
+    for sent in first:
+        sent.fail()
+    again = []
+    while len(again) < 3:
+        while not cluster.sent:
+            cluster.wait(0.01)
+        again.append(cluster.next())
+        again[-1].answer(ErrorCode.DUPLICATE_SEQUENCE_NUMBER if len(again) == 1 else 0)
+    assert [sent.bytes for sent in again] == [sent.bytes for sent in first]
+
+
+def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.next().answer(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert cluster.result(delivery).offset == -1
+
+
+@pytest.mark.requirement("S-41")
+@pytest.mark.parametrize("maybe", [True, False])
+def test_what_is_not_acknowledged_in_time_fails_and_says_whether_it_may_have_been_written(world, maybe):
+    cluster = world(delivery_timeout_ms=1_000)
+    delivery = cluster.put()
+    while cluster.loop.time() < 0.9:
+        while cluster.sent:
+            cluster.sent.pop().fail(sent=maybe)
+        cluster.wait(0.01)
+    cluster.wait(0.5)
+    with pytest.raises(DeliveryTimeoutError) as failed:
+        cluster.result(delivery)
+    assert failed.value.maybe_written is maybe
+    assert ("may have been written" in str(failed.value)) is maybe
+    assert cluster.accumulator.free_bytes == cluster.accumulator.memory_bytes
+    cluster.sent.clear()
+    after = cluster.put(b"after")
+    sent = cluster.next().batch()
+    assert (sent.producer_epoch, sent.base_sequence) == (1, 0)
+    assert not after.done()
+
+
+def test_an_answer_that_comes_when_its_batch_was_given_up_changes_no_delivery_and_closes_the_gap(world):
+    cluster = world(delivery_timeout_ms=1_000)
+    delivery = cluster.put()
+    late = cluster.next()
+    cluster.wait(1.5)
+    with pytest.raises(DeliveryTimeoutError):
+        cluster.result(delivery)
+    late.answer(offset=77)
+    cluster.put(b"after")
+    sent = cluster.next().batch()
+    assert (sent.producer_epoch, sent.base_sequence) == (0, 1)
+
+
+def test_a_batch_that_is_too_large_is_split_and_every_record_delivered_once(world):
+    cluster = world()
+    placed = cluster.inside(lambda: [cluster.append(0, b"%d" % n) for n in range(4)])
+    cluster.next().answer(ErrorCode.MESSAGE_TOO_LARGE)
+    parts = []
+    for offset in (10, 12):
+        sent = cluster.next()
+        parts.append((sent.batch().base_sequence, sent.values()))
+        sent.answer(offset=offset)
+    cluster.turn()
+    assert parts == [(0, [b"0", b"1"]), (2, [b"2", b"3"])]
+    assert [batch.metadata(index).offset for batch, index in placed] == [10, 11, 12, 13]
+
+
+def test_one_record_that_is_too_large_fails_alone(world):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.next().answer(ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(RecordTooLargeError):
+        cluster.result(delivery)
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in ErrorCode if not code.retriable and code not in (0, OUT_OF_ORDER, 46, 47, 59, 90)]
+)
+def test_an_error_that_stays_fails_the_batch_and_no_other(world, code):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.next().answer(code)
+    with pytest.raises(KafkaError) as failed:
+        cluster.result(delivery)
+    assert failed.value.code is code
+    assert [partition for partition, _ in cluster.gate.failures] == [("t", 0)]
+    after = cluster.put(b"after")
+    sent = cluster.next()
+    assert (sent.batch().producer_epoch, sent.batch().base_sequence) == (1, 0)
+    sent.answer(offset=1)
+    assert cluster.result(after).offset == 1
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code.retriable])
+def test_an_error_that_may_pass_is_never_the_end(world, code):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.next().answer(code)
+    cluster.wait(0.3)
+    cluster.next().answer(offset=2)
+    assert cluster.result(delivery).offset == 2
+    assert cluster.stale_codes == [code]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
+def test_an_idempotent_producer_whose_epoch_is_refused_asks_for_a_new_id(world, code):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.next().answer(code)
+    cluster.wait(0.3)
+    assert cluster.gate.renewed == 1
+    assert not cluster.sent
+    cluster.gate.given = ProducerIdentity(8, 0)
+    cluster.inside(cluster.sender.wake)
+    sent = cluster.next()
+    assert (sent.batch().producer_id, sent.batch().base_sequence) == (8, 0)
+    sent.answer()
+    cluster.result(delivery)
+
+
+def test_a_retry_goes_to_whoever_leads_the_partition_by_then(world):
+    cluster = world(leaders=(1,))
+    cluster.put()
+    cluster.next().answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.lead((None,))
+    cluster.wait(0.3)
+    assert not cluster.sent
+    assert cluster.refreshes
+    cluster.lead((2,))
+    assert cluster.next().node_id == 2
+
+
+def test_a_topic_made_again_is_written_to_under_its_new_id_with_the_sequence_going_on(world):
+    cluster = world(version=13, topic_id=TOPIC_ID)
+    cluster.put()
+    cluster.next().answer()
+    cluster.put()
+    cluster.next().answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    cluster.lead((1,), bytes(reversed(TOPIC_ID)))
+    cluster.wait(0.3)
+    sent = cluster.next()
+    assert sent.request.topic_data[0].topic_id == bytes(reversed(TOPIC_ID))
+    assert sent.batch().base_sequence == 1
+
+
+def test_a_broker_that_cannot_be_reached_is_tried_until_it_can(world):
+    cluster = world()
+    cluster.up = False
+    cluster.put()
+    cluster.wait(3)
+    assert not cluster.sent
+    cluster.up = True
+    cluster.wait(1.5)
+    assert cluster.next().values() == [b"v"]
+
+
+def test_with_retries_limited_the_last_failure_is_the_error(world):
+    cluster = world(retries=1)
+    delivery = cluster.put()
+    cluster.next().answer(BUSY)
+    cluster.wait(0.3)
+    cluster.next().answer(BUSY)
+    with pytest.raises(KafkaError) as failed:
+        cluster.result(delivery)
+    assert failed.value.code is BUSY
+
+
+def test_a_partition_that_the_answer_leaves_out_is_sent_again(world):
+    cluster = world()
+    cluster.put()
+    sent = cluster.next()
+    sent.request.topic_data.clear()
+    sent.answer()
+    cluster.wait(0.3)
+    assert cluster.next().bytes == sent.bytes
+
+
+def test_acks_0_expects_no_answer_and_knows_no_offset(world):
+    cluster = world(acks=0, enable_idempotence=False)
+    delivery = cluster.put()
+    sent = cluster.next()
+    assert (sent.request.acks, sent.batch().producer_id) == (0, -1)
+    assert cluster.result(delivery).offset == -1
+
+
+def test_acks_1_without_idempotence_has_no_sequences(world):
+    cluster = world(acks=1, enable_idempotence=False)
+    delivery = cluster.put()
+    sent = cluster.next()
+    assert (sent.request.acks, sent.batch().base_sequence) == (1, -1)
+    sent.answer(offset=5)
+    assert cluster.result(delivery).offset == 5
+
+
+def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it(world):
+    cluster = world(version=6)
+    cluster.accumulator._codec = 4
+    delivery = cluster.put()
+    with pytest.raises(UnsupportedVersionError, match="zstd"):
+        cluster.result(delivery)
+
+
+def test_linger_gathers_records_and_flush_does_not_wait_for_it(world):
+    cluster = world(linger_ms=50)
+    cluster.put(b"1")
+    cluster.put(b"2")
+    assert not cluster.sent
+    cluster.wait(0.06)
+    first = cluster.next()
+    assert first.values() == [b"1", b"2"]
+    first.answer()
+    cluster.put(b"3")
+    flushing = cluster.loop.create_task(cluster.sender.flush())
+    cluster.turn()
+    assert not flushing.done()
+    cluster.next().answer()
+    cluster.turn()
+    assert flushing.done()
+
+
+def test_a_transaction_s_failed_batch_tells_the_gate_and_takes_those_behind_it_along(world):
+    cluster = world(transactional_id="x", max_batch_size=1)
+    first, second = cluster.put(b"1"), cluster.put(b"2")
+    requests = [cluster.next(), cluster.next()]
+    assert requests[0].request.transactional_id == "x"
+    assert requests[0].batch().is_transactional
+    requests[1].answer(OUT_OF_ORDER)
+    cluster.turn()
+    requests[0].answer(OUT_OF_ORDER)
+    for delivery in (first, second):
+        with pytest.raises(KafkaError):
+            cluster.result(delivery)
+    assert len(cluster.gate.failures) == 2
+    assert cluster.sender.sequences.is_broken
+    cluster.loop.run_until_complete(asyncio.wait_for(cluster.sender.settle(), 1))
+    cluster.gate.given = ProducerIdentity(7, 1)
+    cluster.put(b"next transaction")
+    assert (cluster.sent[-1].batch().producer_epoch, cluster.sent[-1].batch().base_sequence) == (1, 0)
+
+
+def test_what_an_ended_transaction_left_unanswered_never_reaches_the_next(world):
+    cluster = world(transactional_id="x")
+    delivery = cluster.put(b"old")
+    late = cluster.next()
+    cluster.gate.given = ProducerIdentity(7, 1)
+    cluster.put(b"new")
+    with pytest.raises(DeliveryTimeoutError):
+        cluster.result(delivery)
+    late.fail()
+    cluster.wait(1)
+    assert [sent.values() for sent in cluster.sent] == [[b"new"]]
+    assert not cluster.gate.failures
+
+
+def test_dropping_what_is_unsent_leaves_what_is_on_its_way(world):
+    cluster = world()
+    on_its_way = cluster.put(b"sent")
+    sent = cluster.next()
+    cluster.gate.open = False
+    waiting = cluster.put(b"waiting")
+    cluster.sender.drop_unsent(KafkaError(ErrorCode.TRANSACTION_ABORTABLE))
+    with pytest.raises(KafkaError):
+        cluster.result(waiting)
+    assert not on_its_way.done()
+    settling = cluster.loop.create_task(cluster.sender.settle())
+    cluster.turn()
+    assert not settling.done()
+    sent.answer()
+    cluster.result(on_its_way)
+    cluster.turn()
+    assert settling.done()
+
+
+def test_the_bytes_on_the_wire_are_those_of_their_own_topic_after_a_batch_expired(world):
+    """CVE-2026-35554: after an expiry, memory still being written was given to another batch."""
+    cluster = world(delivery_timeout_ms=1_000, leaders=(1, 1), buffer_memory=1 << 16)
+    cluster.put(b"first" * 100, partition=0)
+    request = cluster.next()
+    view = request.request.topic_data[0].partition_data[0].records
+    before = bytes(view)
+    cluster.wait(1.5)
+    for _ in range(20):
+        cluster.put(b"other" * 100, partition=1)
+        cluster.next().answer()
+    assert bytes(view) == before
+    assert request.values() == [b"first" * 100]
+
+
+def test_cancelling_one_who_waits_disturbs_no_other(world):
+    cluster = world()
+    delivery = cluster.put()
+
+    async def wait():
+        return await delivery
+
+    tasks = [cluster.loop.create_task(wait()) for _ in range(2)]
+    cluster.turn()
+    tasks[0].cancel()
+    cluster.turn()
+    cluster.next().answer(offset=1)
+    cluster.turn()
+    assert tasks[1].result().offset == 1
+
+
+def test_close_fails_what_is_left_at_once(world):
+    cluster = world()
+    delivery = cluster.put()
+    cluster.sender.close(KafkaError(ErrorCode.NETWORK_EXCEPTION, "closed"))
+    with pytest.raises(KafkaError, match="closed"):
+        cluster.result(delivery)
+    cluster.next().answer()
+    cluster.turn()
