@@ -119,10 +119,10 @@ class Group:
 
     @property
     def _unsettled(self) -> bool:
-        if not self._subscription.is_subscribed:
-            return False
+        if self._failure is not None or self._commit_is_due:
+            return True
         # A join under way says itself when it is done.
-        return self._failure is not None or (not self._membership.settled and self._joining is None)
+        return self._subscription.is_subscribed and not self._membership.settled and self._joining is None
 
     async def _belong(self, deadline_ms: float) -> None:
         membership = self._membership
@@ -137,6 +137,7 @@ class Group:
                 topics = await self._topics()
                 if topics != membership.joined_topics:
                     membership.rejoin("the subscription has changed")
+                self._look_after_topics()
                 if membership.settled:
                     return
                 await self._give_up()
@@ -176,7 +177,8 @@ class Group:
         except Exception as error:
             self._failure = error
         finally:
-            self._joining = None
+            if self._joining is asyncio.current_task():
+                self._joining = None
             if self._membership.generation != before:
                 self._heart.joined()
         self._news(None)
@@ -250,13 +252,17 @@ class Group:
         membership = self._membership
         if not self._subscription.is_subscribed or self._closed:
             return
-        if membership.leads and membership.state is State.STABLE and self._exchange.has_changed():
-            membership.rejoin("the group's topics have changed")
+        self._look_after_topics()
         if self._subscription.pattern is not None and membership.state is State.STABLE:
             before = membership.joined_topics
             if self._subscription.match(self._visible()) != before:
                 membership.rejoin("the topics that match have changed")
         self._news(None)
+
+    def _look_after_topics(self) -> None:
+        membership = self._membership
+        if membership.leads and membership.state is State.STABLE and self._exchange.has_changed():
+            membership.rejoin("the group's topics have changed")
 
     async def _left_behind(self) -> None:
         log.warning(
@@ -264,8 +270,8 @@ class Group:
             self._group_id,
             self._settings.max_poll_interval_ms,
         )
-        await self._stop_joining()
         request = self._membership.leave("consumer poll timeout has expired.")
+        await self._stop_joining()
         self._news(None)
         await self._say(request)
 
@@ -342,23 +348,27 @@ class Group:
 
     def _auto_commit_is_due(self) -> None:
         self._auto_commit = None
-        self._due = True
-        self.on_needs_poll()
+        self._news(None)
+
+    @property
+    def _commit_is_due(self) -> bool:
+        return self._settings.enable_auto_commit and self._auto_commit is None
 
     def _commit_in_background(self) -> None:
         """What the application was given before this poll, if the interval is over."""
-        if not self._settings.enable_auto_commit or self._auto_commit is not None:
+        if not self._commit_is_due:
             return
         self._schedule_auto_commit()
         may = self._membership.may_commit or not self._subscription.is_subscribed
-        if may and self._subscription.positions() and (self._committing is None or self._committing.done()):
+        positions = self._subscription.positions()  # of this moment: what this poll gives is not done yet
+        if may and positions and (self._committing is None or self._committing.done()):
             self._committing = asyncio.get_running_loop().create_task(
-                self._commit_quietly(self._settings.default_api_timeout_ms)
+                self._commit_quietly(self._settings.default_api_timeout_ms, positions)
             )
 
-    async def _commit_quietly(self, timeout_ms: float) -> None:
+    async def _commit_quietly(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
         try:
-            await self.commit(timeout_ms=timeout_ms)
+            await self.commit(offsets, timeout_ms=timeout_ms)
         except Exception as error:
             log.warning("group %s: auto-commit failed: %s", self._group_id, error)
 

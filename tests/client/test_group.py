@@ -438,6 +438,38 @@ def test_auto_commit_writes_positions_at_polls_before_a_revocation_and_at_the_en
     run(scenario)
 
 
+def test_auto_commit_writes_nothing_that_was_handed_out_after_its_poll():
+    async def scenario(broker):
+        a = await Member(broker, enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
+        await a.poll()
+        a.subscription.seek(T0, 3)
+        await until(lambda: a.group.needs_poll, 2)
+        await a.poll()
+        a.subscription.seek(T0, 50)  # what this poll gave: the application is at work on it
+        await asyncio.sleep(0.5)
+        assert (await a.group.committed([T0]))[T0].offset == 3
+        await a.close()
+
+    run(scenario)
+
+
+def test_auto_commit_goes_on_when_its_time_comes_inside_of_a_poll():
+    async def scenario(broker):
+        a = await Member(broker, listener=Slow(), enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
+        a.told.member = a
+        await a.poll()
+        a.subscription.subscribe(["t", "other"], listener=a.told)
+        await a.poll(30_000)  # takes longer than the interval
+        a.subscription.seek(T0, 70)
+        await until(lambda: a.group.needs_poll, 2)
+        await a.poll()
+        await asyncio.sleep(0.1)
+        assert (await a.group.committed([T0]))[T0].offset == 70
+        await a.vanish()
+
+    run(scenario)
+
+
 # ---- the cluster changes -------------------------------------------------------------------------------------
 
 
