@@ -75,6 +75,8 @@ class StraightTransactions:
         self._store = broker.store
         self._requests = broker.metrics.requests
         self._known: dict[bytes, Asked] = {}
+        self._turn = -1
+        self._given = broker.transactions.given("")  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Carry out and reply, or change nothing and hand the request on."""
@@ -99,7 +101,9 @@ class StraightTransactions:
             added = {key: self._topics[key[0]].partitions[key[1]].log.log_id for key in asked.partitions}
             if not coordinator.gate.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
                 return False
-            given = coordinator.given(transactional_id)
+            if self._turn != self._store.turn:
+                self._turn, self._given = self._store.turn, coordinator.given("")
+            given = coordinator.given(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
             if asked.api == END_TXN:
                 decision = machine.end(txn, asked.commit, producer_id, epoch, 0, given)
             else:

@@ -59,7 +59,8 @@ class TransactionCoordinator:
         before = self.transactions.get(transactional_id)
         if before is not None and (state is None or before.producer_id != state.producer_id):
             self.by_producer_id.pop(before.producer_id, None)
-        self.prepared.follow(transactional_id, state)
+        if state is None or state.prepared is not None or (before is not None and before.prepared is not None):
+            self.prepared.follow(transactional_id, state)
         if state is None:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
@@ -94,18 +95,24 @@ class TransactionCoordinator:
     def log(self, transactional_id: str, decision: Decision, given: Given) -> None:
         """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
         if decision.states:
-            self.log_all([(transactional_id, decision)], given)
+            unit = TransactionUnit(self._broker)
+            self._write(unit, transactional_id, decision, given)
+            unit.commit()
+            self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Given) -> None:
         """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
         unit = TransactionUnit(self._broker)
         for transactional_id, decision in decisions:
-            unit.add(self.state_append(transactional_id, decision, given))
-            if decision.marker is not None:
-                unit.mark(decision.marker, given.now_ms)
+            self._write(unit, transactional_id, decision, given)
         unit.commit()
         for transactional_id, decision in decisions:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
+
+    def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Given) -> None:
+        unit.add(self.state_append(transactional_id, decision, given))
+        if decision.marker is not None:
+            unit.mark(decision.marker, given.now_ms)
 
     def state_append(self, transactional_id: str, decision: Decision, given: Given) -> Append:
         """The states of a decision, as one batch of the log."""

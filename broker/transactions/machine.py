@@ -57,7 +57,7 @@ def add_partitions(
         return Decision(cell)
     grows = cell is Do.GROW
     known = txn.partitions if grows else {}
-    if all(known.get(key) == log_id for key, log_id in added.items()):
+    if added.items() <= known.items():
         return _DONE
     partitions = {**known, **added}
     if len(partitions) > MOST_PARTITIONS:

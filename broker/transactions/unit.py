@@ -30,6 +30,8 @@ Append = tuple[PartitionLog, Batch]
 class TransactionUnit:
     """Collects batches, and commits them as one unit."""
 
+    __slots__ = ("_broker", "_debts", "_ends", "_offsets", "_size", "_store", "appends")
+
     def __init__(self, broker: "Broker") -> None:
         self.appends: list[Append] = []
         self._broker = broker
@@ -91,6 +93,8 @@ class TransactionUnit:
         try:
             if self._debts:
                 self._commit_with([marker_owed(*key, debt) for key, debt in self._debts.items()])
+            elif len(self.appends) == 1:
+                self._store.append(*self.appends[0])
             elif self.appends:
                 self._store.append_together(self.appends)
         except UnitRefused as refused:
