@@ -1,8 +1,9 @@
 """Sequences: which batch of a partition may be sent next, and what its answer means for those behind it.
 
-The rule: a batch under a number is that batch for ever. It is sent again byte for byte until somebody says what became
+The rules: a batch under a number is that batch for ever. It is sent again byte for byte until somebody says what became
 of it; only what is known not to be in the log is ever numbered anew, and then under a new epoch, which shuts out late
-copies. At most five are unanswered, because a broker remembers five.
+copies. At most five are unanswered, because a broker remembers five; and one, until the first under an identity is
+acknowledged, because a broker that knows nothing of a producer takes any sequence for its first.
 
 A *gap* is a number given to a batch that will never be sent again, or one that the broker did not expect. While there
 is one, no new numbers are given. Batches that may have been written are asked after first, one by one; once none is
@@ -72,14 +73,21 @@ class Numbered:
 class Lane:
     """One partition. `window`: batches sent and not done with, oldest first."""
 
-    __slots__ = ("acked", "gap", "identity", "next_sequence", "window")
+    __slots__ = ("acked", "gap", "identity", "is_known", "next_sequence", "window")
 
     def __init__(self) -> None:
         self.identity: ProducerIdentity | None = None
         self.next_sequence = 0
         self.acked = 0  # the sequence after the last one acknowledged
         self.gap = False
+        self.is_known = False  # the broker has acknowledged something under this identity
         self.window: list[Numbered] = []
+
+    def begin(self, identity: ProducerIdentity | None) -> None:
+        """At 0, under this identity."""
+        self.identity = identity
+        self.next_sequence = self.acked = 0
+        self.gap = self.is_known = False
 
     @property
     def is_waiting(self) -> bool:
@@ -116,7 +124,7 @@ class Sequences:
         if self.transactional:
             self.is_broken = False
             for lane in lanes:
-                lane.identity, lane.next_sequence, lane.acked, lane.gap = None, 0, 0, False
+                lane.begin(None)
                 lane.window.clear()
 
     # ---- what may be sent ------------------------------------------------------------------------------------------
@@ -140,6 +148,8 @@ class Sequences:
             return False
         if len(lane.window) >= self._window or lane.is_waiting:
             return False
+        if self.idempotent and not self.transactional and lane.window and not lane.is_known:
+            return False  # in a transaction, what overtakes the first batch only makes it abort
         return not self.idempotent or (lane.identity or self.identity) is not None
 
     def take(self, lane: Lane, batch: Numbered) -> None:
@@ -147,7 +157,7 @@ class Sequences:
         if self.idempotent:
             if lane.identity is None:
                 assert self.identity is not None
-                lane.identity, lane.next_sequence, lane.acked = self.identity, 0, 0
+                lane.begin(self.identity)
             self._number(lane, batch)
         lane.window.append(batch)
 
@@ -184,6 +194,7 @@ class Sequences:
         batch.maybe_written = False
         if batch in lane.window:
             lane.window.remove(batch)
+        lane.is_known = lane.is_known or batch.identity == lane.identity
         if self.idempotent and batch.identity == lane.identity and batch.after - lane.acked & SEQUENCE_MASK < _AHEAD:
             lane.acked = batch.after
 
@@ -199,9 +210,9 @@ class Sequences:
     def _give_up_id(self, lane: Lane) -> None:
         """Another producer has taken over this id: nothing but a new one helps."""
         lane.gap = True
-        if self.identity is not None and lane.identity is not None:
-            if self.identity.producer_id == lane.identity.producer_id:
-                self.identity, self.wants_identity = None, True
+        current, ours = self.identity, lane.identity
+        if current is not None and ours is not None and current.producer_id == ours.producer_id:
+            self.identity, self.wants_identity = None, True
 
     def dropped(self, lane: Lane, batch: Numbered) -> None:
         """The batch is given up without having been acknowledged: if it had a number, that is a gap."""
@@ -255,5 +266,5 @@ class Sequences:
             identity = self.identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         if identity is None:
             return False
-        lane.identity, lane.next_sequence, lane.acked, lane.gap = identity, 0, 0, False
+        lane.begin(identity)
         return True

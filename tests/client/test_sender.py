@@ -76,12 +76,13 @@ def test_nothing_leaves_without_a_producer_id_or_while_the_gate_is_closed(world)
 
 def test_at_most_five_requests_are_on_their_way_to_a_broker(world):
     cluster = world(max_batch_size=1)
+    cluster.introduce()
     deliveries = [cluster.put(b"%d" % n) for n in range(7)]
-    assert [sent.batch().base_sequence for sent in cluster.sent] == [0, 1, 2, 3, 4]
+    assert [sent.batch().base_sequence for sent in cluster.sent] == [1, 2, 3, 4, 5]
     cluster.next().answer()
     assert len(cluster.sent) == 4
     cluster.turn()
-    assert [sent.batch().base_sequence for sent in cluster.sent] == [1, 2, 3, 4, 5]
+    assert [sent.batch().base_sequence for sent in cluster.sent] == [2, 3, 4, 5, 6]
     assert [delivery.done() for delivery in deliveries] == [True] + [False] * 6
 
 
@@ -115,6 +116,7 @@ def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_after_a_longe
 @pytest.mark.requirement("S-44")
 def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
     cluster = world(max_batch_size=1)
+    cluster.introduce()
     for n in range(5):
         cluster.put(b"%d" % n)
     requests = [cluster.next() for _ in range(5)]
@@ -137,6 +139,7 @@ def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
 def test_a_cut_connection_has_everything_sent_again_byte_for_byte(world):
     """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
     cluster = world(max_batch_size=1)
+    cluster.introduce()
     for n in range(3):
         cluster.put(b"%d" % n)
     first = [cluster.next() for _ in range(3)]

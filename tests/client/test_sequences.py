@@ -19,10 +19,13 @@ class Sent(Numbered):
         self.name = name
 
 
-def producer(**more):
-    sequences = Sequences(**more)
+def producer(*, is_known=True, **more):
+    sequences, lane = Sequences(**more), Lane()
     sequences.begin(ProducerIdentity(7, 0))
-    return sequences, Lane()
+    if is_known:  # as it is once the broker has acknowledged a batch
+        lane.begin(sequences.identity)
+        lane.is_known = True
+    return sequences, lane
 
 
 def send(sequences, lane, *batches):
@@ -52,7 +55,7 @@ def test_without_an_identity_nothing_gets_a_number():
 
 def test_after_the_last_sequence_comes_zero():
     sequences, lane = producer()
-    lane.identity, lane.next_sequence, lane.acked = sequences.identity, 2**31 - 2, 2**31 - 2
+    lane.next_sequence = lane.acked = 2**31 - 2
     first, second = Sent(3), Sent(1)
     send(sequences, lane, first, second)
     assert (first.sequence, second.sequence) == (2**31 - 2, 1)
@@ -67,6 +70,17 @@ def test_a_sixth_batch_waits_for_the_first():
     assert not sequences.may_take_new(lane)
     sequences.judge(lane, five[0], NONE)
     assert sequences.may_take_new(lane)
+
+
+def test_until_the_broker_knows_the_producer_one_batch_is_sent_at_a_time():
+    """A broker that knows nothing of a producer takes any sequence for its first: the second must not come before."""
+    sequences, lane = producer(is_known=False)
+    send(sequences, lane, first := Sent())
+    assert not sequences.may_take_new(lane)
+    sequences.judge(lane, first, NONE)
+    send(sequences, lane, *(Sent() for _ in range(5)))
+    in_transaction, lane = producer(is_known=False, transactional=True)
+    send(in_transaction, lane, *(Sent() for _ in range(5)))
 
 
 @pytest.mark.requirement("S-42", "S-43", "S-44")
@@ -176,7 +190,7 @@ def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_is_told()
 
 def test_other_lanes_go_on_under_the_epoch_they_have():
     sequences, broken = producer()
-    sound = Lane()
+    _, sound = producer()
     send(sequences, sound, Sent())
     batch = Sent()
     send(sequences, broken, batch)
@@ -282,6 +296,8 @@ class Log:
     def produce(self, identity, sequence, count, name):
         if identity.epoch < self.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.epoch == -1:  # it knows nothing of the producer, and takes any sequence
+            self.epoch, self.expected = identity.epoch, sequence
         if identity.epoch > self.epoch:
             if sequence != 0:
                 return OUT_OF_ORDER
@@ -295,9 +311,6 @@ class Log:
         self.names.append(name)
         return NONE
 
-    def lose_everything(self):
-        self.epoch, self.expected, self.window = -1, 0, []
-
 
 STEPS = st.lists(
     st.sampled_from(
@@ -309,7 +322,7 @@ STEPS = st.lists(
 
 def play(steps):
     """One lane and one log, with a wire that may be cut before or after a request arrived. Returns what happened."""
-    sequences, lane = producer()
+    sequences, lane = producer(is_known=False)
     log, wire, dropped, acked, bytes_of, late = Log(), [], set(), set(), {}, []
     name = 0
 

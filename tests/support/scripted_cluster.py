@@ -167,6 +167,12 @@ class ScriptedCluster:
         self.turn()
         return Delivery(*placed)
 
+    def introduce(self):
+        """One record is written, so that the broker knows the producer."""
+        self.put(b"first")
+        self.next().answer()
+        self.turn()
+
     def turn(self):
         """Let everything happen that needs no time."""
         for _ in range(4):
