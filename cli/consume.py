@@ -111,16 +111,15 @@ async def _consuming(
     write: Write,
 ) -> int:
     """How many were printed."""
+    from ..client.admin_offsets import LATEST
     from ..client.settings import ConsumerSettings
 
     name = partition_of(where)[0]
     async with to.admin(ConsumerSettings) as admin:
         partitions = await partitions_of(admin, [where])
         starts = await resolve(admin, partitions, place or FROM_START, now_ms()) if group_id is None else {}
-        from ..client.admin_offsets import LATEST
-
         ends = await admin.ends(partitions, LATEST, isolation) if until_end else None  # type: ignore[arg-type]
-    reset = "earliest" if place is None or place[None].kind == START else "latest"
+    reset = "latest" if place is not None and place.get(None) == Place(END) else "earliest"
     more: dict[str, Any] = {"isolation_level": isolation, "auto_offset_reset": reset}
     if group_id is not None:
         more["group_id"] = group_id

@@ -74,7 +74,9 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     known = (await admin.describe_groups(name)).get(name)
     committed = await admin.list_group_offsets(name)
-    if known is None and not committed:
+    # A group of the newer protocol (KIP-848) is listed, and has offsets, but is not described by the classic API.
+    listed = None if known else next((each for each in await admin.list_groups() if each.group_id == name), None)
+    if known is None and listed is None and not committed:
         raise Failure(f"there is no group {name}", _NO_GROUP, NOT_FOUND)
     owners = {tp: each for each in (known.members if known else ()) for tp in each.assignment}
     partitions = sorted({*committed, *owners})
@@ -87,7 +89,8 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     blockers = await admin.find_blockers(held) if held else []
     return {
         "group": name,
-        "state": known.state if known else "",
+        "state": known.state if known else listed.state if listed else "",
+        "type": "classic" if known else listed.group_type if listed else "",
         "assignor": known.protocol if known else "",
         "coordinator": known.coordinator if known else None,
         "members": _members(known),
@@ -132,7 +135,9 @@ async def _lags(
 
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
-    parts = [facts["state"] or "offsets only", facts["assignor"], many(len(facts["members"]), "member")]
+    newer = facts["type"] not in ("", "classic")  # its members are described by an API of its own
+    members_told = f"of the {facts['type']} protocol" if newer else many(len(facts["members"]), "member")
+    parts = [facts["state"] or "offsets only", facts["assignor"], members_told]
     to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
     if len(facts["partitions"]) > 1:

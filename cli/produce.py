@@ -146,7 +146,13 @@ def produce(
                 await _in_transactions(to, producer, shape, told, abort=abort, every=txn_every, hold_ms=hold)
 
     _say_how_to_end(to)
-    to.run(work, interrupted=lambda: to.output.remark(_interrupted(told, transactional_id)))
+    try:
+        to.run(work, interrupted=lambda: to.output.remark(_interrupted(told, transactional_id)))
+    except Failure:
+        if told.records:
+            done = "acknowledged" if transactional_id is None else "committed"
+            to.output.remark(f"{many(told.records, 'record')} {done} before that")
+        raise
     to.output.told(_sentence(told, transactional_id), told.facts())
 
 

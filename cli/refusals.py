@@ -35,6 +35,11 @@ _CONFLICT = {
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the coordinator has moved; try again",
 }
 _WRONG = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name has letters, digits, '.', '_' and '-', 249 at most",
+    ErrorCode.INVALID_PARTITIONS: "partitions can be added, never taken away; a topic has one at least",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than there are brokers; fencepost doctor counts them",
+    ErrorCode.INVALID_REQUEST: "--help says what the command takes",
+    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic and -X max.request.size bound a record",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the broker's transaction.max.timeout.ms bounds --hold too",
 }
 _UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT names it, fencepost doctor HOST:PORT looks closer"
@@ -68,7 +73,7 @@ def _kind(error: KafkaError) -> tuple[int, str]:
         return CONFLICT, _CONFLICT[error.code]
     if isinstance(error, ApplicationRecoverableError):
         return CONFLICT, "another client has taken over; begin anew"
-    if isinstance(error, InvalidConfigurationError):
+    if isinstance(error, InvalidConfigurationError) or error.code in _WRONG:
         return WRONG_USAGE, _WRONG.get(error.code, "--help says what the command takes")
     if isinstance(error, BrokerUnreachableError):
         return TIMED_OUT, _UNREACHABLE

@@ -91,6 +91,12 @@ def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal
     assert ("1", "committed") not in terminal.fates("spoilt")
 
 
+def test_what_was_committed_before_a_failure_is_said(terminal: Typing) -> None:
+    given = b'{"value": "1"}\n{"value": "2"}\n' + b" " * (1 << 17) + b"no\n"
+    code, _, err = terminal.typed(given, "partly", "--jsonl", "--txn", "t", "--txn-every", "1")
+    assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
+
+
 def test_nothing_in_nothing_out(terminal: Typing) -> None:
     assert terminal.typed(b"", "nothing", "--txn", "t")[:2] == (0, "no records, nothing sent\n")
 
@@ -147,7 +153,7 @@ def test_a_producer_that_was_fenced_meanwhile_is_told_so(terminal: Typing) -> No
         (("t", "-K", ":"), 2),
         (("t", "--jsonl", "-K", ":"), 2),
         (("t", "-X", "acks=0"), 2),
-        (("no such topic",), 1),
+        (("no such topic",), 2),
     ],
 )
 def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...], code: int) -> None:

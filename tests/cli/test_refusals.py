@@ -1,0 +1,53 @@
+"""What people are told of an error: one line, a hint, and the exit code of its kind."""
+
+import errno
+
+import pytest
+from fencepost.cli.refusals import refusal
+from fencepost.client import errors
+from fencepost.client.errors import ErrorCode, KafkaError, error_of
+
+EXIT_CODES = {
+    errors.UnknownTopicError: 3,
+    errors.RequestTimedOutError: 4,
+    errors.BrokerUnreachableError: 4,
+    errors.DeliveryTimeoutError: 4,
+    errors.BufferFullError: 4,
+    errors.ProducerFencedError: 5,
+    errors.FencedInstanceIdError: 5,
+    errors.CommitFailedError: 5,
+    errors.RebalanceInProgressError: 5,
+    errors.AuthenticationError: 6,
+    errors.AuthorizationError: 6,
+    errors.InvalidConfigurationError: 2,
+    errors.RecordTooLargeError: 2,
+    errors.UnsupportedVersionError: 1,
+    errors.FatalError: 1,
+    errors.CorruptRecordError: 1,
+}
+
+
+@pytest.mark.parametrize("kind", EXIT_CODES, ids=lambda kind: kind.__name__)
+def test_each_kind_of_error_has_its_exit_code(kind: type[KafkaError]) -> None:
+    failure = refusal(kind("why it failed"))  # type: ignore[arg-type]
+    assert (failure.exit_code, failure.message) == (EXIT_CODES[kind], "why it failed")
+    assert failure.hint
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE], ids=lambda code: code.name)
+def test_every_code_of_the_wire_has_a_hint_and_an_exit_code(code: ErrorCode) -> None:
+    failure = refusal(error_of(code, "why"))
+    assert failure.exit_code in range(1, 7)
+    assert failure.hint
+    assert "\n" not in failure.message + failure.hint
+
+
+def test_a_hint_of_the_error_itself_comes_first() -> None:
+    assert refusal(errors.FatalError("why", hint="do this")).hint == "do this"
+
+
+def test_asyncios_words_for_a_refused_connection_are_the_systems() -> None:
+    inner = OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")
+    error = errors.BrokerUnreachableError(f"cannot connect: {inner.strerror}")
+    error.__cause__ = inner
+    assert refusal(error).message == "cannot connect: connection refused"
