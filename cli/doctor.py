@@ -285,7 +285,7 @@ async def _clock(admin: Any) -> _Found:
 
     topics = await admin.describe_topics()
     own = [tp for name in ("__consumer_offsets", "__transaction_state") if name in topics
-           for tp in topics[name].topic_partitions]  # fmt: skip
+           for tp in topics[name].led]  # fmt: skip
     newest = await admin.list_offsets(dict.fromkeys(own, MAX_TIMESTAMP)) if own else {}
     stamps = [each.timestamp_ms for each in newest.values() if each.timestamp_ms >= 0]
     if not stamps:

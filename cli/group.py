@@ -119,8 +119,8 @@ async def _lags(
 ) -> list[dict[str, Any]]:
     from ..client.admin_offsets import EARLIEST, LATEST
 
-    topics = await admin.describe_topics()
-    there = [tp for each in topics.values() for tp in each.topic_partitions if tp in set(partitions)]
+    topics, wanted = await admin.describe_topics(), set(partitions)
+    there = [tp for each in topics.values() for tp in each.led if tp in wanted]
     starts, ends = await admin.ends(there, EARLIEST), await admin.ends(there, LATEST)
     stable = await admin.ends(there, LATEST, "read_committed")
     rows: list[dict[str, Any]] = []

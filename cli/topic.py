@@ -105,9 +105,8 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
 async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[ConfigEntry]") -> dict[str, Any]:
     from ..client.admin_offsets import EARLIEST, LATEST
 
-    led = [tp for tp, each in zip(found.topic_partitions, found.partitions, strict=True) if each.leader >= 0]
-    starts, ends = await admin.ends(led, EARLIEST), await admin.ends(led, LATEST)
-    stable = await admin.ends(led, LATEST, "read_committed")
+    starts, ends = await admin.ends(found.led, EARLIEST), await admin.ends(found.led, LATEST)
+    stable = await admin.ends(found.led, LATEST, "read_committed")
     rows = []
     for tp, each in zip(found.topic_partitions, found.partitions, strict=True):
         row = {"partition": each.partition, "leader": each.leader, "replicas": each.replicas, "isr": each.isr}

@@ -166,7 +166,9 @@ async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPar
     found: list[TopicPartition] = []
     for name, partition in wanted or [(name, None) for name in topics]:
         those = [tp for tp in topics[name].topic_partitions if partition in (None, tp.partition)]
-        if not those:
+        if not wanted:
+            those = topics[name].led
+        elif not those:
             raise Failure(
                 f"topic {name} has no partition {partition}", f"fencepost topic describe {name} shows them", NOT_FOUND
             )

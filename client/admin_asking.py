@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import ErrorCode
 from ..protocol.messages.cluster import MetadataRequest, MetadataResponse
 from .cluster import Cluster, Target
 from .errors import RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, code_of, error_of
@@ -65,9 +65,10 @@ class Asking:
         asked = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         response: MetadataResponse = await self._ask(
-            "any", request, lambda r: [each.error_code for each in r.topics if r is not None]
+            "any", request, lambda r: () if topics is None else [each.error_code for each in r.topics]
         )
-        refuse(Answer(f"topic {each.name}", each.error_code) for each in response.topics)
+        if topics is not None:  # of all, one that is just being made or deleted is not in the way
+            refuse(Answer(f"topic {each.name}", each.error_code) for each in response.topics)
         return response
 
     async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

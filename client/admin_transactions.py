@@ -101,7 +101,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return await self._at_leaders(partitions, request, _producers)
 
     async def open_transactions(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
-        """What these partitions, or all that there are, have open; the oldest first in each."""
+        """What these partitions, or all that have a leader, have open; the oldest first in each."""
         producers = await self.describe_producers(await self._these_or_all(partitions))
         found = [
             OpenTransaction(partition, each)
@@ -114,7 +114,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def _these_or_all(self, partitions: Iterable[TopicPartition] | None) -> list[TopicPartition]:
         if partitions is not None:
             return list(partitions)
-        return [one for topic in (await self.describe_topics()).values() for one in topic.topic_partitions]
+        return [one for topic in (await self.describe_topics()).values() for one in topic.led]
 
     async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
         """For each partition whose readers are held up (LSO < HW), the transaction that holds them: the oldest."""

@@ -48,6 +48,11 @@ class TopicDescription:
     def topic_partitions(self) -> list[TopicPartition]:
         return [TopicPartition(self.name, each.partition) for each in self.partitions]
 
+    @property
+    def led(self) -> list[TopicPartition]:
+        """Those that have a leader now, so that they can be asked."""
+        return [TopicPartition(self.name, each.partition) for each in self.partitions if each.leader >= 0]
+
 
 class ConfigEntry(NamedTuple):
     """value: None where it is secret. source: topic, broker, all brokers, file or flag, default."""
