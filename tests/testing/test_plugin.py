@@ -81,6 +81,39 @@ def test_async_tests_use_any_client_in_either_mode_of_pytest_asyncio(run, mode, 
     run(WITH_AIOKAFKA.format(mark=mark), mode=mode).assert_outcomes(passed=1)
 
 
+WITH_THE_SDK = """
+    import pytest
+    import fencepost as fp
+
+    {mark}
+    async def test_a_producer(fp_producer, fp_topic, fp_broker):
+        metadata = await fp_producer.send_and_wait(fp_topic, b"42", key=b"alice")
+        assert metadata.offset == 0
+        assert [record.value for record in fp_broker.records(fp_topic)] == [b"42"]
+
+    {mark}
+    @pytest.mark.fencepost(transaction_timeout="30s")
+    async def test_a_transactional_producer(fp_txn_producer, fp_topic, fp_broker, fp_clock):
+        async with fp_txn_producer.transaction() as tx:
+            await tx.send(fp_topic, b"1")
+        with pytest.raises(fp.KafkaError):
+            async with fp_txn_producer.transaction() as tx:
+                await tx.send_and_wait(fp_topic, b"2")
+                fp_clock.advance(31)
+        assert [record.value for record in fp_broker.records(fp_topic)] == [b"1"]
+
+    {mark}
+    async def test_admin(fp_admin, fp_topic):
+        assert fp_topic in await fp_admin.list_topics()
+"""
+
+
+@pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
+def test_the_clients_of_the_sdk_live_in_the_loop_of_the_test(run, mode, mark):
+    # In a process of its own: pytester forgets modules between runs, and then there are two classes of each error.
+    run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=3)
+
+
 def test_topics_are_never_shared(run):
     run("""
         import pytest
