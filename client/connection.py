@@ -25,6 +25,7 @@ JOIN_BELOW_BYTES = 64 << 10  # what is smaller is copied into one write
 _API_VERSIONS = APIS[API_VERSIONS]
 _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _ID_MASK = 0x7FFFFFFF
+_RESOLUTION_S = 0.001  # a loop may run a timer early by what its clock cannot tell
 
 _Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id, api, version, who waits, until when
 
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
         self._out = []
         waiting, self._pending = self._pending, deque()
-        now = self._loop.time()
+        now = self._loop.time() + _RESOLUTION_S
         for _, api, _, future, deadline in waiting:
             if not future.done():
                 late = isinstance(error, RequestTimedOutError) and deadline <= now
@@ -241,7 +242,7 @@ class Connection(asyncio.Protocol):
     def _look_at_time(self) -> None:
         """Something may be too late. The timer is set by the earliest when it runs, not by each request."""
         self._timer = None
-        now = self._loop.time()
+        now = self._loop.time() + _RESOLUTION_S
         if self._pending:
             api, earliest = min(((one[1], one[4]) for one in self._pending), key=_second)
             if earliest <= now:
