@@ -454,7 +454,7 @@ class Transactor:
         """What is raised when time is over, or when nothing is to be waited for."""
         if not is_retriable(error):
             return error
-        late = RequestTimedOutError(f"{what} was not answered within {self._settings.max_block_ms} ms: {error}")
+        late = RequestTimedOutError(f"{what} did not succeed within {self._settings.max_block_ms} ms: {error}")
         late.__cause__ = error
         return late
 

@@ -1,0 +1,446 @@
+"""Transactions when requests fail: what is retried, what is aborted, what is said, and what clients once got wrong."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    CommitOutcomeUnknownError,
+    ProducerFencedError,
+    RequestTimedOutError,
+)
+from fencepost.client.transaction_table import State
+from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from txn_world import TxnWorld, within
+
+both = pytest.mark.parametrize("version", [1, 2])
+SWEEP_S = 15
+
+
+async def write(producer, value, **more):
+    async with producer.transaction() as tx:
+        await tx.send("t", value, **more)
+
+
+# ---- a commit whose answer does not come ---------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_a_lost_commit_or_its_lost_answer_is_made_good_by_the_same_commit_again(version, when):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.disconnect("EndTxn", when=when).once()
+        await write(producer, b"a")
+        await write(producer, b"b")
+        assert await world.values() == [b"a", b"b"]
+        begun_anew = world.names().count("InitProducerId") - 1
+        assert begun_anew == (version == 1), "a late EndTxn of version 1 must find another epoch"
+
+    within(main, version)
+
+
+@both
+@pytest.mark.requirement("S-138")
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_an_unanswered_commit_is_an_error_of_its_own_and_resolved_by_an_answer_only(version, when):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn", when=when)
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:
+            await write(producer, b"a")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await write(producer, b"b")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await producer.abort_transaction()
+        assert await unknown.value.resolve() == "unknown", "nobody answers yet"
+        world.faults.remove(silence)
+        assert await unknown.value.resolve() == "committed"
+        assert await unknown.value.resolve() == "committed"
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+        assert await unknown.value.resolve() == "unknown", "another transaction has begun since"
+
+    within(main, version)
+
+
+@both
+def test_a_commit_that_never_came_is_resolved_as_aborted_or_not_at_all_once_the_broker_has_aborted_it(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(transaction_timeout_ms=10_000)
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:
+            await write(producer, b"a")
+        await asyncio.sleep(10 + SWEEP_S)
+        world.faults.remove(silence)
+        assert await unknown.value.resolve() == ("aborted" if version == 2 else "unknown")
+        assert await world.values() == []
+        if version == 2:
+            await write(producer, b"b")
+            assert await world.values() == [b"b"]
+        else:
+            with pytest.raises(ProducerFencedError):
+                await write(producer, b"b")
+
+    within(main, version)
+
+
+@both
+def test_who_does_not_want_to_know_may_begin_anew(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await write(producer, b"a")
+        world.faults.remove(silence)
+        await producer.init_transactions()
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@both
+@pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "COORDINATOR_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS"])
+def test_kgo_6ecd2f9_an_error_that_may_pass_is_no_commit_and_no_abort(version, code):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("EndTxn", code).times(2)
+        await write(producer, b"a")
+        assert await world.values() == [b"a"]
+        assert world.names().count("EndTxn") == 3
+
+    within(main, version)
+
+
+def test_a_coordinator_that_moved_is_looked_for_again():
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        found = world.faults.delay("FindCoordinator", 0.01).times(2)
+        world.faults.error("EndTxn", "NOT_COORDINATOR").once()
+        await write(producer, b"a")
+        assert found.calls == 2
+
+    within(main)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_comes_twice_counts_once(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.duplicate("EndTxn").times(3)
+        for value in (b"a", b"b", b"c"):
+            await write(producer, value)
+        assert await world.values() == [b"a", b"b", b"c"]
+
+    within(main, version)
+
+
+# ---- writes that fail ----------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "InitProducerId"])
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_requests_that_are_lost_are_made_again(version, api, when):
+    async def main(world: TxnWorld) -> None:
+        if version == 2 and api.startswith("Add"):
+            return
+        world.faults.disconnect(api, when=when).times(2)
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await tx.send_offsets_to_transaction(
+                {TopicPartition("t", 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata("g")
+            )
+        await write(producer, b"b")
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
+def test_a_delivery_that_nobody_awaited_fails_the_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await write(producer, b"a")
+        world.faults.error("Produce", "INVALID_RECORD").once()
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b")
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_kgo_de5af46_all_writes_failed_and_the_transaction_is_ended_all_the_same(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("Produce", "INVALID_RECORD", when="after_write").once()
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"a")
+        assert world.names()[-2 if version == 1 else -1] in ("EndTxn", "Produce")
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@both
+def test_librdkafka_3575_out_of_order_aborts_and_loses_nothing(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
+        await write(producer, b"a")
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b")
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_librdkafka_1_7_the_cluster_goes_down_between_send_and_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await write(producer, b"a")
+        with pytest.raises(AbortableTransactionError) as failed:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"b")
+                await world.world.stop_broker()
+                await tx.send("t", b"b")
+        assert "could not be aborted" in failed.value.__notes__[0]
+        await world.start()
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_a_broker_that_is_started_again_in_a_transaction_does_not_end_it(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await world.restart()
+            await tx.send("t", b"b")
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
+def test_kafka_12152_and_13794_late_batches_of_an_aborted_transaction_do_not_disturb_the_next(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(delivery_timeout_ms=3_000)
+        await write(producer, b"a", partition=0)
+        silence = world.faults.blackhole("Produce")
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b", partition=0)
+        world.faults.remove(silence)
+        async with producer.transaction() as tx:
+            for partition in (0, 1):
+                await tx.send("t", b"c", partition=partition)
+        assert (await world.values(), await world.values(partition=1)) == ([b"a", b"c"], [b"c"])
+
+    within(main, version, num_partitions=2)
+
+
+# ---- aborts ----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_failed_abort_is_a_note_and_the_next_transaction_makes_it_good(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(ZeroDivisionError) as failed:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                raise ZeroDivisionError
+        assert "could not be aborted" in failed.value.__notes__[0]
+        world.faults.remove(silence)
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+# ---- fenced ----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
+    async def main(world: TxnWorld) -> None:
+        old, new = await world.producer(), await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with old.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await new.init_transactions()
+                await tx.send("t", b"b")
+        assert (fenced.value.reason, fenced.value.current_epoch) == ("newer_producer", new.producer_epoch)
+        with pytest.raises(ProducerFencedError):
+            await write(old, b"c")
+        await write(new, b"d")
+        assert await world.values() == [b"d"]
+
+    within(main, version)
+
+
+@both
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_transaction_that_took_too_long_says_so_and_the_producer_goes_on(version, writes):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(transaction_timeout_ms=10_000)
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await asyncio.sleep(10 + SWEEP_S)
+                if writes:
+                    await tx.send("t", b"b")
+        assert fenced.value.reason == "transaction_timeout"
+        await write(producer, b"c")
+        assert await world.values() == [b"c"]
+
+    within(main, version)
+
+
+@both
+def test_an_operator_who_aborts_is_told_from_a_timeout(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                world.force_abort("x")
+        assert fenced.value.reason == "admin_abort"
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
+    async def main(world: TxnWorld) -> None:
+        world.faults.disconnect("InitProducerId", when="after_write").times(2)
+        producer = await world.producer()
+        for value in (b"a", b"b"):
+            await write(producer, value)
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+# ---- initialising ----------------------------------------------------------------------------------------------------
+
+
+def test_kafka_13412_init_transactions_that_came_too_late_may_be_called_again():
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("InitProducerId")
+        with pytest.raises(RequestTimedOutError):
+            await producer.init_transactions()
+        world.faults.remove(silence)
+        await producer.init_transactions()
+        await write(producer, b"a")
+        assert await world.values() == [b"a"]
+
+    within(main)
+
+
+# ---- cancelled, and closed -------------------------------------------------------------------------------------------
+
+
+async def cancelled_after(seconds, work):
+    task = asyncio.get_running_loop().create_task(work)
+    await asyncio.sleep(seconds)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@both
+def test_cancelled_in_its_body_a_transaction_is_aborted(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+
+        async def work() -> None:
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await asyncio.sleep(100)
+
+        await cancelled_after(1, work())
+        assert world.names()[-1] == "EndTxn"
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@both
+def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(delivery_timeout_ms=60_000)
+        await write(producer, b"a")
+        refusal = world.faults.error("Produce", "NOT_ENOUGH_REPLICAS")
+        asyncio.get_running_loop().call_later(2, world.faults.remove, refusal)
+        await cancelled_after(1, write(producer, b"b"))
+        assert producer._transactor.state in (State.READY, State.STALE)
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cancelled(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(request_timeout_ms=5_000)
+        await producer.init_transactions()
+        world.faults.delay("EndTxn", 2.0, when="after_write").once()
+        await cancelled_after(1, write(producer, b"a"))
+        assert await world.values() == [b"a"]
+        await write(producer, b"b")
+
+    within(main, version)
+
+
+@both
+def test_cancelled_with_no_answer_to_its_commit_the_next_use_says_so(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(request_timeout_ms=2_000)
+        await producer.init_transactions()
+        silence = world.faults.blackhole("EndTxn")
+        await cancelled_after(1, write(producer, b"a"))
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:
+            await write(producer, b"b")
+        world.faults.remove(silence)
+        assert await unknown.value.resolve() == "committed"
+
+    within(main, version)
+
+
+@both
+def test_close_aborts_what_is_open_and_never_hangs(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"a"))
+        await producer.close()
+        assert world.names()[-1] == "EndTxn"
+        other = await world.producer("y")
+        await other.init_transactions()
+        await other.begin_transaction()
+        await (await other.send("t", b"b"))
+        await world.world.stop_broker()
+        async with asyncio.timeout(20):
+            await other.close()
+        await world.start()
+        assert await world.values() == []
+
+    within(main, version)
