@@ -18,7 +18,7 @@ from .places import Places, resolve
 from .record_text import as_facts
 from .tables import GAP, Cell, as_json, many, styled
 from .topic import now_ms
-from .txn import partitions_of
+from .txn import blockers_or_none, partitions_of
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
@@ -203,5 +203,5 @@ async def _rule(admin: "Admin", to: Target, view: View) -> None:
     waits = many(view.high_watermark - view.last_stable_offset, "offset")
     text = f" LSO {view.last_stable_offset} < HW {view.high_watermark}: read_committed stops here, {waits} wait "
     click.secho(f"{RULE * 3}{text}{RULE * 12}", fg="yellow")
-    for each in await admin.find_blockers([view.partition]):
+    for each in await blockers_or_none(admin, [view.partition]):
         click.secho(f"    {sentence(blocked_facts(each, now_ms()))}", fg="yellow")

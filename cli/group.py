@@ -15,6 +15,7 @@ from .failures import NOT_FOUND, Failure
 from .places import PLACE, Places, resolve
 from .tables import Cell, Column, Form, count, many, number
 from .topic import now_ms
+from .txn import blockers_or_none
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
@@ -86,7 +87,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         row["member"] = owner.client_id if owner else None
         row["host"] = owner.client_host if owner else None
     held = [tp for tp, row in zip(partitions, rows, strict=True) if (row["lag_hw"] or 0) > (row["lag_lso"] or 0)]
-    blockers = await admin.find_blockers(held) if held else []
+    blockers = await blockers_or_none(admin, held)
     return {
         "group": name,
         "state": known.state if known else listed.state if listed else "",

@@ -14,7 +14,7 @@ from .topic import now_ms
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
-    from ..client.admin_values import TransactionDescription
+    from ..client.admin_values import Blocker, TransactionDescription
     from ..client.values import TopicPartition
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -174,6 +174,16 @@ async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPar
             )
         found += those
     return found
+
+
+async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
+    """Those that are known; a broker before Kafka 3.0 does not tell."""
+    from ..client.errors import UnsupportedVersionError
+
+    try:
+        return await admin.find_blockers(partitions)
+    except UnsupportedVersionError:
+        return []
 
 
 @txn.command("find-hanging")

@@ -1,0 +1,47 @@
+"""The command line against a broker that lists what an older Kafka listed: less is told, nothing wrong."""
+
+from collections.abc import Iterator
+
+import pytest
+from capped_broker import cap
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.5", "2.8"])
+def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        broker.inside(lambda inside: cap(inside, request.param))
+        terminal = Terminal(broker)
+        terminal.run("topic create held")
+        terminal.kept = terminal.open_transaction("holder", "held", "a", "b")  # type: ignore[attr-defined]
+        yield terminal
+
+
+def test_what_is_open_is_explained_once_the_end_of_the_log_is_reached(terminal: Terminal) -> None:
+    assert [each["fate"] for each in terminal.objects("consume held --explain")] == ["open", "open"]
+    told = terminal.run("consume held --explain").splitlines()
+    assert told[0].startswith("─── LSO 0 < HW 2: read_committed stops here")
+    assert [line.split()[0] for line in told[1:]] == ["?", "?"]
+
+
+def test_lag_is_told_and_its_reason_left_out(terminal: Terminal) -> None:
+    terminal.run("group seek readers -t held --to start")
+    (facts,) = terminal.objects("group describe readers")
+    assert (facts["lag_lso"], facts["lag_hw"], facts["blocked"]) == (0, 2, [])
+
+
+@pytest.mark.parametrize("line", ["txn list", "txn why-blocked held", "txn find-hanging held --older-than 0s"])
+def test_what_it_cannot_tell_of_transactions_it_says_in_a_line(terminal: Terminal, line: str) -> None:
+    code, cause, hint = terminal.refused(line)
+    assert (code, "too old" in hint) == (1, True), (cause, hint)
+
+
+def test_an_id_can_be_fenced_all_the_same(terminal: Terminal) -> None:
+    assert terminal.run("txn fence somebody").startswith("fenced somebody: producer ")
+
+
+def test_the_doctor_names_the_release(terminal: Terminal) -> None:
+    found = {each["check"]: each for each in terminal.objects("doctor")}
+    assert "as Kafka 2." in found["protocol"]["text"]
+    assert found["features"]["text"].startswith("transaction.version 0")
