@@ -4,9 +4,10 @@ The rule: the inner client lives in the loop's thread and is touched nowhere els
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from .loop_thread import loop_thread
 
@@ -47,23 +48,20 @@ class Blocking(Generic[Inner]):
         return f"<blocking {self._inner!r}>"
 
 
-def waiting(
+@overload
+def forwarded(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> "Callable[Concatenate[Blocking[Any], P], T]":
-    """The method that waits for what the coroutine `method` of the inner client gives."""
+) -> Callable[Concatenate[Blocking[Any], P], T]: ...
+@overload
+def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]: ...
+def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that calls `method` of the inner client in its thread, and waits for what it gives."""
+    is_coroutine = inspect.iscoroutinefunction(method)
 
-    def wait(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wait(lambda: method(self._inner, *args, **kwargs))
-
-    functools.update_wrapper(wait, method)
-    return wait
-
-
-def inside(method: Callable[Concatenate[Any, P], T]) -> "Callable[Concatenate[Blocking[Any], P], T]":
-    """The method that calls `method` of the inner client, in its thread."""
-
-    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def forward(self: Blocking[Any], /, *args: Any, **kwargs: Any) -> Any:
+        if is_coroutine:
+            return self._wait(lambda: method(self._inner, *args, **kwargs))
         return self._thread.call(lambda: method(self._inner, *args, **kwargs))
 
-    functools.update_wrapper(call, method)
-    return call
+    functools.update_wrapper(forward, method)
+    return forward

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .blocking import Blocking, inside, waiting
+from .blocking import Blocking, forwarded
 from .delivery import Delivery as AsyncDelivery
 from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
@@ -90,13 +90,13 @@ class Producer(Blocking[AsyncProducer]):
         inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers))
         return Delivery(inner, self._thread)
 
-    send_and_wait = waiting(AsyncProducer.send_and_wait)
-    flush = waiting(AsyncProducer.flush)
-    partitions_for = waiting(AsyncProducer.partitions_for)
-    init_transactions = waiting(AsyncProducer.init_transactions)
-    begin_transaction = waiting(AsyncProducer.begin_transaction)
-    commit_transaction = waiting(AsyncProducer.commit_transaction)
-    abort_transaction = waiting(AsyncProducer.abort_transaction)
+    send_and_wait = forwarded(AsyncProducer.send_and_wait)
+    flush = forwarded(AsyncProducer.flush)
+    partitions_for = forwarded(AsyncProducer.partitions_for)
+    init_transactions = forwarded(AsyncProducer.init_transactions)
+    begin_transaction = forwarded(AsyncProducer.begin_transaction)
+    commit_transaction = forwarded(AsyncProducer.commit_transaction)
+    abort_transaction = forwarded(AsyncProducer.abort_transaction)
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Of a blocking consumer (the batch it yielded last), of a batch, or a mapping with its metadata."""
@@ -132,8 +132,8 @@ class Producer(Blocking[AsyncProducer]):
         return _producer_epoch(self)
 
 
-_producer_id = inside(lambda inner: int(inner.producer_id))
-_producer_epoch = inside(lambda inner: int(inner.producer_epoch))
+_producer_id = forwarded(lambda inner: int(inner.producer_id))
+_producer_epoch = forwarded(lambda inner: int(inner.producer_epoch))
 
 
 class Transaction:

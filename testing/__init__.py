@@ -1,1 +1,33 @@
-"""What tests need of a broker: the pytest plugin, faults, a clock, assertions. Built on the embedded broker."""
+"""What tests need of a broker: the pytest plugin, faults, a clock, assertions. Built on the embedded broker.
+
+The rule: a name is imported when it is first used; the plugin is loaded by every pytest where this is installed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .clock import BrokerTime as BrokerTime
+    from .faults import Fault as Fault
+    from .faults import Faults as Faults
+    from .observing import TransactionSeen as TransactionSeen
+    from .served import ExternalBroker as ExternalBroker
+    from .served import ObservedBroker as ObservedBroker
+
+_FROM = {
+    "BrokerTime": "clock",
+    "ExternalBroker": "served",
+    "Fault": "faults",
+    "Faults": "faults",
+    "ObservedBroker": "served",
+    "TransactionSeen": "observing",
+}
+
+__all__ = sorted(_FROM)
+
+
+def __getattr__(name: str) -> object:
+    module = _FROM.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)
