@@ -6,8 +6,11 @@ ended by Ctrl-C; 70 the broker halted because what is on disk is not known any m
 """
 
 import importlib
+from typing import Any
 
 import click
+
+INTERRUPTED = 130
 
 COMMANDS = {
     "serve": "Run a broker.",
@@ -36,6 +39,12 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"{__package__}.{name}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before a command was there to say what becomes of it
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from .connecting import Target
 from .tables import Cell, Column, Output, count, duration, number, table
 from .topic import now_ms
@@ -87,6 +89,8 @@ def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> 
         return
     height = shutil.get_terminal_size().lines
     lines = [f"{_summary(rows)} on {to.bootstrap}   (Ctrl-C ends)", trouble, *(table(rows, COLUMNS) if rows else [])]
+    if click.get_current_context().color is False:
+        lines = [click.unstyle(line) for line in lines]
     sys.stdout.write(_HOME + "".join(line + _CLEAR_LINE + "\n" for line in lines[: height - 1]) + _CLEAR_BELOW)
     sys.stdout.flush()
 

@@ -1,10 +1,12 @@
 """`--help` is cheap: nothing that a command needs is imported before it runs. Modules are counted, not seconds."""
 
+import importlib
 import subprocess
 import sys
 
 import pytest
-from fencepost.cli import COMMANDS
+from click.testing import CliRunner
+from fencepost.cli import COMMANDS, main
 
 PRINT_IMPORTED = """
 import sys
@@ -47,3 +49,12 @@ def test_the_help_of_a_command_imports_nothing_of_the_client(words: tuple[str, .
 def test_every_command_has_a_line_of_help() -> None:
     assert set(OF_THE_BROKER) <= set(COMMANDS)
     assert all(0 < len(text) <= 70 for text in COMMANDS.values())
+
+
+def test_ctrl_c_before_a_command_has_begun_is_clean_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    result = CliRunner().invoke(main, ["topic", "list"])
+    assert (result.exit_code, result.output) == (130, "")
