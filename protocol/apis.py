@@ -80,7 +80,7 @@ class Api:
         self.min: int = schema.serves.low
         self.max: int = schema.serves.high
         self.advertised_min: int = schema.listed_from
-        self.flexible_from: int = schema.flexible.low
+        self.flexible_from: int = min(schema.flexible, default=NEVER)
         self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from
         self.request_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(request, v))
         self.request_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(request, v))

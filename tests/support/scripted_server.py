@@ -61,7 +61,7 @@ class ScriptedServer:
         self.net = net
         self.apis = {api.key: api for api in (*APIS.values(), *more)}
         self.by_request = {api.request: api for api in self.apis.values()}
-        self.highest = highest or {}
+        self.highest = {"SaslAuthenticate": 1, **(highest or {})}  # the header of a flexible one cannot be read here
         self.requests: list[tuple[str, int, Any]] = []
         self.lines: list[Line] = []
         self.ended = 0

@@ -1,0 +1,163 @@
+"""TLS and SASL, against a server of our own with scramp's other side and certificates made for the test."""
+
+import asyncio
+import ssl
+
+import pytest
+import trustme
+from client_world import run
+from fencepost.client.errors import AuthenticationError, BrokerUnreachableError
+from fencepost.client.opening import open_connection
+from fencepost.client.outside import SYSTEM
+from fencepost.client.settings import producer_settings
+from fencepost.client.versions import SPOKEN
+from fencepost.protocol.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from scramp import ScramException, ScramMechanism
+from scripted_server import ScriptedServer
+
+SASL = (SPOKEN[SaslHandshakeRequest], SPOKEN[SaslAuthenticateRequest])
+PASSWORD = "hush-hush"
+
+
+def _handshake(mechanism):
+    def answer(line, request, version, number):
+        code = 0 if request.mechanism == mechanism else 33
+        response = SaslHandshakeResponse(error_code=code, mechanisms=[mechanism])
+        line.reply(SaslHandshakeRequest, version, number, response)
+
+    return answer
+
+
+def _reply(line, version, number, message=b"", code=0):
+    response = SaslAuthenticateResponse(
+        error_code=code, auth_bytes=message, error_message="no: hush-hush" if code else None
+    )
+    line.reply(SaslAuthenticateRequest, version, number, response)
+
+
+def _plain(username):
+    def answer(line, request, version, number):
+        right = bytes(request.auth_bytes) == f"\0{username}\0{PASSWORD}".encode()
+        _reply(line, version, number, code=0 if right else 58)
+
+    return answer
+
+
+def _scram(mechanism, username):
+    scram = ScramMechanism(mechanism)
+    known = {username: scram.make_auth_info(PASSWORD, iteration_count=4096)}
+
+    def answer(line, request, version, number):
+        text = bytes(request.auth_bytes).decode()
+        try:
+            if line.state is None:
+                line.state = scram.make_server(known.__getitem__)
+                line.state.set_client_first(text)
+                _reply(line, version, number, line.state.get_server_first().encode())
+            else:
+                line.state.set_client_final(text)
+                _reply(line, version, number, line.state.get_server_final().encode())
+        except (ScramException, KeyError):
+            _reply(line, version, number, code=58)
+
+    return answer
+
+
+def _with_sasl(mechanism, username, password=PASSWORD, *, asks=None, answer=None):
+    async def main(world):
+        server = ScriptedServer(world.net, more=SASL)
+        await server.listen()
+        server.answers[SaslHandshakeRequest] = _handshake(mechanism)
+        known = _plain(username) if mechanism == "PLAIN" else _scram(mechanism, username)
+        server.answers[SaslAuthenticateRequest] = answer or known
+        settings = world.settings(
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=asks or mechanism,
+            sasl_plain_username=username,
+            sasl_plain_password=password,
+        )
+        try:
+            return await open_connection(("127.0.0.1", 9092), settings, world.outside, None)
+        finally:
+            server.close()
+
+    return run(main)
+
+
+@pytest.mark.parametrize("username", ["alice", "a=b,c", "jörg"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_who_knows_the_password_is_let_in_whatever_the_name(mechanism, username):
+    """aiokafka did not escape "=" and "," in SCRAM's user names."""
+    assert _with_sasl(mechanism, username)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password_is_an_authentication_error_that_shows_no_secret(mechanism):
+    with pytest.raises(AuthenticationError) as caught:
+        _with_sasl(mechanism, "alice", "hush-wrong")
+    assert "hush" not in str(caught.value) + repr(caught.value) + caught.value.hint
+
+
+def test_a_mechanism_that_is_not_offered_is_named_with_those_that_are():
+    with pytest.raises(AuthenticationError, match="does not offer PLAIN") as caught:
+        _with_sasl("SCRAM-SHA-512", "alice", asks="PLAIN")
+    assert "SCRAM-SHA-512" in caught.value.hint
+
+
+def test_a_scram_server_that_does_not_know_the_password_is_not_trusted():
+    def liar(line, request, version, number):
+        if line.state is None:
+            line.state = True
+            nonce = bytes(request.auth_bytes).decode().rpartition("r=")[2]
+            _reply(line, version, number, f"r={nonce}more,s=c2FsdA==,i=4096".encode())
+        else:
+            _reply(line, version, number, b"v=bm90IGl0")
+
+    with pytest.raises(AuthenticationError, match="is not right"):
+        _with_sasl("SCRAM-SHA-256", "alice", answer=liar)
+
+
+def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
+    authority, stranger = trustme.CA(), trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(name).configure_cert(context)
+
+    async def main():
+        server = ScriptedServer(SYSTEM.net)
+        port = await server.listen(0, tls=context)
+        with (authority if trusted else stranger).cert_pem.tempfile() as ca_file:
+            settings = producer_settings(
+                f"127.0.0.1:{port}", security_protocol="SSL", ssl_cafile=ca_file, connect_timeout_ms=5_000, **keywords
+            )
+            tls = settings.security.tls_context()
+        try:
+            connection = await open_connection(("127.0.0.1", port), settings, SYSTEM, tls)
+            connection.close()
+            with pytest.raises(BrokerUnreachableError):
+                await open_connection(("127.0.0.1", port), producer_settings("a", connect_timeout_ms=500), SYSTEM, None)
+        finally:
+            server.close()
+            await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+
+
+def test_tls_with_a_certificate_that_is_trusted():
+    _tls()
+
+
+def test_a_certificate_of_a_stranger_is_refused_with_a_hint():
+    with pytest.raises(AuthenticationError) as caught:
+        _tls(trusted=False)
+    assert "ssl_cafile" in caught.value.hint
+
+
+def test_a_certificate_of_another_host_is_refused_unless_names_are_not_to_be_checked():
+    with pytest.raises(AuthenticationError):
+        _tls(name="elsewhere.example")
+    _tls(name="elsewhere.example", ssl_check_hostname=False)

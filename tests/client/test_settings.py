@@ -1,0 +1,165 @@
+"""Settings: the rules between them, their defaults, other libraries' names, and that no secret is shown."""
+
+import pickle
+
+import pytest
+from fencepost.client.config_names import settings_from
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    ErrorCode,
+    InvalidConfigurationError,
+    ProducerFencedError,
+    error_of,
+    is_retriable,
+)
+from fencepost.client.settings import (
+    INT32_MAX,
+    ConsumerSettings,
+    ProducerSettings,
+    addresses_of,
+    consumer_settings,
+    producer_settings,
+)
+
+
+def _refused(**keywords) -> InvalidConfigurationError:
+    with pytest.raises(InvalidConfigurationError) as caught:
+        producer_settings("a", **keywords)
+    return caught.value
+
+
+@pytest.mark.requirement("S-48")
+@pytest.mark.parametrize("acks", [0, 1])
+def test_idempotence_with_acks_other_than_all_is_refused_in_kafkas_words(acks):
+    error = _refused(acks=acks)
+    assert "Must set acks to all in order to use the idempotent producer." in str(error)
+    assert "enable_idempotence=False" in error.hint
+    assert producer_settings("a", acks=acks, enable_idempotence=False).required_acks == acks
+
+
+@pytest.mark.requirement("S-49")
+def test_idempotence_without_retries_is_refused():
+    assert "Must set retries to non-zero" in str(_refused(retries=0))
+    assert producer_settings("a", retries=0, enable_idempotence=False).most_retries == 0
+
+
+@pytest.mark.requirement("S-50")
+def test_idempotence_with_more_than_five_in_flight_is_refused():
+    assert "5" in str(_refused(max_in_flight=6))
+    assert producer_settings("a").max_in_flight == 5
+    assert producer_settings("a", max_in_flight=50, enable_idempotence=False).max_in_flight == 50
+
+
+@pytest.mark.requirement("S-51", "S-52")
+def test_a_producer_is_idempotent_with_acks_all_and_retries_unless_told_otherwise():
+    settings = producer_settings("a")
+    assert settings.enable_idempotence
+    assert settings.required_acks == -1
+    assert settings.most_retries == INT32_MAX
+
+
+@pytest.mark.requirement("S-53", "S-54")
+@pytest.mark.parametrize(("idempotent", "transactional"), [(False, None), (True, None), (True, "t")])
+def test_idempotence_and_transactional_id_go_together_except_an_id_without_it(idempotent, transactional):
+    settings = producer_settings("a", enable_idempotence=idempotent, transactional_id=transactional)
+    assert (settings.enable_idempotence, settings.transactional_id) == (idempotent, transactional)
+    assert "idempotence" in str(_refused(enable_idempotence=False, transactional_id="t"))
+
+
+@pytest.mark.requirement("S-55")
+def test_a_transaction_times_out_after_a_minute_unless_told_otherwise():
+    assert producer_settings("a").transaction_timeout_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("servers", "found"),
+    [
+        ("a:1,b", (("a", 1), ("b", 9092))),
+        (["[::1]:2", ("c", 3)], (("::1", 2), ("c", 3))),
+        ("PLAINTEXT://a:1, a:1", (("a", 1),)),
+    ],
+)
+def test_bootstrap_servers_are_written_in_many_ways(servers, found):
+    assert addresses_of(servers) == found
+
+
+@pytest.mark.parametrize("servers", ["", "a:b", "a:0", "a:70000", ":1", []])
+def test_what_is_no_address_is_refused(servers):
+    with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
+        producer_settings(servers)
+
+
+def test_a_keyword_there_is_not_is_a_type_error_that_names_the_nearest():
+    with pytest.raises(TypeError, match="did you mean 'linger_ms'"):
+        producer_settings("a", linger=5)
+
+
+@pytest.mark.parametrize("wrong", [{"isolation_level": "dirty"}, {"auto_offset_reset": "middle"}, {"group_id": ""}])
+def test_a_consumer_setting_that_means_nothing_is_refused(wrong):
+    with pytest.raises(InvalidConfigurationError):
+        consumer_settings("a", **wrong)
+
+
+def test_a_consumer_reads_what_is_committed_and_commits_only_when_told():
+    settings = consumer_settings("a", group_id="g")
+    assert (settings.isolation_level, settings.enable_auto_commit, settings.auto_offset_reset) == (
+        "read_committed",
+        False,
+        "none",
+    )
+
+
+def test_javas_and_librdkafkas_names_are_taken_with_their_units_and_words():
+    java = settings_from(
+        ProducerSettings, {"bootstrap.servers": "a", "enable.idempotence": "true", "batch.size": "1", "acks": "all"}
+    )
+    assert (java.max_batch_size, java.required_acks) == (1, -1)
+    librdkafka = settings_from(
+        ProducerSettings, {"metadata.broker.list": "a", "queue.buffering.max.kbytes": 8, "queue.buffering.max.ms": 5}
+    )
+    assert (librdkafka.buffer_memory, librdkafka.linger_ms) == (8192, 5)
+    names = "org.apache.kafka.clients.consumer.RangeAssignor"
+    consumer = settings_from(
+        ConsumerSettings,
+        {"bootstrap.servers": "a", "auto.offset.reset": "smallest", "partition.assignment.strategy": names},
+    )
+    assert (consumer.auto_offset_reset, consumer.partition_assignment_strategy) == ("earliest", ("range",))
+
+
+def test_a_dotted_name_there_is_not_is_refused_with_the_nearest():
+    with pytest.raises(InvalidConfigurationError, match=r"did you mean 'enable\.idempotence'"):
+        settings_from(ProducerSettings, {"bootstrap.servers": "a", "enable.idempotance": True})
+
+
+def test_no_secret_is_in_a_repr():
+    jaas = 'org.apache.kafka…PlainLoginModule required username="me" password="hush-hush";'
+    settings = settings_from(
+        ProducerSettings,
+        {
+            "bootstrap.servers": "a",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas,
+            "ssl.key.password": "hush-too",
+        },
+    )
+    assert settings.security.password == "hush-hush"
+    assert "hush" not in repr(settings)
+
+
+@pytest.mark.parametrize("keywords", [{"sasl_mechanism": "PLAIN"}, {"security_protocol": "SASL_SSL"}])
+def test_half_a_security_setting_is_refused(keywords):
+    assert _refused(**keywords).hint
+
+
+def test_errors_say_what_can_be_done_and_survive_being_pickled():
+    fenced = error_of(ErrorCode.INVALID_PRODUCER_EPOCH, transactional=True)
+    assert isinstance(fenced, ProducerFencedError)
+    spoiled = error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, transactional=True)
+    assert isinstance(spoiled, AbortableTransactionError)
+    assert spoiled.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert is_retriable(error_of(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    assert not is_retriable(error_of(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    assert "7777" in str(error_of(7777))
+    again = pickle.loads(pickle.dumps(ProducerFencedError("out", reason="newer_producer", hint="why")))
+    assert (str(again), again.reason, again.hint) == ("out", "newer_producer", "why")
