@@ -2,8 +2,8 @@
 
 The rules: a batch under a number is that batch for ever. It is sent again byte for byte until somebody says what became
 of it; only what is known not to be in the log is ever numbered anew, and then under a new epoch, which shuts out late
-copies. At most five are unanswered, because a broker remembers five; and one, until the first under an identity is
-acknowledged, because a broker that knows nothing of a producer takes any sequence for its first.
+copies. It is never more than four behind the newest, because a broker remembers five batches. Until the first under an
+identity is acknowledged there is only that one, because a broker that knows nothing of a producer takes any sequence.
 
 A *gap* is a number given to a batch that will never be sent again, or one that the broker did not expect. While there
 is one, no new numbers are given. Batches that may have been written are asked after first, one by one; once none is
@@ -44,11 +44,12 @@ class Verdict(Enum):
 class Numbered:
     """What a batch is to its lane. sequence: -1 until it has one. identity: the one it is numbered under."""
 
-    __slots__ = ("_maybe_before", "count", "identity", "maybe_written", "on_the_way", "sequence")
+    __slots__ = ("_maybe_before", "count", "identity", "maybe_written", "on_the_way", "ordinal", "sequence")
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self.sequence = -1
+        self.ordinal = 0  # which batch of its lane it is
         self.identity: ProducerIdentity | None = None
         self.maybe_written = False  # sent, and nobody has said since what became of it
         self._maybe_before = False  # as it was before the last attempt
@@ -73,13 +74,14 @@ class Numbered:
 class Lane:
     """One partition. `window`: batches sent and not done with, oldest first."""
 
-    __slots__ = ("acked", "gap", "identity", "is_known", "next_sequence", "window")
+    __slots__ = ("acked", "gap", "identity", "is_known", "next_sequence", "numbered", "window")
 
     def __init__(self) -> None:
         self.identity: ProducerIdentity | None = None
         self.next_sequence = 0
         self.acked = 0  # the sequence after the last one acknowledged
         self.gap = False
+        self.numbered = 0  # batches so far
         self.is_known = False  # the broker has acknowledged something under this identity
         self.window: list[Numbered] = []
 
@@ -148,8 +150,13 @@ class Sequences:
             return False
         if len(lane.window) >= self._window or lane.is_waiting:
             return False
-        if self.idempotent and not self.transactional and lane.window and not lane.is_known:
-            return False  # in a transaction, what overtakes the first batch only makes it abort
+        if self.idempotent and lane.window:
+            if lane.numbered - lane.window[0].ordinal >= self._window:
+                return (
+                    False  # those since the oldest count even if they are acknowledged: the broker forgets the oldest
+                )
+            if not self.transactional and not lane.is_known:
+                return False  # in a transaction, what overtakes the first batch only makes it abort
         return not self.idempotent or (lane.identity or self.identity) is not None
 
     def take(self, lane: Lane, batch: Numbered) -> None:
@@ -164,6 +171,8 @@ class Sequences:
     def _number(self, lane: Lane, batch: Numbered) -> None:
         batch.identity = lane.identity
         batch.sequence = lane.next_sequence
+        batch.ordinal = lane.numbered
+        lane.numbered += 1
         lane.next_sequence = batch.after
 
     # ---- what came of it -------------------------------------------------------------------------------------------
@@ -228,7 +237,7 @@ class Sequences:
         """The parts take the place of the batch, which was not written, and share its numbers out among themselves."""
         sequence = batch.sequence
         for part in parts:
-            part.identity = batch.identity
+            part.identity, part.ordinal = batch.identity, batch.ordinal
             if sequence >= 0:
                 part.sequence = sequence
                 sequence = part.after

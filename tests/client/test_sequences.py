@@ -83,6 +83,21 @@ def test_until_the_broker_knows_the_producer_one_batch_is_sent_at_a_time():
     send(in_transaction, lane, *(Sent() for _ in range(5)))
 
 
+def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest():
+    """The broker remembers five batches: a sixth behind one that may have been written would make it a stranger."""
+    sequences, lane = producer()
+    batches = [Sent(name=n) for n in range(5)]
+    send(sequences, lane, *batches)
+    batches[0].come_back(maybe_written=True)
+    for one in batches[1:]:
+        assert sequences.judge(lane, one, NONE) is Verdict.WRITTEN
+    assert sequences.again(lane) is batches[0]
+    batches[0].leave()
+    assert not sequences.may_take_new(lane), "four newer ones were written already"
+    sequences.judge(lane, batches[0], NONE)
+    assert sequences.may_take_new(lane)
+
+
 @pytest.mark.requirement("S-42", "S-43", "S-44")
 def test_of_five_in_flight_the_second_fails_and_all_behind_it_follow_in_order_one_at_a_time():
     sequences, lane = producer()
