@@ -7,10 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import sync as sync
     from .broker.embedded import Broker as Broker
     from .broker.embedded import BrokerHaltedError as BrokerHaltedError
     from .client.admin import Admin as Admin
     from .client.admin_values import NewTopic as NewTopic
+    from .client.batches import Batch as Batch
+    from .client.consumer import Consumer as Consumer
     from .client.delivery import Delivery as Delivery
     from .client.errors import AbortableTransactionError as AbortableTransactionError
     from .client.errors import ApplicationRecoverableError as ApplicationRecoverableError
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from .client.errors import RetriableError as RetriableError
     from .client.errors import UnknownTopicError as UnknownTopicError
     from .client.errors import UnsupportedVersionError as UnsupportedVersionError
+    from .client.producer import Producer as Producer
+    from .client.transactions import Transaction as Transaction
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
     from .client.values import OffsetAndTimestamp as OffsetAndTimestamp
@@ -58,11 +63,11 @@ _MODULES = {
     "client.delivery": "Delivery",
     "client.errors": (
         "AbortableTransactionError ApplicationRecoverableError AuthenticationError AuthorizationError "
-        "BrokerUnreachableError BufferFullError ClosedError CommitFailedError "
-        "CommitOutcomeUnknownError CorruptRecordError DeliveryTimeoutError ErrorCode FatalError "
-        "FencedInstanceIdError ForkedError IllegalStateError InvalidConfigurationError KafkaError NoOffsetError "
-        "OffsetOutOfRangeError ProducerFencedError RebalanceInProgressError RecordTooLargeError "
-        "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
+        "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
+        "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
+        "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
+        "ProducerFencedError RebalanceInProgressError RecordTooLargeError RequestTimedOutError RetriableError "
+        "UnknownTopicError UnsupportedVersionError"
     ),
     "client.producer": "Producer",
     "client.transactions": "Transaction",
