@@ -113,6 +113,24 @@ def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_after_a_longe
     assert cluster.result(delivery).offset == 3
 
 
+@pytest.mark.requirement("S-46")
+def test_a_broker_that_finds_every_sequence_out_of_order_is_asked_with_back_off_until_time_is_up(world):
+    cluster = world(delivery_timeout_ms=5_000)
+    delivery = cluster.put()
+    epochs = []
+    while not delivery.done():
+        while cluster.sent:
+            sent = cluster.next()
+            epochs.append((sent.batch().producer_epoch, sent.batch().base_sequence))
+            sent.answer(OUT_OF_ORDER)
+        cluster.wait(0.01)
+    with pytest.raises(DeliveryTimeoutError) as failed:
+        cluster.result(delivery)
+    assert not failed.value.maybe_written
+    assert epochs == [(n, 0) for n in range(len(epochs))]
+    assert 5 <= len(epochs) <= 12
+
+
 @pytest.mark.requirement("S-44")
 def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
     cluster = world(max_batch_size=1)
