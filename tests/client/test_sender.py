@@ -179,7 +179,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
     assert cluster.result(delivery).offset == -1
 
 
-@pytest.mark.requirement("S-41")
+@pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
 def test_what_is_not_acknowledged_in_time_fails_and_says_whether_it_may_have_been_written(world, maybe):
     cluster = world(delivery_timeout_ms=1_000)
@@ -317,6 +317,7 @@ def test_a_broker_that_cannot_be_reached_is_tried_until_it_can(world):
     assert cluster.next().values() == [b"v"]
 
 
+@pytest.mark.requirement("S-07")
 def test_with_retries_limited_the_last_failure_is_the_error(world):
     cluster = world(retries=1)
     delivery = cluster.put()
