@@ -19,6 +19,7 @@ from .errors import (
     ClosedError,
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalStateError,
     InvalidConfigurationError,
     RebalanceInProgressError,
     is_retriable,
@@ -74,6 +75,9 @@ class Group:
         self._auto_commit: asyncio.TimerHandle | None = None
         self._committing: asyncio.Task[None] | None = None
         self._watches_all = False
+        self._polling: asyncio.Future[None] | None = None
+        self._poller: asyncio.Task[Any] | None = None
+        self._leaving = False
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
@@ -105,17 +109,40 @@ class Group:
         While the member has partitions that it may keep, a join is not waited for: it goes on in the background.
         Raises what the group refuses with, and what listeners raise.
         """
+        if self._polling is not None:
+            await self._other_poll(deadline_ms)
+            return
+        self._polling = asyncio.get_running_loop().create_future()
+        self._poller = asyncio.current_task()
+        try:
+            with self.polling():
+                await self._poll(deadline_ms)
+        finally:
+            self._polling.set_result(None)
+            self._polling = self._poller = None
+
+    async def _poll(self, deadline_ms: float) -> None:
+        self._check_open()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._due = True
+            raise failure
+        self._commit_in_background()
+        if self._subscription.is_subscribed:
+            await self._belong(deadline_ms)
+        self._due = self._unsettled
+
+    async def _other_poll(self, deadline_ms: float) -> None:
+        """Another task polls already: what it does is done for all."""
+        if self._poller is asyncio.current_task():
+            raise IllegalStateError("a rebalance listener may not read, only look, seek and commit")
+        assert self._polling is not None
+        left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+        await asyncio.wait([self._polling], timeout=left_ms / 1000)
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
-        with self.polling():
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                self._due = True
-                raise failure
-            self._commit_in_background()
-            if self._subscription.is_subscribed:
-                await self._belong(deadline_ms)
-            self._due = self._unsettled
 
     @property
     def _unsettled(self) -> bool:
@@ -126,7 +153,7 @@ class Group:
 
     async def _belong(self, deadline_ms: float) -> None:
         membership = self._membership
-        while True:
+        while not self._leaving:
             if membership.state is State.FENCED:
                 await self._give_up()
                 raise self._fenced()
@@ -141,11 +168,12 @@ class Group:
                 if membership.settled:
                     return
                 await self._give_up()
-                if membership.state is not State.PREPARING:
+                if membership.state is not State.PREPARING or self._leaving:
                     continue  # out meanwhile: what was kept is lost
                 self._join(topics)
             if not await self._joined(deadline_ms):
                 return
+            self._check_open()
 
     async def _topics(self) -> frozenset[str]:
         """Those wanted now."""
@@ -381,6 +409,7 @@ class Group:
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
+        self._leaving = True  # a poll of another task begins nothing anew
         try:
             async with asyncio.timeout(timeout_ms * (1 - FAREWELL) / 1000):
                 await self._give_up(everything=True)
@@ -394,6 +423,7 @@ class Group:
             self._failure = None
             self._due = True
             await self._say(request, deadline_ms - self._clock.monotonic_ms())
+            self._leaving = False
         if failure is not None:
             raise failure
 

@@ -5,8 +5,10 @@ import contextlib
 
 import pytest
 from fencepost.client.errors import (
+    ClosedError,
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalStateError,
     InvalidConfigurationError,
     RebalanceInProgressError,
 )
@@ -520,6 +522,64 @@ def test_after_leaving_a_member_may_come_again():
         assert a.assigned == set()
         a.subscription.subscribe(["t"], listener=a.told)
         assert await a.poll() == ALL
+        await a.close()
+
+    run(scenario)
+
+
+# ---- more than one task --------------------------------------------------------------------------------------
+
+
+def test_two_tasks_may_poll_and_only_one_joins():
+    async def scenario(broker):
+        a = await Member(broker).start()
+        await asyncio.gather(a.poll(), a.poll(), a.poll())
+        assert a.assigned == ALL
+        assert a.group.metadata().generation == 1
+        assert len(a.told.calls) == 1
+        await a.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_poll_of_another_task_ends_when_the_member_closes_and_nothing_is_joined_after_that(strategy):
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start() for seed in (1, 2)]
+        await a.poll()
+        waiting = asyncio.create_task(b.poll(60_000))
+        await asyncio.sleep(1)
+        await b.group.close()
+        with pytest.raises(ClosedError):
+            await waiting
+        await asyncio.sleep(1)
+        assert len((await described(broker)).members) == 1
+        with pytest.raises(ClosedError):
+            await b.poll()
+        await b.cluster.close()
+        await a.close()
+
+    run(scenario)
+
+
+class Reading(Told):
+    def __init__(self):
+        super().__init__()
+        self.member = None
+
+    async def on_partitions_assigned(self, partitions):
+        super().on_partitions_assigned(partitions)
+        await self.member.poll()
+
+
+def test_a_listener_that_reads_is_told_that_it_may_not():
+    async def scenario(broker):
+        listener = Reading()
+        a = await Member(broker, listener=listener).start()
+        listener.member = a
+        with pytest.raises(IllegalStateError):
+            await a.poll()
+        assert a.assigned == ALL
         await a.close()
 
     run(scenario)
