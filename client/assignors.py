@@ -55,9 +55,12 @@ class RangeAssignor:
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
         assigned: Assigned = {member: [] for member in members}
-        ordered = in_order(members)
+        readers_of: dict[str, list[str]] = {}
+        for member in in_order(members):
+            for topic in dict.fromkeys(members[member].topics):
+                readers_of.setdefault(topic, []).append(member)
         for topic in sorted(subscribed(partitions, members)):
-            readers = [member for member in ordered if topic in members[member].topics]
+            readers = readers_of[topic]
             each, more = divmod(partitions[topic], len(readers))
             first = 0
             for place, member in enumerate(readers):
@@ -79,10 +82,11 @@ class RoundRobinAssignor:
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
         assigned: Assigned = {member: [] for member in members}
         ordered = in_order(members)
+        wanted = [frozenset(members[member].topics) for member in ordered]
         turn = 0
         for topic in sorted(subscribed(partitions, members)):
             for number in range(partitions[topic]):
-                while topic not in members[ordered[turn % len(ordered)]].topics:
+                while topic not in wanted[turn % len(ordered)]:
                     turn += 1
                 assigned[ordered[turn % len(ordered)]].append(TopicPartition(topic, number))
                 turn += 1

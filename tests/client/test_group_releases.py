@@ -1,6 +1,7 @@
 """Members on brokers of older Kafka releases, and on brokers that fail for a while."""
 
 import asyncio
+import random
 
 import pytest
 from capped_broker import RELEASES, cap
@@ -213,5 +214,62 @@ def test_a_broker_that_starts_again_finds_its_members_where_they_were():
         await a.group.commit({T0: OffsetAndMetadata(5)})
         await a.close()
         await b.close()
+
+    run(scenario)
+
+
+GROUP_APIS = (8, 9, 10, 11, 12, 13, 14)
+
+
+def unreliable(broker, chance):
+    """Each request of a group's is lost, or done and its answer lost, now and then; until the list is emptied."""
+    on = [True]
+
+    def intercept(serve):
+        def served(connection, frame):
+            fate = chance.random() if on and read_request_header(frame).api_key in GROUP_APIS else 1
+            if fate < 0.08:
+                return connection.fail("lost, as a test wants it")
+            serve(connection, frame)
+            if fate < 0.16:
+                connection.fail("the answer is lost, as a test wants it")
+            return None
+
+        return served
+
+    broker.broker.intercept(intercept)
+    return on
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("seed", range(4))
+def test_members_find_together_over_a_network_that_loses_requests_and_answers(seed, strategy):
+    async def scenario(broker):
+        chance = random.Random(seed)
+        on = unreliable(broker, chance)
+        members = []
+        for number in range(3):
+            more = {"seed": 10 * seed + number, "partition_assignment_strategy": (strategy,)}
+            members.append(await Member(broker, **more).start())
+            members[-1].keep_polling()
+            await asyncio.sleep(chance.random() * 5)
+        await asyncio.sleep(30)
+        for member in members:
+            assert member._polling is not None
+            assert not member._polling.done(), member._polling
+        on.clear()
+
+        def shared():
+            owned = [place for member in members for place in member.assigned]
+            return len(owned) == 4 and set(owned) == ALL and not any(m.group.needs_poll for m in members)
+
+        await until(shared)
+        for member in members:
+            positions = {place: OffsetAndMetadata(9) for place in member.subscription.assigned}
+            await member.group.commit(positions)
+        await asyncio.sleep(5)
+        assert shared()
+        for member in members:
+            await member.close()
 
     run(scenario)
