@@ -103,6 +103,7 @@ class PartitionState:
         self.need = Need.NOTHING
         self.fallback = None
         self.refused = None
+        self.retry_at_ms = 0
         self.drop_fetched()
 
     def ask(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
@@ -135,7 +136,9 @@ class Subscription:
 
     # What is wanted
 
-    def subscribe(self, topics: Collection[str], pattern: "re.Pattern[str] | None" = None, listener: Any = None) -> None:
+    def subscribe(
+        self, topics: Collection[str], pattern: "re.Pattern[str] | None" = None, listener: Any = None
+    ) -> None:
         """Share these topics, or those whose names match, with the group. Partitions are kept until it says otherwise.
 
         Raises: IllegalStateError after `assign`, or without a group.

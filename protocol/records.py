@@ -94,7 +94,7 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
         lies(f"offset {last_offset} is out of range")
     for _ in range(batch.record_count):
         try:
-            delta, offset_delta, key, value, headers, position = _read_record(payload, position)
+            delta, offset_delta, key, value, headers, position = read_record(payload, position)
         except IndexError:
             lies("a record is cut short")
         offset = base_offset + offset_delta
@@ -127,7 +127,7 @@ def lies(detail: str) -> NoReturn:
 _RecordParts = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]
 
 
-def _read_record(payload: bytes, position: int) -> _RecordParts:
+def read_record(payload: bytes, position: int) -> _RecordParts:
     """(timestamp delta, offset delta, key, value, headers, position after). Raises: IndexError at the end of bytes."""
     length, position = varint(payload, position)
     end = position + length
@@ -140,7 +140,7 @@ def _read_record(payload: bytes, position: int) -> _RecordParts:
     header_count, position = varint(payload, position)
     headers: tuple[Header, ...] = ()
     if header_count:
-        headers, position = _read_headers(payload, position, end, header_count)
+        headers, position = read_headers(payload, position, end, header_count)
     if position != end:
         lies(f"a record of {length} bytes ends {position - end:+} bytes from where it says")
     return timestamp_delta, offset_delta, key, value, headers, position
@@ -178,7 +178,7 @@ def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, in
     return payload[position:after], after
 
 
-def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
     if not 0 <= count <= (end - position) // 2:  # a header takes two bytes at least
         lies(f"{count} headers announced")
     headers = []

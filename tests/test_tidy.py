@@ -82,6 +82,14 @@ PURE = [
     "client/transaction.py",
     "client/transaction_answers.py",
     "client/transaction_table.py",
+    "client/batches.py",
+    "client/fetch_session.py",
+    "client/fetched.py",
+    "client/isolation.py",
+    "client/reading.py",
+    "client/record_decoding.py",
+    "client/record_runs.py",
+    "client/subscription.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 

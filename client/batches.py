@@ -1,0 +1,112 @@
+"""Batches of records that know where they come from, and the object that yields them.
+
+The rule: what a batch says of offsets, assignment and group is as of the moment it was taken, so a transaction commits
+exactly what it processed, as the member that was given it (KIP-447). After an abort the partitions that are still the
+same ones go back to the batch's first offsets; one that was away meanwhile begins where its group has committed.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import overload
+
+from .subscription import Need, PartitionState, Subscription
+from .values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
+
+
+class Batch(Sequence[Record]):
+    """Records in the order of each partition, never none of them.
+
+    offsets: the next offset of each partition, which is what to commit; first_offsets: where each began.
+    """
+
+    __slots__ = (
+        "_records",
+        "_settled",
+        "_states",
+        "_subscription",
+        "assignment",
+        "first_offsets",
+        "group_metadata",
+        "offsets",
+    )
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        taken: Mapping[PartitionState, int],
+        subscription: Subscription,
+        group_metadata: ConsumerGroupMetadata | None,
+        settled: Callable[["Batch"], None],
+    ) -> None:
+        self._records = records
+        self._states = tuple(taken)
+        self._subscription = subscription
+        self._settled = settled
+        self.first_offsets: Mapping[TopicPartition, int] = MappingProxyType(
+            {state.tp: first for state, first in taken.items()}
+        )
+        self.offsets: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType(
+            {state.tp: state.offset for state in taken}
+        )
+        self.group_metadata = group_metadata
+        self.assignment: frozenset[TopicPartition] = frozenset(subscription.assigned)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        return self._records[index]
+
+    def __repr__(self) -> str:
+        spans = ", ".join(f"{tp}@{first}-{self.offsets[tp].offset - 1}" for tp, first in self.first_offsets.items())
+        return f"<Batch of {len(self._records)} records: {spans}>"
+
+    def _own(self) -> Iterator[PartitionState]:
+        return (state for state in self._states if self._subscription.is_current(state))
+
+    def committed(self) -> None:
+        """Its offsets are committed."""
+        self._settled(self)
+
+    def aborted(self) -> None:
+        """It was rolled back: the partitions that are still ours are read again from its first offsets."""
+        self._settled(self)
+        for state in self._own():
+            state.move(self.first_offsets[state.tp])
+        self._subscription.on_change()
+
+    def outcome_unknown(self) -> None:
+        """It may or may not have been committed: only the group's committed offsets can tell where to go on.
+
+        Where nothing was ever committed, nothing of this was: then it comes again.
+        """
+        self._settled(self)
+        for state in self._own():
+            first = self.first_offsets[state.tp]
+            if self.group_metadata is None:
+                state.move(first)
+            else:
+                state.ask(Need.COMMITTED, fallback=first)
+        self._subscription.on_change()
+
+
+class Batches(AsyncIterator[Batch]):
+    """`async for batch in consumer.batches(...)`: it waits for records, and may be iterated again after an error."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, following: Callable[[], Awaitable[Batch]]) -> None:
+        self._next = following
+
+    def __aiter__(self) -> "Batches":
+        return self
+
+    async def __anext__(self) -> Batch:
+        return await self._next()

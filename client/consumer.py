@@ -1,0 +1,451 @@
+"""The consumer: `async with Consumer("localhost:9092", topics=["orders"], group_id="billing") as consumer: …`.
+
+The rule: a group is joined, and partitions come and go, only inside `getone`, `getmany`, `batches` and `async for`; in
+between the member only heartbeats. Records are fetched ahead in the background and given without waiting.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .batches import Batch, Batches
+from .cluster import Cluster
+from .config_names import settings_from
+from .errors import ClosedError, IllegalStateError, RequestTimedOutError
+from .fetcher import Fetcher
+from .group import Group
+from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
+from .outside import SYSTEM, Outside
+from .positions import Positions
+from .reading import Reading
+from .settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
+from .subscription import EARLIEST, LATEST, Subscription
+from .values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .settings import ConsumerKeywords
+
+NEVER_MS = float("inf")
+CLOSING_MS = 5_000
+_LONGEST_WAIT_MS = 60_000.0
+
+
+class Consumer:
+    """Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+
+    topics: to subscribe to from the start, which needs a group_id.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Bootstrap,
+        *,
+        topics: Collection[str] = (),
+        outside: Outside = SYSTEM,
+        **keywords: "Unpack[ConsumerKeywords]",
+    ) -> None:
+        self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, outside)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), outside: Outside = SYSTEM
+    ) -> "Consumer":
+        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        consumer = cls.__new__(cls)
+        consumer._set_up(settings_from(ConsumerSettings, config), topics, outside)
+        return consumer
+
+    def _set_up(self, settings: ConsumerSettings, topics: Collection[str], outside: Outside) -> None:
+        self._settings = settings
+        self._clock = outside.clock
+        self._cluster = Cluster(settings, outside)
+        self._subscription = Subscription(settings.group_id is not None)
+        self._group: Group | None = None
+        if settings.group_id is not None:
+            self._group = Group(self._cluster, settings, self._subscription, outside)
+            self._group.on_needs_poll = self._wake
+        self._reading = Reading(settings, self._subscription)
+        self._fetcher = Fetcher(self._cluster, settings, self._subscription, self._wake)
+        self._positions = Positions(self._cluster, settings, self._subscription, self._group, self._found)
+        self._waiting: list[asyncio.Future[None]] = []
+        self._started = self._closed = False
+        if topics:
+            self.subscribe(topics)
+
+    def __repr__(self) -> str:
+        return f"<Consumer group={self._settings.group_id} {len(self._subscription.assigned)} partitions>"
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
+        self._check_open()
+        await self._cluster.start()
+        self._started = True
+        self._subscription.on_change = self._changed
+        self._changed()
+
+    async def close(self, timeout: float = CLOSING_MS / 1000) -> None:  # noqa: ASYNC109 (as long as it may take)
+        """Leave the group and end all connections. Idempotent; takes at most `timeout` seconds."""
+        if self._closed:
+            return
+        self._reading.settle()
+        self._closed = True
+        self._subscription.on_change = lambda: None
+        self._fetcher.close()
+        self._wake()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._positions.close()
+                if self._group is not None and self._started:
+                    await self._group.close(timeout_ms=timeout * 1000)
+        except TimeoutError:
+            pass
+        finally:
+            await self._cluster.close()
+
+    stop = close
+
+    async def __aenter__(self) -> "Consumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
+    # ---- what to read ------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
+    ) -> None:
+        """Share topics, or those whose whole name matches, with the group.
+
+        listener: on_partitions_revoked, on_partitions_assigned and perhaps on_partitions_lost, each sync or async.
+        """
+        self._check_open()
+        if isinstance(topics, str):
+            raise TypeError(f"topics is a list of names: [{topics!r}]")
+        if self._group is None:
+            raise IllegalStateError("subscribing needs a group_id", hint="assign(partitions) reads without a group")
+        if not topics and pattern is None:
+            raise ValueError("no topics, and no pattern")
+        self._reading.settle()
+        self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these, without sharing them. Those that were assigned before keep their positions."""
+        self._check_open()
+        self._reading.settle()
+        chosen = [TopicPartition(*partition) for partition in partitions]
+        self._cluster.watch_topics({tp.topic for tp in chosen})
+        self._subscription.assign(chosen)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leave the group."""
+        self._reading.settle()
+        try:
+            if self._group is not None and self._subscription.is_subscribed:
+                await self._group.leave()
+        finally:
+            self._subscription.unsubscribe()
+
+    def subscription(self) -> frozenset[str]:
+        return self._subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._subscription.assigned)
+
+    async def assigned(self, timeout: float | None = None) -> frozenset[TopicPartition]:  # noqa: ASYNC109
+        """Wait until there is an assignment, joining the group if need be, and until its positions are known: what is
+        written from then on is read. timeout: seconds. Raises RequestTimedOutError.
+        """
+        timeout_ms = self._settings.default_api_timeout_ms if timeout is None else timeout * 1000
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            await self._poll(deadline_ms)
+            states = self._subscription.assigned.values()
+            if self._subscription.asked_for and all(state.position >= 0 or state.refused for state in states):
+                return self.assignment()
+            if not await self._wait(deadline_ms):
+                raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
+
+    async def topics(self) -> frozenset[str]:
+        """All topics there are, but for internal ones."""
+        found = await self._cluster.refresh(all_topics=True)
+        return frozenset(topic.name for topic in found.topics.values() if not topic.error and not topic.is_internal)
+
+    async def partitions_for_topic(self, topic: str) -> frozenset[int]:
+        """Raises UnknownTopicError."""
+        count = await self._cluster.partitions_of(topic, timeout_ms=self._settings.default_api_timeout_ms)
+        return frozenset(range(count))
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> Record:
+        for record in self._reading.run:
+            return record
+        return await self._one(())
+
+    async def getone(self, *partitions: TopicPartition) -> Record:
+        """The next record, of these partitions or of any; waits for it."""
+        if not partitions:
+            for record in self._reading.run:
+                return record
+        return await self._one(partitions)
+
+    async def _one(self, wanted: Collection[TopicPartition]) -> Record:
+        reading, most = self._reading, self._settings.max_poll_records
+        while True:
+            await self._poll(NEVER_MS)
+            run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
+            self._fetcher.pump()
+            if run is not None:
+                return next(run)
+            await self._wait(NEVER_MS, wanted)
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        taken = await self._taken(max_records or self._settings.max_poll_records, partitions, deadline_ms)
+        return {state.tp: records for state, (_, records) in taken.items()}
+
+    async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
+        while True:
+            await self._poll(deadline_ms)
+            taken = self._reading.take(most, wanted, self._metadata())
+            self._fetcher.pump()
+            if taken or not await self._wait(deadline_ms, wanted):
+                return taken
+
+    def batches(self, max_records: int | None = None, *, max_wait: float = 0.0) -> Batches:
+        """Batches of up to max_records (default: max_poll_records), for a transaction each.
+
+        max_wait: seconds to let a batch fill up once something is there. What the iterator raises does not end it.
+        """
+        most = max_records or self._settings.max_poll_records
+        return Batches(lambda: self._batch(most, max_wait * 1000))
+
+    async def _batch(self, most: int, max_wait_ms: float) -> Batch:
+        reading = self._reading
+        while True:
+            await self._poll(NEVER_MS)
+            if not reading.has_some(()):
+                await self._wait(NEVER_MS)
+                continue
+            if max_wait_ms:
+                until_ms = self._clock.monotonic_ms() + max_wait_ms
+                while reading.at_most() < most and not reading.is_full(self._settings.max_partition_fetch_bytes):
+                    if not await self._wait(until_ms, news=True):
+                        break
+                    await self._poll(until_ms)
+            metadata = self._metadata()
+            taken = reading.take(most, (), metadata)
+            self._fetcher.pump()
+            if taken:
+                return reading.batch(taken, metadata)
+
+    @property
+    def last_batch(self) -> Batch | None:
+        """The batch yielded last: what `send_offsets_to_transaction(consumer)` commits. After getone and getmany, all
+        that they gave since the last outcome.
+        """
+        return self._reading.given()
+
+    def _metadata(self) -> ConsumerGroupMetadata | None:
+        return None if self._group is None else self._group.metadata()
+
+    async def _poll(self, deadline_ms: float) -> None:
+        """Everything that may only be done between two reads. Raises what was found to be wrong."""
+        self._reading.settle()
+        if not self._started or self._closed:
+            self._check_open()
+            raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
+        group = self._group
+        if group is not None:
+            if group.needs_poll:
+                await group.poll(min(deadline_ms, self._clock.monotonic_ms() + _LONGEST_WAIT_MS))
+                self._check_open()
+            else:
+                group.polled()
+        self._fetcher.check()
+        if self._subscription.needs_positions:
+            self._positions.find()
+
+    async def _wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
+        """Until something has happened. Returns whether it has, in time. news: what lies here already is none."""
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return False
+        if not news and self._reading.has_some(wanted):
+            return True
+        if self._group is not None and self._group.needs_poll:
+            await asyncio.sleep(0)  # a join that is not done in time begins again at once
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _done, future)
+        try:
+            if self._group is None:
+                await future
+            else:
+                with self._group.polling():
+                    await future
+        finally:
+            timer.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return True
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _done(future)
+
+    def _found(self) -> None:
+        self._fetcher.pump()
+        self._wake()
+
+    def _changed(self) -> None:
+        """The assignment or a position was changed."""
+        self._fetcher.pump()
+        self._wake()
+
+    # ---- positions ---------------------------------------------------------------------------------------------
+
+    async def position(self, partition: tuple[str, int]) -> int:
+        """The offset of the next record that will be given; looked up if it is not known yet."""
+        tp = TopicPartition(*partition)
+        self._reading.settle()
+        deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
+        while (state := self._subscription.state(tp)).position < 0:
+            if state.refused is not None:
+                raise state.refused
+            await self._poll(deadline_ms)
+            if not await self._wait(deadline_ms, news=True):
+                raise RequestTimedOutError(f"the position of {tp} is not known")
+        return state.position
+
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Go on at this offset."""
+        where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if where.offset < 0:
+            raise ValueError(f"offset {where.offset} is below 0")
+        self._reading.settle()
+        self._subscription.seek(TopicPartition(*partition), where.offset, where.leader_epoch)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._reading.settle()
+        self._subscription.seek_to_end_of_log(partitions or self.assignment(), EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Behind the last record that this isolation level shows now."""
+        self._reading.settle()
+        chosen = partitions or tuple(self.assignment())
+        self._subscription.seek_to_end_of_log(chosen, LATEST)
+        for tp in chosen:
+            await self.position(tp)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        self._reading.settle()
+        self._subscription.seek_to_committed(partitions or self.assignment())
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Give nothing of these until `resume`."""
+        self._reading.settle()
+        self._subscription.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._subscription.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._subscription.paused())
+
+    async def _listed(self, asked: Mapping[TopicPartition, int], isolation: int) -> dict[TopicPartition, Listed]:
+        self._check_open()
+        timeout_ms = self._settings.default_api_timeout_ms
+        return await list_offsets(self._cluster, asked, isolation, timeout_ms=timeout_ms)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self._listed(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, int]:
+        """The last stable offset, or with read_uncommitted the high watermark."""
+        found = await self._listed(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time; None where there is none."""
+        found = await self._listed(timestamps_ms, self._positions.isolation)
+        return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
+
+    async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
+        """How many offsets each partition is behind the end, as this isolation level sees it (default: ours)."""
+        ends = await self.end_offsets(self.assignment(), isolation=isolation)
+        return {tp: max(0, ends[tp] - await self.position(tp)) for tp in ends if tp in self._subscription.assigned}
+
+    def _isolation(self, isolation: IsolationLevel | None) -> int:
+        if isolation is None:
+            return self._positions.isolation
+        return READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+
+    # ---- the group ---------------------------------------------------------------------------------------------
+
+    def _member(self) -> Group:
+        self._check_open()
+        if self._group is None:
+            raise IllegalStateError("without a group_id there are no committed offsets")
+        return self._group
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Which member this is, for transactions (KIP-447). Raises IllegalStateError without a group."""
+        return self._member().metadata()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commit the positions, or these offsets: of the next record to read. Raises CommitFailedError and the like."""
+        group = self._member()
+        self._reading.settle()
+        if offsets is None:
+            await group.commit()
+            self._reading.forget()
+        else:
+            made = {tp: OffsetAndMetadata(one) if isinstance(one, int) else one for tp, one in offsets.items()}
+            await group.commit(made)
+
+    async def committed(
+        self, *partitions: TopicPartition, require_stable: bool = True
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, by default of what is assigned; None where that is nothing.
+
+        require_stable: wait for transactions that are about to commit some.
+        """
+        return await self._member().committed(partitions or self.assignment(), require_stable=require_stable)
+
+
+def _done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,208 @@
+"""What one fetch brought of one partition, opened batch by batch as the application reads on.
+
+The rule: the position comes from the last offset of a batch, not of its last record, so what cleaning, markers and
+aborted transactions left out is passed over and never fetched again. A damaged batch gives its error when it is
+reached: what stands before it is given first, and nothing is skipped. Source: Kafka's CompletedFetch.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
+from ..protocol.errors import KafkaError
+from .errors import ClientError, CorruptRecordError, RecordTooLargeError
+from .isolation import AbortedFilter
+from .record_decoding import records_of
+from .values import Record, TopicPartition
+
+Deserialize = Callable[[bytes], Any]
+_SIZE_AT = 8
+
+
+class Fetched:
+    """The batches from `offset` on. position: the next offset to read; next_offset: after all of it.
+
+    check_crcs, key and value: as the consumer is set. A null key or value stays None and is not deserialized.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_batch",
+        "_check_crcs",
+        "_failure",
+        "_index",
+        "_key",
+        "_records",
+        "_value",
+        "_waiting",
+        "leader_epoch",
+        "next_epoch",
+        "next_offset",
+        "position",
+        "size",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        buffers: Iterable[memoryview | bytes | bytearray],
+        aborted: Iterable[tuple[int, int]] = (),
+        *,
+        check_crcs: bool = True,
+        key: Deserialize | None = None,
+        value: Deserialize | None = None,
+    ) -> None:
+        self.tp = tp
+        self.position = self.next_offset = offset
+        self.leader_epoch = self.next_epoch = leader_epoch  # of the record before the position
+        self.size = 0
+        self._aborted = AbortedFilter(aborted)
+        self._check_crcs, self._key, self._value = check_crcs, key, value
+        self._waiting: deque[Batch] = deque()
+        self._failure: KafkaError | None = None
+        self._batch: Batch | None = None
+        self._records: list[Record] = []
+        self._index = 0
+        for buffer in buffers:
+            self._find(memoryview(buffer))
+
+    def _find(self, buffer: memoryview) -> None:
+        """The whole batches; the last one may have been cut off by the broker."""
+        self.size += len(buffer)
+        position, end = 0, len(buffer)
+        while self._failure is None and end - position > LENGTH_ENDS_AT:
+            announced = int.from_bytes(buffer[position + _SIZE_AT : position + LENGTH_ENDS_AT], "big", signed=True)
+            if announced > end - position - LENGTH_ENDS_AT:
+                break
+            try:
+                batch = read(buffer, position)
+            except CorruptBatch as damage:
+                self._failure = self._corrupt(self.next_offset, damage.reason)
+                return
+            position += batch.size
+            if batch.next_offset > self.next_offset:  # the first may begin, or even end, below what was asked for
+                self.next_offset, self.next_epoch = batch.next_offset, batch.leader_epoch
+            self._waiting.append(batch)
+        if not self._waiting and end >= HEADER_BYTES and self._failure is None:
+            self._failure = RecordTooLargeError(
+                f"{self.tp}: the batch at offset {self.position} is larger than a fetch brings",
+                hint="raise max_partition_fetch_bytes and fetch_max_bytes",
+            )
+
+    def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(f"{self.tp}: at offset {offset}: {reason}", hint="seek past it to go on without it")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it brought nothing at all."""
+        return not self._waiting and self._batch is None and self._failure is None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ends with an error."""
+        return self._failure is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to give, not even an error."""
+        return self._index == len(self._records) and not self._waiting and self._failure is None
+
+    @property
+    def at_most(self) -> int:
+        """How many records may still come."""
+        return len(self._records) - self._index + sum(batch.record_count for batch in self._waiting)
+
+    def raw(self) -> tuple[Batch, bool] | None:
+        """The next batch as it is, and whether a reader would not see it; None at the end. Raises what is wrong."""
+        while self._waiting:
+            batch = self._waiting.popleft()
+            self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
+            return batch, self._aborted.hides(batch)
+        self._raise_failure()
+        return None
+
+    def run(self, most: int) -> list[Record]:
+        """The next records, all of one batch; none at the end. Raises: CorruptRecordError and the like."""
+        while self._index == len(self._records):
+            if not self._open_next():
+                return []
+        batch = self._batch
+        assert batch is not None
+        first = self._index
+        found = self._records if not first and most >= len(self._records) else self._records[first : first + most]
+        if self._key is not None or self._value is not None:
+            found = self._deserialized(found)
+        self._index = first + len(found)
+        self._stand(batch)
+        return found
+
+    def give_back(self, count: int) -> None:
+        """The last `count` records of the latest run were not given to the application after all."""
+        if count and self._batch is not None:
+            self._index -= count
+            self._stand(self._batch)
+
+    def skip_hidden(self) -> None:
+        """Pass over what nobody is to see, up to the next record."""
+        while self._index == len(self._records) and self._waiting:
+            try:
+                self._open_next()
+            except KafkaError:
+                return  # it comes again when it is read
+
+    def _stand(self, batch: Batch) -> None:
+        """Behind the last record given, or behind the batch when that was its last."""
+        if self._index == len(self._records):
+            self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
+        elif self._index:
+            self.position, self.leader_epoch = self._records[self._index - 1].offset + 1, batch.leader_epoch
+        else:
+            self.position = self._records[0].offset
+
+    def _open_next(self) -> bool:
+        """Open the next batch, whose records may be none. Returns whether there was one."""
+        if not self._waiting:
+            self._raise_failure()
+            return False
+        batch = self._waiting[0]
+        try:
+            if self._check_crcs:
+                verify(batch)
+            found = [] if self._aborted.hides(batch) else records_of(batch, *self.tp)
+        except ClientError:
+            raise
+        except (KafkaError, CorruptBatch) as damage:
+            text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
+            raise self._corrupt(batch.base_offset, text) from damage
+        self._waiting.popleft()
+        if found and found[0].offset < self.position:
+            found = [record for record in found if record.offset >= self.position]
+        self._batch, self._records, self._index = batch, found, 0
+        if not found:
+            self._stand(batch)
+        return True
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _deserialized(self, found: list[Record]) -> list[Record]:
+        """As far as it works. Raises: CorruptRecordError at the first record, if that one does not."""
+        key, value = self._key, self._value
+        made: list[Record] = []
+        for record in found:
+            what = "key"
+            try:
+                new_key = record.key if key is None or record.key is None else key(record.key)
+                what = "value"
+                new_value = record.value if value is None or record.value is None else value(record.value)
+            except Exception as error:
+                if made:
+                    return made
+                raise self._corrupt(record.offset, f"the {what} does not deserialize: {error!r}") from error
+            made.append(record._replace(key=new_key, value=new_value))
+        return made

@@ -1,0 +1,187 @@
+"""What a consumer gives out: runs of records, from partition to partition in turn, and what it gave since last told.
+
+The rule: records are given from one place, without waiting, and positions move only here: by what was really given.
+A run that is being iterated is settled before anything else looks at a position.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from .batches import Batch
+from .errors import NoOffsetError, OffsetOutOfRangeError
+from .fetched import Fetched
+from .positions import RESETS
+from .settings import ConsumerSettings
+from .subscription import Need, PartitionState, Subscription
+from .values import ConsumerGroupMetadata, Record, TopicPartition
+
+NO_RECORDS: Iterator[Record] = iter(())
+
+
+class Reading:
+    """run: the records that `async for` is going through."""
+
+    __slots__ = ("_policy", "_running", "_since", "_since_group", "_subscription", "_turn", "last", "run")
+
+    def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._policy = RESETS.get(settings.auto_offset_reset or "none")
+        self._turn = 0
+        self._running: tuple[PartitionState, Fetched] | None = None
+        self._since: dict[PartitionState, int] = {}  # where each was when the last outcome was told
+        self._since_group: ConsumerGroupMetadata | None = None
+        self.last: Batch | None = None
+        self.run: Iterator[Record] = NO_RECORDS
+
+    # ---- what is there -----------------------------------------------------------------------------------------
+
+    def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
+        """The partitions that have something to give, another one first each time."""
+        found = [
+            state
+            for state in self._subscription.assigned.values()
+            if (state.fetched or state.refused is not None) and not state.paused and (not wanted or state.tp in wanted)
+        ]
+        if len(found) > 1:
+            self._turn += 1
+            first = self._turn % len(found)
+            found = found[first:] + found[:first]
+        return found
+
+    def has_some(self, wanted: Collection[TopicPartition]) -> bool:
+        return any(
+            (state.fetched or state.refused is not None) and not state.paused and (not wanted or state.tp in wanted)
+            for state in self._subscription.assigned.values()
+        )
+
+    def at_most(self) -> int:
+        """How many records may lie here."""
+        states = self._subscription.assigned.values()
+        return sum(found.at_most for state in states if not state.paused for found in state.fetched)
+
+    def is_full(self, most_bytes: int) -> bool:
+        """Whether some partition holds as much as is fetched ahead: waiting would bring no more of it."""
+        return any(state.fetched_bytes >= most_bytes for state in self._subscription.assigned.values())
+
+    # ---- taking ------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Whatever of the run was not given goes back, and the position stands behind what was."""
+        if self._running is None:
+            return
+        (state, fetched), self._running = self._running, None
+        run, self.run = self.run, NO_RECORDS
+        hint: Any = getattr(run, "__length_hint__", None)
+        fetched.give_back(hint() if hint is not None else 0)
+        if state.fetched and state.fetched[0] is fetched:
+            self._stand(state, fetched)
+
+    def _stand(self, state: PartitionState, fetched: Fetched) -> None:
+        state.position, state.position_epoch = fetched.position, fetched.leader_epoch
+        if fetched.is_done:
+            state.fetched.popleft()
+            state.fetched_bytes -= fetched.size
+
+    def take(
+        self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
+    ) -> dict[PartitionState, tuple[int, list[Record]]]:
+        """Up to `most` records: of each partition, where it stood before and what it gave. What is only passed over
+        moves positions and gives nothing. Raises what the first partition has to tell, if nothing was taken.
+        """
+        taken: dict[PartitionState, tuple[int, list[Record]]] = {}
+        for state in self._candidates(wanted):
+            first = state.position
+            records: list[Record] = []
+            try:
+                if state.refused is not None and not state.fetched:
+                    self._tell(state)
+                while state.fetched and len(records) < most:
+                    fetched = state.fetched[0]
+                    run = fetched.run(most - len(records))
+                    records = records + run if records else run
+                    fetched.skip_hidden()
+                    self._stand(state, fetched)
+            except Exception:
+                if not taken and not records:
+                    raise
+            if records:
+                taken[state] = first, records
+                most -= len(records)
+                if most <= 0:
+                    break
+        self._remember({state: first for state, (first, _) in taken.items()}, group)
+        return taken
+
+    def begin_run(
+        self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
+    ) -> Iterator[Record] | None:
+        """Iterate over the next records of one partition, until `settle`. None where there are none yet."""
+        for state in self._candidates(wanted):
+            if state.refused is not None and not state.fetched:
+                self._tell(state)
+            while state.fetched:
+                fetched = state.fetched[0]
+                first = state.position
+                records = fetched.run(most)
+                if records:
+                    self._remember({state: first}, group)
+                    self._running = state, fetched
+                    self.run = iter(records)
+                    return self.run
+                self._stand(state, fetched)
+        return None
+
+    def _tell(self, state: PartitionState) -> None:
+        """Raise what is in the way of a partition, once; then it goes on as auto_offset_reset says, if it does."""
+        error = state.refused
+        assert error is not None
+        if not isinstance(error, OffsetOutOfRangeError | NoOffsetError):
+            state.refused = None
+        elif self._policy is not None:
+            if state.fallback is not None:
+                state.move(state.fallback)
+            else:
+                state.ask(Need.OFFSET, self._policy)
+        raise error
+
+    # ---- since when --------------------------------------------------------------------------------------------
+
+    def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
+        self.last = None
+        since = self._since
+        for gone in [state for state in since if not self._subscription.is_current(state)]:
+            del since[gone]
+        if not since:
+            self._since_group = group
+        for state, first in firsts.items():
+            since.setdefault(state, first)
+
+    def batch(
+        self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
+    ) -> Batch:
+        """What was taken, as one."""
+        runs = [records for _, records in taken.values()]
+        records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
+        firsts = {state: first for state, (first, _) in taken.items()}
+        self.last = Batch(records, firsts, self._subscription, group, self._settled)
+        self._since = {}
+        return self.last
+
+    def given(self) -> Batch | None:
+        """The batch given last; or all that was given record by record since an outcome was told, without records."""
+        if self.last is not None:
+            return self.last
+        self.settle()
+        current = {state: first for state, first in self._since.items() if self._subscription.is_current(state)}
+        if not current:
+            return None
+        return Batch((), current, self._subscription, self._since_group, self._settled)
+
+    def forget(self) -> None:
+        """All that was given is accounted for."""
+        self._since = {}
+
+    def _settled(self, batch: Batch) -> None:
+        self.settle()
+        for state in [state for state in self._since if state.tp in batch.offsets]:
+            del self._since[state]
