@@ -21,8 +21,9 @@ from .gate import PlainGate
 from .outside import SYSTEM, Outside
 from .sender import Sender
 from .settings import Bootstrap, ProducerSettings, producer_settings
+from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import Event
-from .transactions import FromGroup, Transaction, offsets_of
+from .transactions import Transaction
 from .transactor import Transactor
 from .values import NO_IDENTITY, ConsumerGroupMetadata, ProducerIdentity, RecordMetadata
 
@@ -363,8 +364,7 @@ class Producer:
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Offsets that count when the transaction is committed: of a consumer, of a batch, or a mapping."""
         transactor = self._transacting()
-        offsets, group, _ = offsets_of(source, metadata)
-        await transactor.send_offsets(offsets, group)
+        await transactor.send_offsets(*offsets_of(source, metadata))
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""

@@ -5,67 +5,18 @@ place; an error of the SDK itself gives way to a better one (who fenced this pro
 was made from is told how it ended, because its consumer's position depends on it.
 """
 
-import contextlib
-from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from .errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
+from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import State
-from .transactor import Offsets, Transactor
-from .values import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from .transactor import Transactor
+from .values import ConsumerGroupMetadata, RecordMetadata
 
 if TYPE_CHECKING:
     from .delivery import Delivery
     from .producer import HeadersLike, Producer
-
-
-@runtime_checkable
-class FromGroup(Protocol):
-    """A batch as a consumer yields it: which offsets to commit, and as which member they were fetched."""
-
-    @property
-    def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
-    @property
-    def group_metadata(self) -> ConsumerGroupMetadata | None: ...
-    def aborted(self) -> None: ...
-    def outcome_unknown(self) -> None: ...
-    def committed(self) -> None: ...
-
-
-class Yielding(Protocol):
-    """A consumer: the batch it yielded last."""
-
-    @property
-    def last_batch(self) -> FromGroup | None: ...
-
-
-def offsets_of(
-    source: Any, metadata: ConsumerGroupMetadata | None = None
-) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
-    """What to commit: of a batch, of the batch that a consumer yielded last, or as given. Raises TypeError."""
-    if isinstance(metadata, str):
-        raise TypeError(
-            f"send_offsets_to_transaction wants the consumer's group metadata, not the group's name {metadata!r}: "
-            "a name cannot tell a member from its successor. Pass the consumer, a batch, or consumer.group_metadata()"
-        )
-    if isinstance(source, Mapping):
-        if metadata is None:
-            raise TypeError("offsets go with group metadata: send_offsets_to_transaction(offsets, metadata)")
-        return {TopicPartition(*partition): _position(at) for partition, at in source.items()}, metadata, None
-    batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
-    if batch is None:
-        raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
-    if not isinstance(batch, FromGroup):
-        raise TypeError(f"a consumer, a batch, or a mapping of offsets is wanted, not {type(source).__name__}")
-    group = metadata or batch.group_metadata
-    if group is None:
-        raise IllegalStateError("the batch was read without a group, so it has no offsets to commit")
-    return batch.offsets, group, batch
-
-
-def _position(at: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(at) if isinstance(at, int) else at
 
 
 class Transaction:
@@ -78,7 +29,6 @@ class Transaction:
         self._producer = producer
         self._transactor = transactor
         self._batch = batch
-        self._sources: list[FromGroup] = [] if batch is None else [batch]
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
 
@@ -138,9 +88,7 @@ class Transaction:
         """
         self._check_open()
         offsets, group, batch = offsets_of(source, metadata)
-        if batch is not None and batch not in self._sources:
-            self._sources.append(batch)
-        await self._transactor.send_offsets(offsets, group)
+        await self._transactor.send_offsets(offsets, group, batch)
 
     # ---- begin and end ---------------------------------------------------------------------------------------
 
@@ -149,6 +97,8 @@ class Transaction:
             raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
         await self._transactor.begin(initialise=True)
         self._number = self._transactor.begun
+        if self._batch is not None:
+            self._transactor.sources.add(self._batch)
         return self
 
     async def __aexit__(
@@ -162,10 +112,7 @@ class Transaction:
         except BaseException as failed:
             if self._transactor.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
-            else:
-                self._tell()
             raise
-        self._tell()
 
     async def _abort_for(self, error: BaseException) -> None:
         """Abort, and say so where it matters. Raises an error of ours in the place of one of ours that says less."""
@@ -177,7 +124,7 @@ class Transaction:
             except BaseException as raised:
                 failure = raised
                 error.add_note(f"the transaction could not be aborted: {raised}")
-        self._tell()
+        transactor.sources.tell(transactor.machine.outcome)
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
             known = transactor.machine.error
             told = error.reason if isinstance(error, ProducerFencedError) else None
@@ -185,18 +132,6 @@ class Transaction:
                 raise transactor.machine.failure() from error
         if failure is not None and not isinstance(failure, Exception):
             raise failure  # cancelled meanwhile
-
-    def _tell(self) -> None:
-        """Those whose offsets were to be committed: their consumers go on, go back, or have to look."""
-        outcome = self._transactor.machine.outcome
-        for batch in self._sources:
-            with contextlib.suppress(IllegalStateError):
-                if outcome == "committed":
-                    batch.committed()
-                elif outcome == "unknown":
-                    batch.outcome_unknown()
-                else:  # no commit was sent, or it was refused: it is not, and never will be, committed
-                    batch.aborted()
 
 
 _NAMES = {

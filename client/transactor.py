@@ -8,7 +8,7 @@ Sources: Kafka's TransactionManager and KafkaProducer; KIP-447, KIP-588, KIP-890
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,10 +32,9 @@ from .settings import ProducerSettings
 from .transaction import ClientTransaction, Outcome, fenced_by
 from .transaction_answers import Verdict, worst
 from .transaction_requests import PRODUCE_V1, TransactionRequests
+from .transaction_sources import FromGroup, Offsets, Sources
 from .transaction_table import Event, State
-from .values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+from .values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 
 SHIELD_S = 5.0
 """How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
@@ -70,6 +69,7 @@ class Transactor:
         self._adder: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
         self._told_unknown: CommitOutcomeUnknownError | None = None
+        self.sources = Sources()  # what the transaction is made from
         self.begun = 0  # transactions so far
         self._owes_abort = False  # one was tried, and not answered
 
@@ -161,6 +161,7 @@ class Transactor:
             await self.initialise()
         machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
         self.begun += 1
+        self.sources.clear()
 
     # ---- partitions, with version 1 --------------------------------------------------------------------------
 
@@ -195,9 +196,13 @@ class Transactor:
 
     # ---- offsets ---------------------------------------------------------------------------------------------
 
-    async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
+    async def send_offsets(
+        self, offsets: Offsets, group: ConsumerGroupMetadata, batch: FromGroup | None = None
+    ) -> None:
         """The offsets count when the transaction is committed. Raises the error that spoils the transaction."""
         self.machine.asked(Event.WRITE)
+        if batch is not None:
+            self.sources.add(batch)
         if offsets:
             await self._send_offsets(offsets, group)
 
@@ -256,7 +261,11 @@ class Transactor:
         Cancelled before EndTxn is sent, it aborts; later it waits for the answer, and then is cancelled.
         """
         self.machine.asked(Event.COMMIT)
-        await self._attend(self._commit(offsets), is_commit=True)
+        try:
+            await self._attend(self._commit(offsets), is_commit=True)
+        finally:
+            if not self.machine.is_in(State.ABORTABLE_ERROR):  # an abort is to follow
+                self.sources.tell(self.machine.outcome)
 
     async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
         machine = self.machine
@@ -284,7 +293,10 @@ class Transactor:
         """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again."""
         self.machine.asked(Event.ABORT)
         self._owes_abort = True
-        await self._attend(self._abort())
+        try:
+            await self._attend(self._abort())
+        finally:
+            self.sources.tell(self.machine.outcome)
         self._owes_abort = False
 
     async def _abort(self) -> None:

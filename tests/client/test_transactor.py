@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from fencepost.client.errors import (
     AbortableTransactionError,
+    CommitOutcomeUnknownError,
     IllegalStateError,
     UnsupportedVersionError,
 )
@@ -292,3 +293,60 @@ def test_a_consumer_stands_for_the_batch_it_yielded_last():
         assert consumer.last_batch.told == ["committed"]
 
     within(main)
+
+
+@both
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_methods_of_java_tell_a_batch_too(version, commit):
+    async def main(world: TxnWorld) -> None:
+        producer, batch = await world.producer(), Told()
+        await producer.partitions_for("t")
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction(batch)
+        assert batch.told == []
+        await (producer.commit_transaction() if commit else producer.abort_transaction())
+        assert batch.told == ["committed" if commit else "aborted"]
+
+    within(main, version)
+
+
+def test_a_batch_is_told_that_nobody_knows_and_a_cancelled_one_that_it_is_committed():
+    async def main(world: TxnWorld) -> None:
+        producer, batch = await world.producer(), Told()
+        await producer.partitions_for("t")
+        world.faults.delay("EndTxn", 0.5).once()
+
+        async def work() -> None:
+            async with producer.transaction(batch):
+                pass
+
+        task = asyncio.get_running_loop().create_task(work())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert batch.told == ["committed"]
+        world.faults.blackhole("EndTxn")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await work()
+        assert batch.told == ["committed", "unknown"]
+
+    within(main)
+
+
+@both
+def test_run_in_transaction_does_the_work_again_after_an_abort(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("Produce", "INVALID_RECORD").times(2)
+        tries = []
+
+        async def work(tx) -> int:
+            tries.append(await tx.send("t", b"a"))
+            return len(tries)
+
+        assert await producer.run_in_transaction(work) == 3
+        assert await world.values() == [b"a"]
+
+    within(main, version)

@@ -1,0 +1,81 @@
+"""What a transaction is made from: whose offsets it commits, and who is told how it ended.
+
+The rule: offsets are committed as the member that fetched them, never under a group's name alone (KIP-447), and the
+consumer of a batch hears of its end, because its position depends on it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from .errors import IllegalStateError
+from .transaction import Outcome
+from .values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@runtime_checkable
+class FromGroup(Protocol):
+    """A batch as a consumer yields it: which offsets to commit, and as which member they were fetched."""
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata | None: ...
+    def aborted(self) -> None: ...
+    def outcome_unknown(self) -> None: ...
+    def committed(self) -> None: ...
+
+
+class Sources:
+    """The batches of one transaction."""
+
+    def __init__(self) -> None:
+        self._batches: list[FromGroup] = []
+
+    def clear(self) -> None:
+        self._batches = []
+
+    def add(self, batch: FromGroup) -> None:
+        """It is told, once."""
+        if all(batch is not known for known in self._batches):
+            self._batches.append(batch)
+
+    def tell(self, outcome: Outcome | None) -> None:
+        """Consumers go on, have to look, or go back. outcome: None where no commit was sent, nor ever will be."""
+        batches, self._batches = self._batches, []
+        for batch in batches:
+            if outcome == "committed":
+                batch.committed()
+            elif outcome == "unknown":
+                batch.outcome_unknown()
+            else:
+                batch.aborted()
+
+
+def offsets_of(
+    source: Any, metadata: ConsumerGroupMetadata | None = None
+) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
+    """What to commit: of a batch, of the batch that a consumer yielded last, or as given. Raises TypeError."""
+    if isinstance(metadata, str):
+        raise TypeError(
+            f"send_offsets_to_transaction wants the consumer's group metadata, not the group's name {metadata!r}: "
+            "a name cannot tell a member from its successor. Pass the consumer, a batch, or consumer.group_metadata()"
+        )
+    if isinstance(source, Mapping):
+        if metadata is None:
+            raise TypeError("offsets go with group metadata: send_offsets_to_transaction(offsets, metadata)")
+        return {TopicPartition(*partition): _position(at) for partition, at in source.items()}, metadata, None
+    batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
+    if batch is None:
+        raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
+    if not isinstance(batch, FromGroup):
+        raise TypeError(f"a consumer, a batch, or a mapping of offsets is wanted, not {type(source).__name__}")
+    group = metadata or batch.group_metadata
+    if group is None:
+        raise IllegalStateError("the batch was read without a group, so it has no offsets to commit")
+    return batch.offsets, group, batch
+
+
+def _position(at: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(at) if isinstance(at, int) else at
