@@ -26,6 +26,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
 AT_ONCE = 500
+JOINING_S = 3_600  # others may take their time to let us in; Ctrl-C ends that
 Write = Callable[["Record"], bytes]
 
 
@@ -130,6 +131,8 @@ async def _consuming(
                 consumer.seek(partition, offset)
         else:
             consumer.subscribe([name])
+            if until_end:  # before that, nothing is ours and all of it read
+                await consumer.assigned(timeout=JOINING_S)
         return await _printing(consumer, ends, most, write, commits=group_id is not None)
 
 

@@ -14,8 +14,9 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         broker.inside(lambda inside: cap(inside, request.param))
         terminal = Terminal(broker)
         terminal.run("topic create held")
-        terminal.kept = terminal.open_transaction("holder", "held", "a", "b")  # type: ignore[attr-defined]
+        holder = terminal.open_transaction("holder", "held", "a", "b")
         yield terminal
+        holder.abort_transaction()
 
 
 def test_what_is_open_is_explained_once_the_end_of_the_log_is_reached(terminal: Terminal) -> None:

@@ -111,3 +111,19 @@ def test_the_broker_is_found_to_be_in_order(shell: Shell) -> None:
     assert shell.objects("health")[0]["healthy"] is True
     states = {each["check"]: each["state"] for each in shell.objects("doctor")}
     assert {states[check] for check in ("connection", "protocol", "features", "cluster", "advertised")} == {"ok"}
+
+
+def test_records_are_read_as_they_were_written_alone_and_as_a_group(shell: Shell) -> None:
+    topic = shell.topic
+    shell(f"produce {topic} -p 0 --txn {topic}-r", "1\n2\n3\n")
+    shell(f"produce {topic} -p 0 --txn {topic}-r --abort", "4\n")
+    assert shell(f"consume {topic} --from start -n 3").split() == ["1", "2", "3"]
+    assert shell(f"consume {topic} -e").split() == ["1", "2", "3"]
+    assert shell(f"consume {topic} -e --isolation read_uncommitted").split() == ["1", "2", "3", "4"]
+    assert shell(f"consume {topic} -g {topic} -n 2 -q").split() == ["1", "2"]
+    assert shell.objects(f"group describe {topic}")[0]["partitions"][0]["committed"] == 2
+    assert shell(f"consume {topic} -g {topic} -e").split() == ["3"]
+    copied = "".join(f"{json.dumps(each)}\n" for each in shell.objects(f"consume {topic} -n 3"))
+    shell(f"produce {topic} --jsonl", copied.replace('"partition": 0', '"partition": 1'))
+    assert shell(f"consume {topic}:1 -e").split() == ["1", "2", "3"]
+    shell(f"group delete {topic}")

@@ -1,0 +1,166 @@
+"""`fencepost consume`: records as they come, and what became of each."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+@pytest.fixture(scope="module")
+def story(terminal: Terminal) -> Iterator[str]:
+    """A topic: one plain record, two committed, two aborted, two open, one committed after them."""
+    terminal.run("topic create story -p 2")
+    terminal.plain("story", "plain")
+    one = terminal.open_transaction("one", "story", "1", "2")
+    one.commit_transaction()
+    one.begin_transaction()
+    for value in ("3", "4"):
+        one.produce("story", value.encode(), partition=0, key=b"k")
+    assert one.flush(10) == 0
+    one.abort_transaction()
+    two = terminal.open_transaction("two", "story", "5", "6")
+    one.begin_transaction()
+    one.produce("story", b"7", partition=0)
+    one.commit_transaction()
+    yield "story"
+    two.abort_transaction()
+
+
+def words(terminal: Terminal, line: str) -> list[list[str]]:
+    return [each.split() for each in terminal.run(line).splitlines()]
+
+
+# ---- what became of each -------------------------------------------------------------------------------------------
+
+
+def test_each_record_is_explained_with_a_rule_where_read_committed_stops(terminal: Terminal, story: str) -> None:
+    told = words(terminal, f"consume {story}:0 --explain")
+    signs = [line[0] for line in told]
+    assert signs == ["·", "C", "C", "◆", "A", "A", "◆", "───", "story-0", "?", "?", "C", "◆"]
+    assert told[7][1:6] == ["LSO", "7", "<", "HW", "11:"]
+    assert " ".join(told[8]).startswith("story-0 is blocked at 7 (4 offsets wait) by transaction two of producer ")
+    assert told[4][-2:] == ["k", "3"]
+    assert (told[3][-1], told[6][-1]) == ("commit", "abort")
+
+
+def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) -> None:
+    rows = terminal.objects(f"consume {story}:0 --explain")
+    fates = [each["fate"] for each in rows]
+    assert fates == [
+        "plain", "committed", "committed", "marker", "aborted", "aborted", "marker",
+        "open", "open", "committed", "marker",
+    ]  # fmt: skip
+    assert [each["offset"] for each in rows] == list(range(11))
+    assert rows[3]["marker"] == "commit"
+
+
+def test_an_explanation_begins_where_it_is_told_and_ends_after_so_many_records(terminal: Terminal, story: str) -> None:
+    rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
+    assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
+    assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]
+
+
+def test_each_partition_has_a_heading_where_there_are_several(terminal: Terminal, story: str) -> None:
+    told = terminal.run(f"consume {story} --explain").splitlines()
+    assert told[0] == "story[0]: from 0 to 11, 4 not yet stable"
+    assert told[-1] == "story[1]: from 0 to 0"
+
+
+def test_what_would_spoil_a_terminal_is_not_written_to_it(terminal: Terminal) -> None:
+    terminal.run("topic create spoiling")
+    terminal.plain("spoiling", "\x1b[2J\r\n", "x" * 1_000)
+    out = terminal.run("consume spoiling --explain")
+    assert "\x1b" not in out
+    assert out.splitlines()[1].endswith("… (1,000 bytes)")
+
+
+def test_markers_are_shown_among_the_records_that_a_reader_would_get(terminal: Terminal, story: str) -> None:
+    committed = terminal.run(f"consume {story}:0 --show-control").splitlines()
+    assert [line.partition(" producer")[0] for line in committed] == [
+        "plain", "1", "2", "◆ commit story[0]@3", "◆ abort story[0]@6",
+    ]  # fmt: skip
+    everything = terminal.run(f"consume {story}:0 --show-control --isolation read_uncommitted").splitlines()
+    assert [line for line in everything if not line.startswith("◆")] == ["plain", *"1234567"]
+
+
+# ---- records -------------------------------------------------------------------------------------------------------
+
+
+def test_values_are_printed_a_line_each_as_a_reader_gets_them(terminal: Terminal, story: str) -> None:
+    assert terminal.run(f"consume {story} --from start -n 3").split() == ["plain", "1", "2"]
+    assert terminal.run(f"consume {story} -e").split() == ["plain", "1", "2"]
+    assert terminal.run(f"consume {story} -e --isolation read_uncommitted").split() == ["plain", *"1234567"]
+    assert terminal.run(f"consume {story}:1 -e") == ""
+
+
+def test_it_begins_where_it_is_told(terminal: Terminal, story: str) -> None:
+    uncommitted = f"consume {story} -e --isolation read_uncommitted"
+    assert terminal.run(f"{uncommitted} --from 0:9").split() == ["7"]
+    assert terminal.run(f"{uncommitted} --from -2").split() == ["7"]
+    assert terminal.run(f"{uncommitted} --from @-1h -n 1").split() == ["plain"]
+    assert terminal.run(f"{uncommitted} --from end") == ""
+
+
+def test_a_format_says_what_is_printed(terminal: Terminal, story: str) -> None:
+    assert terminal.run(rf"consume {story} -n 1 -f %t[%p]@%o=%s\n") == "story[0]@0=plain\n"
+    (row,) = terminal.objects(f"consume {story} -n 1")
+    assert (row["topic"], row["offset"], row["value"], row["key"]) == ("story", 0, "plain", None)
+
+
+def test_a_group_goes_on_after_what_it_printed(terminal: Terminal) -> None:
+    terminal.run("topic create grouped")
+    terminal.plain("grouped", *"abcdef")
+    assert terminal.run("consume grouped -g readers -n 2").split() == ["a", "b"]
+    assert terminal.objects("group describe readers")[0]["partitions"][0]["committed"] == 2
+    assert terminal.run("consume grouped -g readers -n 3").split() == ["c", "d", "e"]
+    assert terminal.run("consume grouped -g readers -e").split() == ["f"]
+
+
+def test_without_a_group_nothing_is_committed(terminal: Terminal, story: str) -> None:
+    before = terminal.objects("group list")
+    terminal.run(f"consume {story} -e")
+    assert terminal.objects("group list") == before
+
+
+def test_it_waits_for_what_comes_until_ctrl_c(terminal: Terminal) -> None:
+    terminal.run("topic create followed")
+    command = [sys.executable, "-m", "fencepost", "consume", "followed", "-o", "json", "-b", terminal.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    for value in ("first", "second"):
+        terminal.plain("followed", value)
+        assert json.loads(process.stdout.readline())["value"] == value
+    time.sleep(0.1)  # in its poll again
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> None:
+    terminal.run("topic create endless")
+    terminal.plain("endless", *map(str, range(5_000)))
+    line = f"{sys.executable} -m fencepost consume endless -b {terminal.bootstrap} | head -2"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b"0\n1\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("consume nope", 3), ("consume story:9", 3), ("consume story -f %x", 2), ("consume story -g g --explain", 2),
+     ("consume story -g g --from 3", 2), ("consume story:0 -g g", 2), ("consume story -b 127.0.0.1:1", 4),
+     ("consume story -X isolation.level=sometimes -e", 2)],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused(terminal: Terminal, story: str, line: str, code: int) -> None:
+    assert terminal.refused(line)[0] == code

@@ -1,0 +1,74 @@
+"""What docs/cli.md shows is what one gets: its sessions are typed against a broker, and what they print is compared."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from fencepost.cli import COMMANDS
+from served_broker import ServedBroker
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+SESSIONS = re.findall(r"^```console\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def steps(session: str) -> list[tuple[str, str]]:
+    """(what is typed, what is printed)."""
+    parts = re.split(r"^\$ (.*)\n", session, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def alike(text: str) -> str:
+    """What stays the same from run to run: no times, ids or sizes."""
+    text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
+    text = re.sub(r"id \S+", "id ID", text)
+    text = re.sub(r"\d+ topics?, \d+ partitions", "TOPICS", text)
+    text = re.sub(r"[\d.]+ (ms|s)\b( of [^\n]*| in [^\n]*)?", "TIME", text)
+    text = re.sub(r"producer \d+ epoch \d+", "PRODUCER", text)
+    text = re.sub(r" \d+:\d+ ", " P:E ", text)
+    return re.sub(r"[ \t]+", " ", text).strip()
+
+
+def untimed(line: str) -> str:
+    """A row of `txn list` without its numbers."""
+    return re.sub(r"(?<=TIME ).*(?=orders-0)", "", line)
+
+
+def test_the_sessions_of_the_page_say_what_the_page_says() -> None:
+    assert len(SESSIONS) == 3
+    with ServedBroker() as broker:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "FENCEPOST_BOOTSTRAP": f"127.0.0.1:{broker.port}"}
+        held: list[subprocess.Popen[bytes]] = []
+        try:
+            for typed, printed in [step for session in SESSIONS for step in steps(session)]:
+                if typed.endswith("&"):
+                    held.append(_held(typed.removesuffix("&"), environment))
+                    continue
+                done = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, timeout=60)
+                assert done.returncode == 0, (typed, done.stderr.decode())
+                assert untimed(alike(done.stdout.decode())) == untimed(alike(printed)), typed
+        finally:
+            for process in held:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(30)
+
+
+def _held(typed: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Started, and it has said that it holds."""
+    process = subprocess.Popen(["bash", "-c", typed], env=environment, stderr=subprocess.PIPE, start_new_session=True)
+    assert process.stderr is not None
+    assert b"held for" in process.stderr.readline()
+    process.stderr.close()
+    return process
+
+
+def test_every_command_and_exit_code_is_on_the_page() -> None:
+    import fencepost.cli as cli
+
+    for name in set(COMMANDS) - {"serve", "log", "bench", "demo"}:
+        assert re.search(rf"\b{name}\b", PAGE), name
+    for code in re.findall(r"\b(\d+)\b", cli.__doc__ or ""):
+        assert code == "70" or re.search(rf"^\| {code} \|", PAGE, flags=re.MULTILINE), code
