@@ -313,7 +313,10 @@ class Sender:
         if answer.record_errors:
             reason = answer.record_errors[0].batch_index_error_message or code.text
             detail = detail or f"record {answer.record_errors[0].batch_index} of the batch: {reason}"
-        self._give_up(batch, error_of(answer.error_code, detail, transactional=self._transactional))
+        error = error_of(answer.error_code, detail, transactional=self._transactional)
+        if batch.maybe_written:
+            error.add_note("an earlier attempt was not answered: the records may have been written all the same")
+        self._give_up(batch, error)
 
     def _try_later(self, batch: Batch) -> None:
         now = self._clock.monotonic_ms()

@@ -35,6 +35,7 @@ def contents(batch):
     return [(one.key, one.value, one.headers) for one in records(check_produced(memoryview(batch.frame(False))))]
 
 
+@pytest.mark.requirement("S-10")
 def test_records_of_a_partition_go_together_until_the_batch_is_full():
     making = Making(max_batch_bytes=3 * (RECORD_OVERHEAD_BYTES + 10))
     placed = [making.add(b"%010d" % n) for n in range(7)]

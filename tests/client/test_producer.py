@@ -349,6 +349,70 @@ def chaos(seed, count=300):
     within(main, num_partitions=3)
 
 
+def chaos_with_deadlines(seed, count=200):
+    """As above, but batches run out of time: what was told of each of them must be so."""
+
+    async def main(world):
+        world.faults.seed(seed)
+        world.faults.blackhole("Produce", when="after_write").with_probability(0.1)
+        world.faults.blackhole("Produce", when="before_write").with_probability(0.1)
+        world.faults.disconnect("Produce", when="after_write").with_probability(0.1)
+        world.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER").with_probability(0.2)
+        world.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED").with_probability(0.03)
+        told = {}
+        async with plain(world, delivery_timeout_ms=900, request_timeout_ms=400, max_batch_size=300) as producer:
+            deliveries = {}
+            for n in range(count):
+                deliveries[n] = await producer.send("t", b"%05d" % n + bytes(50))
+                if n % 7 == seed % 7:
+                    await asyncio.sleep(0.03)
+            await producer.flush()
+            world.faults.clear()
+            for n, delivery in deliveries.items():
+                try:
+                    told[n] = (await delivery).offset
+                except KafkaError as error:
+                    is_noted = any("may have been written" in note for note in getattr(error, "__notes__", []))
+                    told[n] = "maybe" if is_noted or getattr(error, "maybe_written", False) else "no"
+            last = await producer.send_and_wait("t", b"99999")
+        values = [int(value[:5]) for value in await log_of(world)]
+        assert values[-1] == 99999
+        assert len(values) == len(set(values)) == last.offset + 1, f"seed {seed}: twice"
+        written = [n for n in values if told.get(n) not in ("maybe", None)]
+        assert written == [n for n, at in told.items() if at not in ("maybe", "no")], f"seed {seed}: lost, or moved"
+        assert all(at < 0 or values[at] == n for n, at in told.items() if isinstance(at, int))
+
+    within(main)
+
+
+@pytest.mark.requirement("S-41")
+@pytest.mark.parametrize("seed", range(6))
+def test_what_ran_out_of_time_is_told_as_it_is(seed):
+    chaos_with_deadlines(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6, 200))
+def test_what_ran_out_of_time_is_told_as_it_is_at_length(seed):
+    chaos_with_deadlines(seed)
+
+
+def test_a_broker_that_is_stopped_and_started_again_gets_everything_once():
+    async def main(world):
+        async with plain(world, **{**BROKEN, "delivery_timeout_ms": 60_000}) as producer:
+            deliveries = []
+            for n in range(300):
+                deliveries.append(await producer.send("t", b"%03d" % n))
+                await asyncio.sleep(0.01)
+                if n in (100, 200):
+                    await world.restart()
+            for delivery in deliveries:
+                await delivery
+        assert await log_of(world) == [b"%03d" % n for n in range(300)]
+
+    within(main)
+
+
 @pytest.mark.requirement("S-43", "S-44")
 @pytest.mark.parametrize("seed", range(8))
 def test_in_any_weather_every_record_is_written_once_and_in_order(seed):
