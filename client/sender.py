@@ -47,6 +47,7 @@ class Sender:
         )
         self._given: Any = None  # the identity that the gate named last
         self._flying: dict[int, int] = {}  # requests without an answer, by node
+        self._throttled_until: dict[int, float] = {}  # ms, by node: what a broker asked for (KIP-219)
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._is_woken = False
         self._is_closed = False
@@ -169,6 +170,8 @@ class Sender:
             return never
         if self._flying.get(node_id, 0) >= self._settings.max_in_flight:
             return never
+        if self._throttled_until.get(node_id, 0) > now:
+            return self._throttled_until[node_id]
         batch = again if again is not None else accumulator.peek(partition)
         size = sizes.get(node_id, 0)
         if size and size + batch.size_bytes > self._settings.max_request_size:
@@ -254,7 +257,10 @@ class Sender:
             for batch in batches:
                 self._lost(batch, error)
         else:
-            self._read(request, future.result(), version, batches)
+            response: ProduceResponse | None = future.result()
+            if response is not None and response.throttle_time_ms:
+                self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
+            self._read(request, response, version, batches)
         self.wake()
 
     def _read(

@@ -329,6 +329,19 @@ def test_with_retries_limited_the_last_failure_is_the_error(world):
     assert failed.value.code is BUSY
 
 
+def test_a_broker_that_asks_for_a_pause_gets_it_and_no_other_does(world):
+    cluster = world(leaders=(1, 2))
+    cluster.put(partition=0)
+    cluster.next().answer(throttle_ms=500)
+    cluster.put(partition=0)
+    cluster.put(partition=1)
+    assert [sent.node_id for sent in cluster.sent] == [2]
+    cluster.wait(0.4)
+    assert len(cluster.sent) == 1
+    cluster.wait(0.2)
+    assert [sent.node_id for sent in cluster.sent] == [2, 1]
+
+
 def test_a_partition_that_the_answer_leaves_out_is_sent_again(world):
     cluster = world()
     cluster.put()

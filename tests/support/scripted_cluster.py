@@ -38,7 +38,7 @@ class Sent:
     def values(self, partition=0):
         return [one.value for one in records(self.batch(partition))]
 
-    def answer(self, code=0, offset=0, **codes):
+    def answer(self, code=0, offset=0, throttle_ms=0, **codes):
         """code: for every partition; p0=…, p1=…: for one of them."""
         topics = []
         for topic in self.request.topic_data:
@@ -49,7 +49,7 @@ class Sent:
                 for one in topic.partition_data
             ]
             topics.append(ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=answered))
-        self.future.set_result(ProduceResponse(responses=topics))
+        self.future.set_result(ProduceResponse(responses=topics, throttle_time_ms=throttle_ms))
 
     def fail(self, *, sent=True):
         self.future.set_exception(BrokerUnreachableError("cut", sent=sent))
