@@ -105,7 +105,7 @@ class Target:
             try:
                 return interruption.run(bounded())
             except KafkaError as error:
-                raise refusal(error) from None
+                raise refusal(error, self.bootstrap) from None
             except TimeoutError:
                 cause = f"no answer from {self.bootstrap} within {duration(within_ms or self.timeout_ms)}"
                 raise Failure(cause, _ON_TIME.format(self.bootstrap), TIMED_OUT) from None

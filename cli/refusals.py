@@ -1,6 +1,7 @@
 """What people are told of an error of the SDK: its cause, a hint, and the exit code of its kind."""
 
 import os
+from collections.abc import Iterator
 
 from ..client.errors import (
     ApplicationRecoverableError,
@@ -37,36 +38,46 @@ _CONFLICT = {
 _WRONG = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name has letters, digits, '.', '_' and '-', 249 at most",
     ErrorCode.INVALID_PARTITIONS: "partitions can be added, never taken away; a topic has one at least",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than there are brokers; fencepost doctor counts them",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than there are brokers; fencepost doctor HOST:PORT counts them",
     ErrorCode.INVALID_REQUEST: "--help says what the command takes",
     ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic and -X max.request.size bound a record",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the broker's transaction.max.timeout.ms bounds --hold too",
 }
 _UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT names it, fencepost doctor HOST:PORT looks closer"
 _SLOW = "--timeout gives it longer; fencepost doctor HOST:PORT looks closer"
+_SENT_AWAY = "clients go to the address that the broker advertises: fencepost doctor HOST:PORT looks at it"
 _DENIED = "-X takes security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
 _BY_BROKER = "the broker refused it; its log says more"
 
 
-def refusal(error: KafkaError) -> Failure:
-    """Cause, hint and exit code."""
+def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
+    """Cause, hint and exit code. bootstrap: of the broker that was asked, for hints that can be pasted."""
     code, hint = _kind(error)
-    return Failure(_cause(error), getattr(error, "hint", "") or hint, code)
+    hint = getattr(error, "hint", "") or hint
+    return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
 
 
 def _cause(error: KafkaError) -> str:
     """asyncio has words of its own for a connection that fails; people know the system's."""
-    text, inner = str(error), error.__cause__
-    if isinstance(inner, OSError) and inner.errno and inner.strerror and "Connect call failed" in inner.strerror:
-        text = text.replace(inner.strerror, os.strerror(inner.errno).lower())
+    text = str(error)
+    for inner in _causes(error):
+        if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):
+            text = text.replace(str(inner.strerror), os.strerror(inner.errno).lower())
     return text.replace("ConnectionResetError", "it was closed at once; is TLS expected, or is it not?")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    inner: BaseException | None = error
+    while inner is not None:
+        yield inner
+        inner = inner.__cause__
 
 
 def _kind(error: KafkaError) -> tuple[int, str]:
     if isinstance(error, AuthenticationError | AuthorizationError):
         return DENIED, _DENIED
     if isinstance(error, UnsupportedVersionError):
-        return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT says what it knows"
+        return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT says which it is"
     if isinstance(error, UnknownTopicError) or error.code in _NOT_FOUND:
         return NOT_FOUND, _NOT_FOUND.get(error.code, _NOT_FOUND[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
     if error.code in _CONFLICT:
@@ -78,5 +89,6 @@ def _kind(error: KafkaError) -> tuple[int, str]:
     if isinstance(error, BrokerUnreachableError):
         return TIMED_OUT, _UNREACHABLE
     if isinstance(error, RetriableError):
-        return TIMED_OUT, _SLOW
+        sent_away = any(isinstance(each, BrokerUnreachableError) for each in _causes(error))
+        return TIMED_OUT, _SENT_AWAY if sent_away else _SLOW
     return FAILED, _BY_BROKER

@@ -50,6 +50,16 @@ def test_an_advertised_address_that_leads_nowhere_is_named_with_what_to_do(adver
     assert "advertised.listeners" in found["advertised"]["hint"]
 
 
+def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
+    with ServedBroker(advertised_listeners=("127.0.0.1:1",)) as broker:
+        terminal = Terminal(broker)
+        code, cause, hint = terminal.refused("topic create x --timeout 300ms")
+    assert code == 4
+    assert "127.0.0.1:1: connection refused" in cause
+    assert hint.startswith("clients go to the address that the broker advertises: ")
+    assert hint.endswith(f"fencepost doctor {terminal.bootstrap} looks at it")
+
+
 def test_what_blocks_readers_is_said(terminal: Terminal) -> None:
     terminal.run("topic create blocked")
     producer = terminal.open_transaction("blocker", "blocked", "a")
