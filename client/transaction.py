@@ -314,6 +314,14 @@ class ClientTransaction:
             reason = reason if known == "unknown" else known
             self.error = fenced(reason, cause if isinstance(cause, KafkaError) else None, current_epoch)
 
+    def explain_by_itself(self, elapsed_ms: int) -> None:
+        """The broker let us go on, so it was the broker that ended the transaction, and no newer producer."""
+        error = self.error
+        if isinstance(error, ProducerFencedError) and error.reason in ("unknown", "newer_producer"):
+            reason: FencedBy = "transaction_timeout" if elapsed_ms >= self.timeout_ms else "admin_abort"
+            cause = error.__cause__
+            self.error = fenced(reason, cause if isinstance(cause, KafkaError) else None, self.identity.epoch)
+
 
 _FENCED_TEXTS: Mapping[FencedBy, tuple[str, str]] = {
     "newer_producer": ("another producer uses this transactional id", "one running producer for each transactional id"),
@@ -336,10 +344,14 @@ def fenced(reason: FencedBy, cause: KafkaError | None = None, current_epoch: int
 
 
 class Described(NamedTuple):
-    """What DescribeTransactions says of the id, as far as it tells who ended a transaction."""
+    """What the broker says of the id, as far as it tells who ended a transaction.
+
+    is_old: by the broker's own clock the transaction began longer ago than its timeout.
+    """
 
     state: str
     identity: ProducerIdentity
+    is_old: bool = False
 
 
 def fenced_by(ours: ProducerIdentity, found: Described | None, elapsed_ms: int, timeout_ms: int) -> FencedBy:
@@ -352,7 +364,7 @@ def fenced_by(ours: ProducerIdentity, found: Described | None, elapsed_ms: int, 
     next_one = ProducerIdentity(ours.producer_id, ours.epoch + 1)
     if found.identity != next_one or found.state not in ("CompleteAbort", "PrepareAbort", "PrepareEpochFence"):
         return "newer_producer"
-    return "transaction_timeout" if elapsed_ms >= timeout_ms else "admin_abort"
+    return "transaction_timeout" if found.is_old or elapsed_ms >= timeout_ms else "admin_abort"
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

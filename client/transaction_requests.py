@@ -15,6 +15,7 @@ from ..protocol.messages.transactions import (
     DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
+    ListTransactionsRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnTopic,
@@ -33,6 +34,7 @@ _END_V1, _OFFSETS_V1, _ADD = 4, 4, 3
 _INIT_RENEWS = 3  # KIP-360
 _MEMBER_SINCE = 3  # KIP-447
 _END_V2 = 5
+_DURATION_SINCE = 1
 
 
 class TransactionRequests:
@@ -194,8 +196,24 @@ class TransactionRequests:
             return None
         for one in response.transaction_states:
             if not one.error_code:
-                return Described(one.transaction_state, ProducerIdentity(one.producer_id, one.producer_epoch))
+                identity = ProducerIdentity(one.producer_id, one.producer_epoch)
+                return Described(one.transaction_state, identity, await self._is_old(connection, identity))
         return None
+
+    async def _is_old(self, connection: Connection, identity: ProducerIdentity) -> bool:
+        """Whether the broker finds the id among transactions that began longer ago than our timeout (KIP-994)."""
+        if not connection.knows(ListTransactionsRequest, _DURATION_SINCE):
+            return False
+        machine = self._machine
+        request = ListTransactionsRequest(
+            producer_id_filters=[identity.producer_id], duration_filter=machine.timeout_ms
+        )
+        try:
+            version = connection.version_of(ListTransactionsRequest)
+            response = await connection.send(request, version, timeout_ms=self._timeout_ms)
+        except KafkaError:
+            return False
+        return any(one.transactional_id == machine.transactional_id for one in response.transaction_states)
 
 
 def maybe_done(error: KafkaError) -> bool:

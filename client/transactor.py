@@ -313,6 +313,7 @@ class Transactor:
             )
             machine.gave_up(waiting)
             raise waiting from None
+        await self._explain()  # before the broker forgets
         if machine.ends_without_asking():
             return
         error = await self._end(False)
@@ -428,12 +429,13 @@ class Transactor:
         """Find out who fenced this producer, as well as it can be known."""
         machine = self.machine
         error = machine.error
-        if not isinstance(error, ProducerFencedError) or error.reason != "unknown":
+        if not isinstance(error, ProducerFencedError):
             return
         elapsed_ms = self.age_ms()
-        if machine.outcome == "aborted" and machine.state is not State.FATAL:  # the broker let us go on: it was itself
-            late = elapsed_ms >= machine.timeout_ms
-            machine.explain("transaction_timeout" if late else "admin_abort", machine.identity.epoch)
+        if machine.outcome == "aborted" and machine.state is not State.FATAL:
+            machine.explain_by_itself(elapsed_ms)
+            return
+        if error.reason != "unknown" and error.current_epoch >= 0:
             return
         try:
             async with asyncio.timeout(SHIELD_S):

@@ -247,6 +247,10 @@ def test_who_fenced_a_producer_is_read_off_what_it_left(state, identity, elapsed
     assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
 
 
+def test_the_brokers_clock_counts_as_much_as_ours():
+    assert fenced_by(FIRST, Described("CompleteAbort", NEXT, is_old=True), 10, 60_000) == "transaction_timeout"
+
+
 # ---- bugs of other clients -----------------------------------------------------------------------------------------
 
 

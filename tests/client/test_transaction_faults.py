@@ -308,6 +308,24 @@ def test_a_transaction_that_took_too_long_says_so_and_the_producer_goes_on(versi
     within(main, version)
 
 
+@pytest.mark.parametrize("awaits", [True, False])
+def test_a_broker_whose_clock_is_ahead_is_believed(awaits):
+    """As in a test that moves the broker's time alone. Brokers before Kafka 3.8 do not tell (KIP-994)."""
+
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await world.only_the_broker_sees(60 + SWEEP_S)
+                await (tx.send_and_wait("t", b"b") if awaits else tx.send("t", b"b"))
+        assert fenced.value.reason == "transaction_timeout"
+        await write(producer, b"c")
+        assert await world.values() == [b"c"]
+
+    within(main)
+
+
 @both
 def test_an_operator_who_aborts_is_told_from_a_timeout(version):
     async def main(world: TxnWorld) -> None:

@@ -1,6 +1,8 @@
 """Transactions of the SDK in a world of virtual time, with faults on request and a reader that trusts nobody."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from capped_broker import capped
@@ -8,7 +10,9 @@ from client_world import BOOTSTRAP, World, run
 from fencepost.broker.broker import Broker, Serve
 from fencepost.broker.transactions import machine
 from fencepost.client.cluster import Cluster
+from fencepost.client.outside import Outside
 from fencepost.client.producer import Producer
+from fencepost.effects.clock import Clock
 from fencepost.protocol.batches import walk
 from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -22,6 +26,20 @@ NAMES = {0: "Produce", 22: "InitProducerId", 24: "AddPartitionsToTxn", 25: "AddO
 NAMES |= {28: "TxnOffsetCommit", 65: "DescribeTransactions"}
 
 
+class LaggingClock(Clock):
+    """Behind another clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.lag_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() - self.lag_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms() - self.lag_ms
+
+
 class TxnWorld:
     """A running broker whose requests can fail. asked: the transactional requests it got, as (name, version)."""
 
@@ -32,6 +50,11 @@ class TxnWorld:
         self._release = release
         self._between: Callable[[Serve], Serve] | None = None
         self._producers: list[Producer] = []
+        self.clock = LaggingClock(world.outside.clock)
+
+    @property
+    def _outside(self) -> Outside:
+        return replace(self.world.outside, clock=self.clock)
 
     async def start(self, **settings: Any) -> "TxnWorld":
         await self.world.start_broker(**settings)
@@ -84,12 +107,17 @@ class TxnWorld:
         decision = machine.force_abort(coordinator.transactions[transactional_id], given)
         coordinator.log(transactional_id, decision, given)
 
+    async def only_the_broker_sees(self, seconds: int) -> None:
+        """Time passes, and the clients' clock does not."""
+        await asyncio.sleep(seconds)
+        self.clock.lag_ms += seconds * 1000
+
     # Clients
 
     async def producer(self, transactional_id: str = "x", **keywords: Any) -> Producer:
         """One that is started; closed at the end."""
         keywords = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000, **keywords}
-        producer = Producer(BOOTSTRAP, transactional_id=transactional_id, outside=self.world.outside, **keywords)
+        producer = Producer(BOOTSTRAP, transactional_id=transactional_id, outside=self._outside, **keywords)
         self._producers.append(producer)
         await producer.start()
         return producer
