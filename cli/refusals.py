@@ -38,7 +38,7 @@ _CONFLICT = {
 _WRONG = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name has letters, digits, '.', '_' and '-', 249 at most",
     ErrorCode.INVALID_PARTITIONS: "partitions can be added, never taken away; a topic has one at least",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than there are brokers; fencepost doctor HOST:PORT counts them",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than brokers; fencepost doctor HOST:PORT counts them",
     ErrorCode.INVALID_REQUEST: "--help says what the command takes",
     ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic and -X max.request.size bound a record",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the broker's transaction.max.timeout.ms bounds --hold too",

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 BAR = 12
 ENDED_SHOWN_S = 5.0
+ANSWER_MS = 2_000  # after that it is said that the broker does not answer
 _HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
 
@@ -34,7 +36,7 @@ async def watching(to: Target, every_ms: int) -> None:
     if drawn:
         sys.stdout.write(_OTHER_SCREEN + _HIDE)
     try:
-        async with to.admin() as admin:
+        async with replace(to, timeout_ms=min(to.timeout_ms, ANSWER_MS)).admin() as admin:
             view = View()
             while True:
                 trouble = ""
