@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 READ_BYTES = 256 * 1024  # the most one data_received gets, as in asyncio
+SOON_S = 1e-6  # loops run a timer that is due within their resolution: what it is for has to be due then too
 
 
 class Signal(Enum):
@@ -159,7 +160,7 @@ class Wire:
         self._turn_set = None
         if self._held or self._dead:
             return
-        now = self._loop.time()
+        now = self._loop.time() + SOON_S
         while self._flying and self._flying[0][0] <= now:
             self._arrive(self._flying.popleft()[1])
         if self._can_tell():

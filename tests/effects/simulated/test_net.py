@@ -282,6 +282,32 @@ def test_bytes_take_their_time_and_keep_their_order():
     assert run(main()) == run(main())
 
 
+@pytest.mark.parametrize("delay_ms", [0.05, 1, 3.3, 50])
+def test_a_delay_that_is_always_the_same_lets_time_go_on(delay_ms):
+    """A timer that comes a rounding error before its time must not be set again for the same moment, for ever."""
+
+    async def main():
+        net = SimulatedNet()
+        net.network.delay_ms = (delay_ms, delay_ms)
+        client, server, connection = await pair(net)
+        turns, turn = 0, connection.to_server._turn
+
+        def counted():
+            nonlocal turns
+            turns += 1
+            assert turns < 1000
+            turn()
+
+        connection.to_server._turn = counted
+        for number in range(50):
+            client.transport.write(b"%02d" % number)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert len(server.received) == 100
+
+    run(main())
+
+
 def test_a_connection_takes_a_round_trip():
     async def main():
         net = SimulatedNet()
