@@ -2,7 +2,7 @@
 of the driver, recorded in the broker's ledger, ends them all (PrepareTxn and EndTxns, this broker's own).
 
 The driver commits a batch only if every task said that it is prepared; else it aborts it. It repeats a decision that
-was not answered, and sometimes one that was.
+was not answered, and sometimes one that was: at once, or later, as when it has found another broker meanwhile.
 """
 
 import asyncio
@@ -50,6 +50,8 @@ class SinkDriver:
         self.places = places
         self.rng = world.rng("driver")
         self.caller = Caller(world, "driver")
+        self._last: EndTxnsRequest | None = None  # the last decision, if it was carried out
+        self._decided_in = 0  # which life of the broker that was
 
     async def run(self) -> None:
         number = 0
@@ -57,6 +59,8 @@ class SinkDriver:
             number += 1
             await self._batch(number)
             await asyncio.sleep(self.rng.choice((0.0, 0.1, 1.0)))
+            if self.world.lives != self._decided_in or self.rng.random() < 0.2:
+                await self._again()
 
     async def _batch(self, number: int) -> None:
         tasks = [
@@ -82,15 +86,22 @@ class SinkDriver:
             ledger_key=KEY, number=number, owner=OWNER, digest=b"%d" % commit, committed=commit, transactions=items
         )
         code, unsure = await self._answer(request)
+        self._last, self._decided_in = request if code == ErrorCode.NONE else None, self.world.lives
         for op in ops:
             _finish(op, code, unsure)
         if code != ErrorCode.NONE:  # one of them was taken from it: the others are not to wait for ever
             nobody = EndTxnsRequest(ledger_key=KEY, number=number, owner=OWNER, digest=b"none", committed=False)
             await self._answer(nobody)
         elif self.rng.random() < 0.2:
-            code, _ = await self._answer(request)
+            await self._again()
+
+    async def _again(self) -> None:
+        """The decision made last has to be good for ever."""
+        if self._last is not None:
+            self._decided_in = self.world.lives
+            code, _ = await self._answer(self._last)
             if code != ErrorCode.NONE:
-                self.world.failures.append(f"decision {number} is refused when it is repeated: {code}")
+                self.world.failures.append(f"decision {self._last.number} is refused when it is repeated: {code}")
 
     async def _answer(self, request: EndTxnsRequest) -> tuple[int, bool]:
         """The final answer, which comes once all is well; and whether an earlier attempt may have done it."""
