@@ -95,30 +95,37 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
 
 async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
     """How many more records are wanted after this partition; None for any number."""
-    async for entry in _decided(admin, view):
+    async for entries in _decided(admin, view):
+        page: list[str | bytes] = []
+        for entry in entries:
+            if left == 0:
+                break
+            if wanted.isolation == "read_committed" and not _is_readable(view, entry):
+                continue
+            if wanted.explain and not view.ruled and entry.offset >= view.last_stable_offset < view.high_watermark:
+                _print(page)
+                page = []
+                await _rule(admin, to, view)
+            page.append(_written(to, wanted, view, entry))
+            if left is not None and not entry.marker:
+                left -= 1
+        _print(page)
         if left == 0:
-            return 0
-        if wanted.isolation == "read_committed" and (
-            entry.offset >= view.last_stable_offset or entry.fate in (ABORTED, OPEN)
-        ):
-            continue
-        if wanted.explain and not view.ruled and entry.offset >= view.last_stable_offset < view.high_watermark:
-            await _rule(admin, to, view)
-        _print(to, wanted, view, entry)
-        if left is not None and not entry.marker:
-            left -= 1
+            break
     return left
 
 
-async def _decided(admin: "Admin", view: View) -> AsyncIterator[Entry]:
+def _is_readable(view: View, entry: Entry) -> bool:
+    return entry.offset < view.last_stable_offset and entry.fate not in (ABORTED, OPEN)
+
+
+async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
+    """Those that the next batch decides, and those before it."""
     fates = Fates(view.open_from)
     async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):
-        for entry in _entries(view.partition, batch):
-            if entry.offset >= view.start:
-                for each in fates.feed(entry):
-                    yield each
-    for each in fates.rest():
-        yield each
+        entries = [each for each in _entries(view.partition, batch) if each.offset >= view.start]
+        yield [each for entry in entries for each in fates.feed(entry)]
+    yield list(fates.rest())
 
 
 def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
@@ -145,18 +152,26 @@ def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
 # ---- output --------------------------------------------------------------------------------------------------------
 
 
-def _print(to: Target, wanted: Wanted, view: View, entry: Entry) -> None:
-    if to.output.json:
-        click.echo(as_json(_facts(view, entry)))
-    elif wanted.explain:
-        click.echo(_line(view, entry))
-    elif entry.marker:
-        owner = f"producer {entry.producer_id} epoch {entry.producer_epoch}"
-        click.echo(f"◆ {entry.marker} {view.partition.topic}[{view.partition.partition}]@{entry.offset} {owner}")
+def _print(page: list[str | bytes]) -> None:
+    """All at once: a write for each line is what takes the time."""
+    texts = [each for each in page if isinstance(each, str)]
+    if texts:
+        click.echo("\n".join(texts))
     else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(wanted.write(entry.record))
+        sys.stdout.buffer.write(b"".join(each for each in page if isinstance(each, bytes)))
         sys.stdout.buffer.flush()
+
+
+def _written(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
+    """A line without its end, or as `write` gives it."""
+    if to.output.json:
+        return as_json(_facts(view, entry))
+    if wanted.explain:
+        return _line(view, entry)
+    if entry.marker:
+        at = f"{view.partition.topic}[{view.partition.partition}]@{entry.offset}"
+        return f"◆ {entry.marker} {at} producer {entry.producer_id} epoch {entry.producer_epoch}\n".encode()
+    return wanted.write(entry.record)
 
 
 def _facts(view: View, entry: Entry) -> dict[str, Any]:
