@@ -260,11 +260,14 @@ class ClientTransaction:
         return verdict
 
     def _commit_refused(self, verdict: Verdict, code: int) -> None:
-        """It was not carried out by this attempt. After an unanswered one only NOT_OPEN tells what became of that.
-
-        NOT_OPEN: had it been carried out, the same EndTxn again would be a success (KIP-890; and with version 1 the
-        epoch would still be in COMPLETE_COMMIT). So the transaction was aborted, by its timeout or an operator.
+        """It was not carried out by this attempt. After an unanswered one only NOT_OPEN of version 2 tells what became
+        of that: had it been carried out, the same EndTxn again would be a success (KIP-890), so it was aborted, by its
+        timeout or an operator. With version 1 a late InitProducerId of ours may have wiped out that it was committed.
         """
+        if self.maybe_ended and verdict is Verdict.NOT_OPEN and self.version < 2:
+            self.outcome = "unknown"
+            self._happened(Event.UNANSWERED)
+            return
         if self.maybe_ended and verdict is not Verdict.NOT_OPEN:
             self.outcome = "unknown"
             self._break(fenced("unknown") if verdict is Verdict.FENCED else error_of(code))
