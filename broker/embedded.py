@@ -32,12 +32,9 @@ GUEST_DEFAULTS: dict[str, Setting] = {
     "group_initial_rebalance_delay_ms": 0,
     "offsets_topic_num_partitions": 4,
     "transaction_state_log_num_partitions": 4,
-    # What is looked for from time to time is looked for each second, so that it is found when time is moved ahead.
+    # What may be asked to happen within seconds is looked for each second: it is found when time is moved ahead.
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 1_000,
-    "transaction_remove_expired_transaction_cleanup_interval_ms": 1_000,
     "log_retention_check_interval_ms": 1_000,
-    "offsets_retention_check_interval_ms": 1_000,
-    "producer_id_expiration_check_interval_ms": 1_000,
 }
 """Where it differs from `fencepost serve`: no group waits for members that come later, and starts are quick."""
 

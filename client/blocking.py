@@ -36,8 +36,14 @@ class Blocking(Generic[Inner]):
         inner: Any = self._inner
         self._wait(inner.close)
 
+    stop = close
+
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

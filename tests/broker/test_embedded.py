@@ -23,6 +23,8 @@ from fencepost.protocol.messages.transactions import (
     TxnTopic,
 )
 from fencepost.protocol.records import records
+from group_client import alone
+from group_client import state_of as group_state
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, list_offsets, produce
 from wire_client import Closed, WireClient
 
@@ -457,3 +459,13 @@ def values_of(broker):
                     found[record.offset] = record.value
                 offset = each.next_offset
     return found
+
+
+def test_time_moved_ahead_ends_the_sessions_of_silent_members(broker):
+    with connect(broker) as client:
+        client.ask = client.call
+        alone(client, session_timeout_ms=30_000)
+        broker.advance(29)
+        assert group_state(client) == "Stable"
+        broker.advance(2)
+        assert group_state(client) == "Empty"

@@ -14,6 +14,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client import sync
 from fencepost.client.admin import Admin as AsyncAdmin
 from fencepost.client.admin_values import NewTopic
+from fencepost.client.consumer import Consumer as AsyncConsumer
 from fencepost.client.errors import IllegalStateError
 from fencepost.client.loop_thread import loop_thread
 from fencepost.client.producer import Producer as AsyncProducer
@@ -117,9 +118,95 @@ def test_admin_forwards_every_method_with_its_signature(broker, topic):
         assert admin.list_topics.__doc__ == AsyncAdmin.list_topics.__doc__
 
 
-def test_a_producer_forwards_every_method(broker):
-    public = {name for name in dir(AsyncProducer) if name[0] != "_"} - {"settings"}
-    assert public - set(dir(sync.Producer)) == set()
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_a_client_forwards_every_method(name):
+    inner = {"Producer": AsyncProducer, "Consumer": AsyncConsumer}[name]
+    public = {each for each in dir(inner) if each[0] != "_"} - {"settings"}
+    assert public - set(dir(getattr(sync, name))) == set()
+
+
+def consuming(broker, topic, **more):
+    more = {"group_id": topic, "auto_offset_reset": "earliest", **more}
+    return sync.Consumer(broker.bootstrap_servers, topics=[topic], **more)
+
+
+def write(broker, topic, *values):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def test_a_consumer_is_iterated_record_by_record(broker, topic):
+    write(broker, topic, b"1", b"2")
+    with consuming(broker, topic) as consumer:
+        assert len(consumer.assigned(timeout=10)) == 1
+        found = [record.value for _, record in zip(range(2), consumer, strict=False)]
+        assert found == [b"1", b"2"]
+        consumer.commit()
+        assert consumer.lag() == {(topic, 0): 0}
+    assert broker.committed(topic)[topic, 0].offset == 2
+
+
+def test_a_consumer_waits_for_records_as_long_as_it_is_told(broker, topic):
+    with consuming(broker, topic) as consumer:
+        assert consumer.getmany(timeout_ms=10) == {}
+        write(broker, topic, b"1")
+        assert [record.value for record in consumer.getmany(timeout_ms=10_000)[topic, 0]] == [b"1"]
+        consumer.seek((topic, 0), 0)
+        assert consumer.getone().value == b"1"
+        assert consumer.position((topic, 0)) == 1
+
+
+def test_batches_go_with_transactions_and_come_again_after_an_abort(broker, topic, producer):
+    out = broker.create_topic(f"{topic}-out")
+    write(broker, topic, b"1", b"2", b"3")
+    tries = 0
+    with consuming(broker, topic) as consumer:
+        for batch in consumer.batches(max_records=3):
+            tries += 1
+            try:
+                with producer.transaction(batch) as transaction:
+                    for record in batch:
+                        transaction.send(out, record.value)
+                    if tries == 1:
+                        raise KeyError("mine")
+            except KeyError:
+                continue
+            if consumer.position((topic, 0)) == 3:
+                break
+    assert values(broker, out) == [b"1", b"2", b"3"]
+    assert tries > 1
+    assert broker.committed(topic)[topic, 0].offset == 3
+
+
+def test_a_consumer_gives_its_last_batch_to_a_transaction(broker, topic, producer):
+    write(broker, topic, b"1")
+    with consuming(broker, topic) as consumer:
+        batch = next(consumer.batches())
+        assert consumer.last_batch is batch
+        with producer.transaction() as transaction:
+            transaction.send_offsets_to_transaction(consumer)
+    assert broker.committed(topic)[topic, 0].offset == 1
+
+
+def test_ctrl_c_ends_the_wait_for_records_and_leaves_the_group(broker, topic):
+    child = run_script(
+        f"""
+        from fencepost.client import sync
+        with sync.Consumer(BOOTSTRAP, topics=[{topic!r}], group_id={topic!r}, auto_offset_reset="earliest") as consumer:
+            consumer.assigned()
+            print("assigned", flush=True)
+            for record in consumer:
+                pass
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "assigned\n"
+    time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=30)
+    assert "KeyboardInterrupt" in error
+    assert not broker.inside(lambda inner: inner.groups.groups[topic].members if topic in inner.groups.groups else ())
 
 
 def test_settings_are_taken_from_other_clients_configurations(broker, topic):

@@ -103,6 +103,11 @@ WITH_THE_SDK = """
         assert [record.value for record in fp_broker.records(fp_topic)] == [b"1"]
 
     {mark}
+    async def test_a_consumer(fp_consumer, fp_producer, fp_topic):
+        await fp_producer.send_and_wait(fp_topic, b"42")
+        assert (await fp_consumer.getone()).value == b"42"
+
+    {mark}
     async def test_admin(fp_admin, fp_topic):
         assert fp_topic in await fp_admin.list_topics()
 """
@@ -111,7 +116,7 @@ WITH_THE_SDK = """
 @pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
 def test_the_clients_of_the_sdk_live_in_the_loop_of_the_test(run, mode, mark):
     # In a process of its own: pytester forgets modules between runs, and then there are two classes of each error.
-    run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=3)
+    run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=4)
 
 
 def test_topics_are_never_shared(run):
