@@ -1,10 +1,13 @@
 """Apache Kafka's own test of exactly-once copying: copiers in a group, hard kills of brokers and copiers, aborts, and
 a read_committed reader that looks on; in the end every message is there once, in order, for it and for a late reader.
 
-Real processes and librdkafka. The suite copies some thousand messages; `make eos-copy` 100,000, with more kills.
+Real processes. The copiers are librdkafka's, or the SDK's with either protocol of transactions; the SDK's also live
+with a network that cuts connections, holds requests until they are late, and delivers answers twice. The suite copies
+some thousand messages; `make eos-copy` 100,000, with more kills.
 Source: tests/kafkatest/tests/core/group_mode_transactions_test.py of Apache Kafka.
 """
 
+import contextlib
 import os
 import queue
 import random
@@ -19,9 +22,11 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from broker_process import broker_process
+from chaos_proxy import REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
 from confluent_kafka import TopicPartition
 
-COPIER = Path(__file__).resolve().parent.parent / "support" / "group_copier.py"
+SUPPORT = Path(__file__).resolve().parent.parent / "support"
+COPIES = {"librdkafka": ("group_copier.py",), "sdk": ("sdk_copier.py",), "sdk with version 1": ("sdk_copier.py", "1")}
 MESSAGES = int(os.environ.get("COPIED", "5000"))
 AT_LENGTH = MESSAGES > 10_000
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 31)
@@ -44,9 +49,10 @@ OPTIONS = {
 class Copier:
     """A process and its successors, under one transactional id."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
-        self.command = [sys.executable, str(COPIER), bootstrap, SOURCE, TARGET, GROUP, name]
-        self.command += [str(PER_TRANSACTION), str(ABORTED)]
+    def __init__(self, kind: str, bootstrap: str, name: str) -> None:
+        program, *more = COPIES[kind]
+        self.command = [sys.executable, str(SUPPORT / program), bootstrap, SOURCE, TARGET, GROUP, name]
+        self.command += [str(PER_TRANSACTION), str(ABORTED), *more]
         self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.lives = 0
         self.start()
@@ -162,17 +168,32 @@ def check(found: dict[int, list[int]]) -> None:
             raise AssertionError(f"partition {partition}: {len(lost)} lost, {twice} twice, or out of order")
 
 
+def bad_network(proxy: ChaosProxy) -> None:
+    proxy.cut(side=REPLY, times=None, share=0.004)
+    proxy.cut(side=REQUEST, times=None, share=0.002)
+    proxy.late(*TRANSACTIONAL, times=None, share=0.004, after_s=1.5)
+    proxy.delay(*TRANSACTIONAL, side=REPLY, up_to_s=0.4, share=0.01)
+    proxy.twice(*TRANSACTIONAL, share=0.003)
+
+
 @pytest.mark.requirement("S-67", "S-89")
-def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path):
-    print(f"seed {SEED}, {MESSAGES} messages")
+@pytest.mark.parametrize("kind", COPIES)
+def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, kind):
+    print(f"seed {SEED}, {MESSAGES} messages, {kind}")
     chance = random.Random(SEED)
     options = [word for name, value in OPTIONS.items() for word in ("-X", f"{name}={value}")]
-    with broker_process(str(tmp_path / "data"), *options) as broker:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(broker_process(str(tmp_path / "data"), *options))
+        copiers_reach = broker.bootstrap
+        if kind.startswith("sdk"):
+            proxy = stack.enter_context(ChaosProxy(broker.bootstrap, seed=SEED))
+            bad_network(proxy)
+            copiers_reach = proxy.bootstrap
         make_topics(broker.bootstrap)
         fill_source(broker.bootstrap)
         reader = Reader(broker.bootstrap, "onlooker")
         reader.start()
-        copiers = [Copier(broker.bootstrap, f"copier-{number}") for number in range(COPIERS)]
+        copiers = [Copier(kind, copiers_reach, f"copier-{number}") for number in range(COPIERS)]
         try:
             killed = copy_under_kills(broker, copiers, reader, chance)
             time.sleep(0.5)  # what would be there twice comes now

@@ -188,6 +188,14 @@ class Delay(CutOff):
         await asyncio.sleep(self.proxy.rng.uniform(0, self.up_to_s))
 
 
+class Twice(CutOff):
+    """A reply comes twice, as no network does and a broken peer might: the client has to notice, and to believe neither
+    a word more of that connection."""
+
+    async def apply(self, frame: Frame, link: Link) -> None:
+        await link.client.send(self.proxy.rewritten(frame.api, frame.body))
+
+
 class ChaosProxy:
     """Runs from `with` to its end. Without rules it only passes on, and rewrites the broker's address to its own."""
 
@@ -222,6 +230,10 @@ class ChaosProxy:
     def late(self, *apis: int, times: int | None = 1, share: float = 1, after_s: float = 0.2) -> Late:
         """Cut clients off at such requests, which arrive later all the same."""
         return self._add(Late(self, apis, times, share, after_s))
+
+    def twice(self, *apis: int, share: float = 1, times: int | None = None) -> Twice:
+        """Send such replies once more."""
+        return self._add(Twice(self, REPLY, apis, times, share))
 
     def delay(self, *apis: int, side: str, up_to_s: float, share: float = 1) -> Delay:
         """Slow frames down."""
@@ -338,7 +350,7 @@ class ChaosProxy:
                     for rule in self.rules:
                         if rule.takes(frame):
                             await rule.apply(frame, link)
-                    await link.client.send(self._rewritten(request.api, body))
+                    await link.client.send(self.rewritten(request.api, body))
                 except (Cut, OSError):
                     gone = True
                     link.cut_client()
@@ -364,5 +376,5 @@ class ChaosProxy:
                 self._held.remove(held)
                 return
 
-    def _rewritten(self, api: int, body: bytes) -> bytes:
+    def rewritten(self, api: int, body: bytes) -> bytes:
         return body.replace(*self._addresses) if api in (METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER) else body
