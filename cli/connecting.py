@@ -109,6 +109,11 @@ class Target:
             except TimeoutError:
                 cause = f"no answer from {self.bootstrap} within {duration(within_ms or self.timeout_ms)}"
                 raise Failure(cause, _ON_TIME.format(self.bootstrap), TIMED_OUT) from None
+            except OSError as error:
+                if isinstance(error, BrokenPipeError):  # who reads our output has enough
+                    raise
+                cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
+                raise Failure(cause, "look at where it reads from, or writes to") from None
             except KeyboardInterrupt:
                 if interrupted is not None:
                     interrupted()

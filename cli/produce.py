@@ -145,7 +145,7 @@ def produce(
             else:
                 await _in_transactions(to, producer, shape, told, abort=abort, every=txn_every, hold_ms=hold)
 
-    _say_how_to_end(to)
+    _check_input(to)
     try:
         to.run(work, interrupted=lambda: to.output.remark(_interrupted(told, transactional_id)))
     except Failure:
@@ -163,10 +163,12 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, os.fsencode(value)
 
 
-def _say_how_to_end(to: Target) -> None:
+def _check_input(to: Target) -> None:
     import sys
 
-    if sys.stdin is not None and sys.stdin.isatty():
+    if sys.stdin is None:  # closed; its number may be something else's by now
+        raise Failure("there is no standard input", "records are read from it, a line each", WRONG_USAGE)
+    if sys.stdin.isatty():
         to.output.remark("a record a line; Ctrl-D ends")
 
 

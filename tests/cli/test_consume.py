@@ -1,6 +1,7 @@
 """`fencepost consume`: records as they come, and what became of each."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -154,6 +155,16 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> 
     line = f"{sys.executable} -m fencepost consume endless -b {terminal.bootstrap} | head -2"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"0\n1\n", b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
+@pytest.mark.parametrize("more", ["-e", "--explain", "-e -o json", "--show-control"])
+def test_an_output_that_is_full_is_said(terminal: Terminal, story: str, more: str) -> None:
+    line = f"{sys.executable} -m fencepost consume {story} {more} -b {terminal.bootstrap} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: input or output: No space left on device\nhint: ")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,13 @@ def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...]
     assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
 
 
+def test_a_closed_input_is_said(terminal: Typing) -> None:
+    command = f"{sys.executable} -m fencepost produce t -b {terminal.bootstrap} <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no standard input\nhint: ")
+
+
 def test_without_a_broker_it_says_so(terminal: Typing) -> None:
     command = [sys.executable, "-m", "fencepost", "produce", "t", "-b", "127.0.0.1:1"]
     done = subprocess.run(command, input=b"x\n", capture_output=True, timeout=30)
