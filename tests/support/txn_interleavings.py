@@ -309,14 +309,16 @@ class Run:
         client.failed(DeliveryTimeoutError())
         return False
 
-    def commit(self, client: ClientTransaction) -> None:
+    def commit(self, client: ClientTransaction, resolves: int = 2) -> None:
+        """And, if nobody answers, ask again what became of it."""
         client.asked(Event.COMMIT)
         if client.state is State.FLUSHING and client.ends_without_asking():
             return
         self._end(True)
         if client.state is State.UNKNOWN_OUTCOME:
             assert isinstance(client.failure(), CommitOutcomeUnknownError)
-            self.commit(client) if self.choices.pick([("resolve", 0), ("leave", 1)]) == "resolve" else None
+            if resolves and self.choices.pick([("resolve", 0), ("leave", 1)]) == "resolve":
+                self.commit(client, resolves - 1)
 
     def abort(self) -> None:
         client = self.client
