@@ -3,6 +3,8 @@
 The rule: what a group's offsets say was read has been written out before. Without a group nothing is committed.
 """
 
+import errno
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -152,7 +154,21 @@ async def _printing(
                 await consumer.commit()
         elif ends is not None and await _all_read(consumer, ends):
             break
+        elif _nobody_reads():
+            raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
     return printed
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of our pipe is closed, which a write would only find out when the next record comes."""
+    if not hasattr(select, "poll"):
+        return False
+    try:
+        poller = select.poll()
+        poller.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # no descriptor behind it
+        return False
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _out(records: "Sequence[Record]", write: Write) -> None:
