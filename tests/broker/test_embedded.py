@@ -469,3 +469,18 @@ def test_time_moved_ahead_ends_the_sessions_of_silent_members(broker):
         assert group_state(client) == "Stable"
         broker.advance(2)
         assert group_state(client) == "Empty"
+
+
+def test_lives_leave_no_descriptors_and_no_threads():
+    def held():
+        return len(os.listdir("/dev/fd")), {thread.name for thread in threading.enumerate()}
+
+    with Broker():
+        pass
+    before = held()
+    with Broker() as broker:
+        for life in range(3):
+            make(broker, f"t{life}")
+            broker.kill()
+            broker.restart()
+    assert held() == before
