@@ -14,6 +14,7 @@ from fencepost.client.connection import Connection
 
 import fencepost as fp
 
+PAUSE_S = 0.1  # in each transaction: who is killed then is inside of one, and nobody is done before the last kill
 SETTINGS = {"request_timeout_ms": 3000, "retry_backoff_max_ms": 200}
 
 
@@ -40,6 +41,7 @@ async def copy(bootstrap: str, source: str, target: str, group: str, name: str, 
                 async with producer.transaction(batch) as tx:
                     for record in batch:
                         await tx.send(target, record.value, key=record.key, partition=record.partition)
+                    await asyncio.sleep(PAUSE_S)
                     if random.random() < aborted:
                         raise Again
             except (Again, fp.AbortableTransactionError):
