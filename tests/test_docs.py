@@ -24,8 +24,16 @@ def test_every_python_snippet_runs_against_a_broker(document, tmp_path):
     with broker_process(str(tmp_path / "data")) as broker:
         for snippet in fenced(document.read_text(), "python"):
             code = snippet.replace("127.0.0.1:9092", broker.bootstrap)
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, done.stderr
+            done = subprocess.run(as_command(code, tmp_path), capture_output=True, text=True, timeout=60, cwd=tmp_path)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def as_command(snippet: str, directory: Path) -> list[str]:
+    """How a reader would run it: a test by pytest, anything else as a script."""
+    if not re.search(r"^(async )?def test_", snippet, flags=re.MULTILINE):
+        return [sys.executable, "-c", snippet]
+    (directory / "test_snippet.py").write_text(snippet)
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_snippet.py"]
 
 
 def test_there_are_snippets_where_users_look_for_them():
