@@ -36,7 +36,7 @@ class Figures:
 
     def lines(self) -> list[tuple[str, str]]:
         """Label and value, for a person; figures that were not measured are left out."""
-        request = "transaction" if self.work == "txn" else "request"
+        request = "transaction" if self.work == "txn" or self.work.endswith("transaction") else "request"
         rows: list[tuple[str, float | None, str]] = [
             ("records/s", self.records_per_second, ",.0f"),
             ("MB/s", self.mb_per_second, ",.1f"),

@@ -132,6 +132,47 @@ def transactions(
     show(books.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
 
 
+@bench.command("modes")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--records", default=100_000, type=COUNT, show_default=True, help="At most, in each mode.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--seconds", default=3.0, type=SECONDS, show_default=True, help="At most, for each mode.")
+@click.pass_obj
+def delivery_modes(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    records: int,
+    size: int,
+    seconds: float,
+) -> None:
+    """What at most once, at least once and exactly once cost, through the SDK."""
+    import uvloop
+
+    from ..bench import modes  # brings the SDK with it
+
+    host, port = topics.address(bootstrap)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = modes.ModeLoad(name, records, size, seconds)
+        for mode, batch in modes.modes():
+            books = Books(port)
+            title = f"{mode}, {batch} records a {'transaction' if mode == 'exactly once' else 'batch'}"
+            with progress_bar(title, None, interruption) as progress:
+                books.read()
+                result = interruption.run(modes.run(bootstrap, load, mode, batch, progress), uvloop.new_event_loop)
+                books.read()
+            count, batches = result.records, len(result.latencies)
+            found = books.figures(title, batches, count, count * size, result.seconds, result.latencies)
+            if output == "table":
+                click.echo(f"\n{title}")
+            show(found, output)
+
+
 @bench.command("consume")
 @_bootstrap
 @click.option("--topic", required=True)

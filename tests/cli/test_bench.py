@@ -138,3 +138,16 @@ def check_it_ends(bench: "subprocess.Popen[str]", number: signal.Signals) -> Non
     _, err = bench.communicate(timeout=20)
     assert bench.returncode == 130, err
     assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"], err
+
+
+@pytest.mark.requirement("S-13")
+def test_each_delivery_mode_has_its_price(served: ServedBroker) -> None:
+    bounds = ["--records", "2000", "--seconds", "1", "-o", "json"]
+    found = CliRunner().invoke(main, ["bench", "modes", "-b", f"127.0.0.1:{served.port}", *bounds])
+    assert found.exit_code == 0, found.output
+    told = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [each["work"].split(",")[0] for each in told] == ["at most once", "at least once", *["exactly once"] * 4]
+    assert all(each["records_per_second"] > 0 and each["p50_ms"] >= 0 for each in told)
+    commits_a_record = [each["requests"] / each["records"] for each in told[2:]]
+    assert commits_a_record == [1, 0.1, 0.01, 0.001]
+    assert not [name for name in topics(served) if not name.startswith("__")]

@@ -43,14 +43,14 @@ def test_idempotence_without_retries_is_refused():
     assert producer_settings("a", retries=0, enable_idempotence=False).most_retries == 0
 
 
-@pytest.mark.requirement("S-50")
+@pytest.mark.requirement("S-50", "C-5")
 def test_idempotence_with_more_than_five_in_flight_is_refused():
     assert "5" in str(_refused(max_in_flight=6))
     assert producer_settings("a").max_in_flight == 5
     assert producer_settings("a", max_in_flight=50, enable_idempotence=False).max_in_flight == 50
 
 
-@pytest.mark.requirement("S-51", "S-52")
+@pytest.mark.requirement("S-51", "S-52", "C-5")
 def test_a_producer_is_idempotent_with_acks_all_and_retries_unless_told_otherwise():
     settings = producer_settings("a")
     assert settings.enable_idempotence

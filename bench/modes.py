@@ -1,0 +1,82 @@
+"""What each delivery mode costs: at most once, at least once, and transactions of growing size, with one producer.
+
+The rule: all do the same work, a batch of records and then the wait that the mode needs before the batch counts: none,
+the acknowledgements, or the commit.
+"""
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..client.producer import Producer
+
+TRANSACTIONS = (1, 10, 100, 1000)  # records in one
+BATCH = 100  # records between two waits of the plain modes
+
+
+@dataclass(frozen=True, slots=True)
+class ModeLoad:
+    """How many records of what size, in each mode at most, and for how many seconds at most."""
+
+    topic: str
+    records: int = 100_000
+    record_bytes: int = 100
+    seconds: float = 3.0
+
+
+@dataclass(slots=True)
+class ModeResult:
+    """latencies: seconds from the first record of a batch until the batch counts."""
+
+    mode: str
+    batch: int
+    records: int
+    seconds: float
+    latencies: "array[float]"
+
+
+def modes() -> list[tuple[str, int]]:
+    """(name, records in a batch), cheapest first."""
+    plain = [("at most once", BATCH), ("at least once", BATCH)]
+    return plain + [("exactly once", size) for size in TRANSACTIONS]
+
+
+async def run(bootstrap: str, load: ModeLoad, mode: str, batch: int, progress: Callable[[int], None]) -> ModeResult:
+    """One mode. progress: told how many records are done; what it raises ends the load."""
+    if mode == "at most once":
+        producer = Producer(bootstrap, acks=0, enable_idempotence=False)
+    elif mode == "at least once":
+        producer = Producer(bootstrap)
+    else:
+        producer = Producer(bootstrap, transactional_id=f"{load.topic}-{batch}")
+    async with producer:
+        await _batch(producer, mode, load, 1)  # metadata, coordinator, producer id
+        return await _measured(producer, mode, load, batch, progress)
+
+
+async def _measured(
+    producer: Producer, mode: str, load: ModeLoad, batch: int, progress: Callable[[int], None]
+) -> ModeResult:
+    latencies = array("d")
+    sent = 0
+    began = now = time.perf_counter()
+    while sent < load.records and now - began < load.seconds:
+        await _batch(producer, mode, load, batch)
+        sent += batch
+        last, now = now, time.perf_counter()
+        latencies.append(now - last)
+        progress(sent)
+    return ModeResult(mode, batch, sent, now - began, latencies)
+
+
+async def _batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
+    value = b"." * load.record_bytes
+    if mode == "exactly once":
+        async with producer.transaction() as tx:
+            for _ in range(batch):
+                await tx.send(load.topic, value)
+        return
+    for _ in range(batch):
+        await producer.send(load.topic, value)
+    await producer.flush()
