@@ -19,7 +19,7 @@ from .settings import BrokerSettings
 T = TypeVar("T")
 TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a unit
 ROUNDS = 3
-NUDGES = 100
+NUDGES = 300  # at most; it ends when a lane has done its part
 LANE_S = 0.001  # what a lane may need
 
 
@@ -171,8 +171,9 @@ class Life:
             # Retention takes only what a checkpoint names, and that only what was flushed before.
             await self._move(seconds - last_s, clock, at_least)
             await self._nudged_until(lambda: not self.broker.store.unflushed)
+            written = housekeeping.checkpoints
             await self._move(last_s, clock, at_least)
-            await self._nudged_until(lambda: not housekeeping.behind)
+            await self._nudged_until(lambda: housekeeping.checkpoints > written or not housekeeping.behind)
             seconds = 0
         await self._move(seconds, clock, at_least)
 

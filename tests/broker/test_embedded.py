@@ -229,7 +229,7 @@ def test_an_orderly_restart_loses_nothing_in_any_mode():
 def halted_by_a_failed_sync(broker):
     make(broker)
     broker.disk.fail_sync()
-    with pytest.raises(Closed):
+    with pytest.raises((Closed, ConnectionError)):  # or something else was synced before
         write(broker)
     wait_until(lambda: not broker.running)
 
@@ -269,7 +269,7 @@ def test_a_halted_broker_can_be_restarted_which_is_a_recovery(broker):
     make(broker)
     write(broker)
     broker.disk.fail_sync()
-    with pytest.raises(Closed):
+    with pytest.raises((Closed, ConnectionError)):
         write(broker, value=b"in doubt")
     wait_until(lambda: broker.halted is not None)
     broker.restart()
