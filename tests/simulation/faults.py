@@ -6,12 +6,15 @@ from connections that their clients gave up long ago.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
+from fencepost.protocol.schema import schema_of
 from simulation.world import JOURNAL_S, World
 
-HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.01}
+_HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.01}
+HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]
 
@@ -53,7 +56,7 @@ class Faults:
     async def heal(self) -> None:
         """Nothing is wrong any more, and a broker runs."""
         world = self.world
-        world.on_send = lambda transport, requests: None
+        world.on_send = lambda transport, keys: None
         world.network.delay_ms = (0.05, 1.0)
         world.delays["journal"] = JOURNAL_S
         world.disk.capacity_bytes = None
@@ -79,14 +82,15 @@ class Faults:
             connection.to_server.hold()
             self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
 
-    def perhaps_hold(self, transport: object, requests: list[object]) -> None:
-        """Requests of transactions are held up more often: what comes late is what hurts there."""
-        if self.rng.random() < max((HELD.get(type(request), 0.0) for request in requests), default=0.0):
+    def perhaps_hold(self, transport: object, keys: list[int]) -> None:
+        """Requests of transactions are held up more often: what comes late is what hurts there. keys: of their APIs."""
+        if self.rng.random() < max((HELD.get(key, 0.0) for key in keys), default=0.0):
             self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
             for connection in self.world.network.connections:
                 if connection.client is transport:
                     connection.to_server.hold()
-                    self.world.loop.call_later(self.rng.uniform(0.5, 3.0), connection.release)
+                    delay_s = self.rng.uniform(0.5, 3.0)
+                    self.world.loop.call_later(delay_s, connection.release, context=Context())  # whoever is killed
 
     async def held_answers(self) -> None:
         if connections := self.world.network.connections:

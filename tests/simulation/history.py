@@ -110,21 +110,36 @@ class Join(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One fetch. Result: Seen."""
+    """One fetch, or what a consumer of the SDK gave. Result: Seen.
+
+    session: reads of one in the same place go on where the one before ended. txn: what is made of it, if anything is.
+    """
 
     place: Place
     committed: bool
     start: int
+    session: str = ""
+    txn: str | None = None
 
 
 class Seen(NamedTuple):
-    """What a fetch showed, after the reader left out what is aborted. next_offset: where the reader goes on."""
+    """What a fetch showed, after the reader left out what is aborted. next_offset: where the reader goes on.
+
+    A consumer of the SDK does not say how far the log goes: the last three are UNTOLD then.
+    """
 
     records: tuple[tuple[int, str], ...]
     next_offset: int
     high_watermark: int
     last_stable: int
     log_start: int = 0
+
+    @property
+    def tells_ends(self) -> bool:
+        return self.high_watermark != UNTOLD
+
+
+UNTOLD = -1
 
 
 class Dump(NamedTuple):
@@ -191,6 +206,8 @@ class Op:
         self._end(INFO)
 
     def _end(self, outcome: str) -> None:
+        if self._history.closed:
+            return
         self.outcome = outcome
         self.done = self._history.moment()
         self.done_ms = self._history.now_ms()
@@ -209,6 +226,7 @@ class History:
     now_ms: Callable[[], int] = lambda: 0
     stall_ms: int = 1 << 60  # no transaction may hold a last stable offset for longer, while a broker serves
     ops: list[Op] = field(default_factory=list)
+    closed: bool = False  # it is judged: nothing ends any more
     _moments: int = 0
 
     def invoke(self, client: str, what: Any) -> Op:

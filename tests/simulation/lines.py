@@ -88,7 +88,7 @@ class Caller:
         except OSError:
             await asyncio.sleep(0.05)
             return [Unanswered("no connection")] * len(requests)
-        self.world.on_send(line.transport, [request for request, _ in requests])
+        self.world.on_send(line.transport, [schema_of(type(request)).api or 0 for request, _ in requests])
         futures = [line.send(request, version, self.name) for request, version in requests]
         _, late = await asyncio.wait(futures, timeout=patience_s)
         if late:

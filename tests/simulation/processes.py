@@ -5,6 +5,7 @@ network belongs to nobody: bytes that left a process arrive whatever becomes of 
 """
 
 import asyncio
+import struct
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
@@ -13,6 +14,8 @@ from fencepost.effects.net import Listener, Net
 from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.transport import SimulatedTransport
 from fencepost.effects.simulated.wire import Wire
+
+DEATHBED_TURNS = 50
 
 _current: ContextVar["Process | None"] = ContextVar("process", default=None)
 
@@ -48,6 +51,16 @@ class Process:
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
+    def bury(self) -> None:
+        """End what was killed, for good; or it would end whenever it is collected. Only when nobody looks any more."""
+        for task in self.tasks:
+            for _ in range(DEATHBED_TURNS):
+                try:
+                    task.get_coro().close()  # type: ignore[union-attr]
+                    break
+                except BaseException:  # it waits for something in a finally block: again
+                    continue
+
     def _is_of(self, context: Context | None) -> bool:
         return context is not None and context.get(_current) is self
 
@@ -65,42 +78,98 @@ def _is_of_the_network(callback: Any) -> bool:
     return isinstance(getattr(callback, "__self__", None), Wire | SimulatedTransport)
 
 
-class ProcessNet(Net):
-    """A process's view of the network: what arrives for it is handled as part of it."""
+Sent = Callable[[SimulatedTransport, list[int]], None]
 
-    def __init__(self, net: SimulatedNet, process: Process) -> None:
+
+class ProcessNet(Net):
+    """A process's view of the network: what arrives for it is handled as part of it.
+
+    sent: is shown the API keys of requests before they leave, with the transport that they leave by.
+    """
+
+    def __init__(self, net: SimulatedNet, process: Process, sent: Sent | None = None) -> None:
         self._net = net
         self._process = process
+        self._sent = sent
+
+    def _within(self, factory: Callable[[], asyncio.Protocol]) -> "_Within":
+        return _Within(self._process.run(factory), self._process)
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
-        def served() -> asyncio.Protocol:
-            return _Within(self._process.run(factory), self._process)
+        return await self._net.listen(lambda: self._within(factory), host, port)
 
-        return await self._net.listen(served, host, port)
+    async def connect(
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        *,
+        tls: Any = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        made = await self._net.connect(
+            lambda: self._within(factory), host, port, tls=tls, server_hostname=server_hostname
+        )
+        transport, within = made
+        assert isinstance(transport, SimulatedTransport)
+        assert isinstance(within, _Within)
+        if self._sent is not None:
+            transport.write = _Tap(transport, self._sent).write  # type: ignore[method-assign]
+        return transport, within.protocol
 
-    async def connect(self, factory: Any, host: str, port: int) -> Any:
-        return await self._net.connect(factory, host, port)
+
+class _Tap:
+    """Reads along what a client writes."""
+
+    def __init__(self, transport: SimulatedTransport, sent: Sent) -> None:
+        self._transport = transport
+        self._write = transport.write
+        self._sent = sent
+        self._head = b""
+        self._skip = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        keys = self._keys(bytes(data))
+        if keys:
+            self._sent(self._transport, keys)
+        self._write(data)
+
+    def _keys(self, data: bytes) -> list[int]:
+        found: list[int] = []
+        at = min(self._skip, len(data))
+        self._skip -= at
+        data, at = self._head + data[at:], 0
+        while len(data) - at >= _HEAD.size:
+            size, key = _HEAD.unpack_from(data, at)
+            found.append(key)
+            at += 4 + size
+        self._skip += max(0, at - len(data))
+        self._head = data[at:]
+        return found
+
+
+_HEAD = struct.Struct(">ih")
 
 
 class _Within(asyncio.Protocol):
     def __init__(self, protocol: asyncio.Protocol, process: Process) -> None:
-        self._protocol = protocol
+        self.protocol = protocol
         self._run = process.run
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._run(self._protocol.connection_made, transport)
+        self._run(self.protocol.connection_made, transport)
 
     def connection_lost(self, error: BaseException | None) -> None:
-        self._run(self._protocol.connection_lost, error)
+        self._run(self.protocol.connection_lost, error)
 
     def data_received(self, data: bytes) -> None:
-        self._run(self._protocol.data_received, data)
+        self._run(self.protocol.data_received, data)
 
     def eof_received(self) -> bool | None:
-        return bool(self._run(self._protocol.eof_received))
+        return bool(self._run(self.protocol.eof_received))
 
     def pause_writing(self) -> None:
-        self._run(self._protocol.pause_writing)
+        self._run(self.protocol.pause_writing)
 
     def resume_writing(self) -> None:
-        self._run(self._protocol.resume_writing)
+        self._run(self.protocol.resume_writing)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulation.facts import NEVER, Anomaly, Facts
+from simulation.facts import NEVER, Anomaly, Facts, Fate
 from simulation.history import FAIL, INFO, OK, Init, Op, Place, Restart
 
 
@@ -66,7 +66,7 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
             assert isinstance(subject, Op)
             if kind == 1:
                 seen = subject.result
-                start = max(subject.what.start, seen.log_start)
+                start = max(subject.what.start, seen.log_start)  # UNTOLD is less than all
                 yield from expected.missing(subject, start, seen.next_offset, dict(seen.records))
             else:
                 entries = subject.result
@@ -93,8 +93,9 @@ def _learned(facts: Facts) -> dict[Place, list[tuple[bool, _Known]]]:
 
 def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
     """High watermark, last stable offset and log start, over all readers."""
-    for reads in facts.reads.values():
-        events = sorted([(op.invoked, op) for op, _ in reads] + [(op.done, op) for op, _ in reads], key=lambda e: e[0])
+    for every in facts.reads.values():
+        reads = [op for op, _ in every if op.result.tells_ends]
+        events = sorted([(op.invoked, op) for op in reads] + [(op.done, op) for op in reads], key=lambda e: e[0])
         most: dict[str, tuple[int, Op]] = {}
         for moment, op in events:
             for name in ("high_watermark", "last_stable", "log_start"):
@@ -115,6 +116,8 @@ def stalls(facts: Facts) -> Iterator[Anomaly]:
         began: Op | None = None
         for op, _ in sorted(reads, key=lambda one: one[0].done):
             seen = op.result
+            if not seen.tells_ends:
+                continue
             here = (seen.last_stable, bisect_left(restarts, op.invoked), 0)
             if seen.last_stable >= seen.high_watermark:
                 stands = None
@@ -153,38 +156,45 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
                 if op.outcome == OK:
                     needs[send.place].append((said.done, op.result + len(send.values) - 1, fate.txn, said))
     for place, reads in facts.reads.items():
+        excuses = _Excuses(facts, place)
         for op, read in reads:
-            if not read.committed:
+            if not read.committed or not op.result.tells_ends:
                 continue
             for since, offset, txn, said in needs[place]:
-                if (
-                    since < op.invoked
-                    and op.result.last_stable <= offset
-                    and not _excused(facts, place, op, txn, offset)
-                ):
+                if since < op.invoked and op.result.last_stable <= offset and not excuses.hold(op, txn, offset):
                     yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (said, op))
 
 
-def _excused(facts: Facts, place: Place, read: Op, txn: str, offset: int) -> bool:
-    """May another transaction be open in this place, from before the offset?"""
-    for other in facts.fates.values():
-        if other.txn == txn or other.over < read.invoked or _succeeded(facts, other, read):
-            continue
-        for op, send in other.sends:
-            if send.place != place or op.outcome == FAIL or op.invoked > read.done:
-                continue
-            if op.outcome == INFO or op.result <= offset:
+class _Excuses:
+    """Of one place: transactions that may be open in it, from before an offset."""
+
+    def __init__(self, facts: Facts, place: Place) -> None:
+        self._open: list[tuple[int, str, int, int]] = []  # until when, which, since when, from which offset
+        for fate in facts.fates.values():
+            until = None
+            for op, send in fate.sends:
+                if send.place == place and op.outcome != FAIL:
+                    until = min(fate.over, _succeeded(facts, fate)) if until is None else until
+                    first = -1 if op.outcome == INFO else op.result
+                    self._open.append((until, fate.txn, op.invoked, first))
+        self._open.sort(reverse=True)
+
+    def hold(self, read: Op, txn: str, offset: int) -> bool:
+        for until, other, since, first in self._open:
+            if until < read.invoked:
+                return False
+            if other != txn and since <= read.done and first <= offset:
                 return True
-    return False
-
-
-def _succeeded(facts: Facts, fate: object, read: Op) -> bool:
-    """Has the next producer with its transactional id been told so, which ends it?"""
-    begin = getattr(fate, "begin", None)
-    if begin is None:
         return False
+
+
+def _succeeded(facts: Facts, fate: Fate) -> int:
+    """The moment since which the next producer with its transactional id had been told so, which ends it."""
+    begin = fate.begin
+    if begin is None:
+        return NEVER
     given = facts.given[begin.what.transactional_id]
-    return any(op.what.__class__ is Init and begin.invoked < op.invoked and op.done < read.invoked for op, _ in given)
+    return min((op.done for op, _ in given if op.what.__class__ is Init and begin.invoked < op.invoked), default=NEVER)
 
 
 READING_RULES = [covering_reads, ends_only_grow, stalls, unseen, late_commits]

@@ -13,12 +13,15 @@ from simulation.lines import Caller, Unanswered
 from simulation.operators import Operator
 from simulation.plain_clients import PlainProducer, Reader, batches_in
 from simulation.recreation import Recreator, Stayer
+from simulation.sdk_clients import SdkIncarnation, SdkProducer
+from simulation.sdk_readers import SDK_GROUP, SdkMover, SdkReader
 from simulation.sink_clients import SinkDriver
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
 
-TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2}
+TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2, "sdk-in": 2, "sdk-out": 2}
 PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
+INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9]
 FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
@@ -48,13 +51,47 @@ def clients_of(world: World) -> list[Any]:
     recreator = Recreator(world)
     clients += [recreator, *(staying(world, f"st{number}", 1 + number % 2, recreator) for number in range(2))]
     world.looks.append(lambda: recreator.place)
-    clients.append(SinkDriver(world, PLACES[2:5]))
+    clients.append(SinkDriver(world, WRITTEN))
     clients.append(Operator(world, PLACES[1:]))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
-    for place in PLACES:
+    clients += sdk_clients_of(world)
+    for place in PLACES[:7]:
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
     return clients
+
+
+def sdk_clients_of(world: World) -> list[Any]:
+    def producing(number: int, tv: int) -> SdkProducer:
+        return SdkProducer(world, "sdk-plain", number, [*SDK_INPUTS, WRITTEN[0]])
+
+    clients = [Supervisor(world, "sdk-plain", 2, producing, (8.0, 25.0))]
+    for each in range(2):
+        clients.append(sdk_transactional(world, f"sdk-tx{each}", 1 + each))
+        clients.append(sdk_reading(world, f"sdk-reader{each}", committed=each == 0))
+    clients += [sdk_moving(world, f"sdk-mv{each}", 1 + each % 2) for each in range(3)]
+    return clients
+
+
+def sdk_transactional(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> SdkIncarnation:
+        return SdkIncarnation(world, name, number, tv, [*SDK_INPUTS, *WRITTEN])
+
+    return Supervisor(world, name, tv, make, (4.0, 20.0))
+
+
+def sdk_moving(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> SdkMover:
+        return SdkMover(world, name, number, tv, SDK_INPUTS, "sdk-out")
+
+    return Supervisor(world, name, tv, make, (8.0, 25.0))
+
+
+def sdk_reading(world: World, name: str, *, committed: bool) -> Supervisor:
+    def make(number: int, tv: int) -> SdkReader:
+        return SdkReader(world, name, number, [*WRITTEN, *PLACES[7:]], committed)
+
+    return Supervisor(world, name, 2, make, (20.0, 30.0))
 
 
 def transactional(world: World, name: str, tv: int) -> Supervisor:
@@ -68,7 +105,7 @@ def transactional(world: World, name: str, tv: int) -> Supervisor:
 
 def moving(world: World, name: str, tv: int) -> Supervisor:
     def make(number: int, tv: int) -> Mover:
-        return Mover(world, name, number, tv, PLACES[:2], PLACES[5:])
+        return Mover(world, name, number, tv, INPUTS, OUTPUTS)
 
     return Supervisor(world, name, tv, make, (8.0, 25.0))
 
@@ -110,9 +147,9 @@ async def look(world: World) -> None:
         await _dump(world, place)
     for place in world.looks:
         await _dump(world, place())
-    for place in PLACES[:2]:
-        for group in (GROUP, PLAIN_GROUP):
-            await stand_of(Caller(world, "final"), "final", group, place)
+    stands = [(group, place) for place in INPUTS for group in (GROUP, PLAIN_GROUP)]
+    for group, place in [*stands, *((SDK_GROUP, place) for place in SDK_INPUTS)]:
+        await stand_of(Caller(world, "final"), "final", group, place)
 
 
 async def _read_all(reader: Reader) -> None:

@@ -5,8 +5,10 @@ faults strike. The history is what clients did and saw; `failures` are what no c
 """
 
 import asyncio
+import gc
 import logging
 import random
+import warnings
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
@@ -68,13 +70,15 @@ class World:
         self.lives = 0
         self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
         self.over = False  # clients begin nothing new
-        self.on_send: Callable[[Any, list[Any]], None] = lambda transport, requests: None  # shown to the faults
+        # Shown to the faults: requests that are about to leave, by the keys of their APIs.
+        self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
         self.settings = settings(durability_mode="fsync" if seed % OS_EVERY else "os")
         self._prepare = prepare
         self._process: Process | None = None
         self._broker_net = self.net
         self._restart: asyncio.Task[None] | None = None
         self._graveyard: list[Any] = []
+        self.killed: list[Process] = []  # of clients
 
     def rng(self, name: str) -> random.Random:
         """Chance of its own for each client, so that one more question of one changes nothing for the others."""
@@ -162,6 +166,16 @@ class World:
         """All is over: what is left is looked at and let go."""
         self._look_for_failures()
         self.kill(power=False)
+
+    def bury(self) -> None:
+        """When all is judged: ends what clients were about to do when they were killed; none of it is written down."""
+        self.history.closed = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that nobody will ever await
+            for process in self.killed:
+                process.bury()
+            if self.killed:
+                gc.collect()
 
 
 class Quiet:

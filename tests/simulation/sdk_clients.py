@@ -1,0 +1,317 @@
+"""The real SDK as a client of the simulation: idempotent producers, and transactions of both protocols.
+
+The SDK runs unchanged on the simulated network and clock. What it is asked and what it says goes into the history in
+the words of the scripted clients: a record is a Send, known by its delivery, a commit an End. The sequences are the
+SDK's own business; a Send carries its place in its client's order instead, far below zero, where only order is judged.
+Each client is a process of its own, which is killed now and then in the middle of anything.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.client.outside import Outside
+from fencepost.client.transaction_requests import maybe_done
+from fencepost.effects.simulated.rng import SeededRng
+from simulation.history import Begin, End, Init, Op, Place, Producer, Send
+from simulation.plain_clients import RETRIED
+from simulation.processes import Process, ProcessNet
+from simulation.world import ADDRESS, TXN_TIMEOUT_MS, World
+
+import fencepost as fp
+
+BOOTSTRAP = f"{ADDRESS[0]}:{ADDRESS[1]}"
+PATIENT = {"request_timeout_ms": 1_500, "retry_backoff_ms": 20, "retry_backoff_max_ms": 200}
+COMMITS = 0.8
+LAST_WORD_S = 20.0  # virtual: a close that takes longer hangs
+FIRST_IN_ORDER = -(1 << 40)
+
+
+class Mistake(Exception):
+    """What an application raises inside a transaction to have it aborted."""
+
+
+class SdkClient:
+    """One process: a name, chance, and records on their way into the history."""
+
+    vanishing = 0.3
+
+    def __init__(self, world: World, name: str, places: Sequence[Place]) -> None:
+        self.world = world
+        self.history = world.history
+        self.name = name
+        self.places = places
+        self.rng = world.rng(name)
+        self.clients: list[Any] = []
+        self._process = Process(world.loop, name)
+        self._host = world.net.host(ADDRESS[0])
+        net = ProcessNet(self._host, self._process, lambda transport, keys: world.on_send(transport, keys))
+        self._outside = Outside(world.clock, SeededRng(f"{world.seed} {name} sdk"), net)
+        self._numbers = 0
+
+    async def run(self) -> None:
+        """To its end; a process that vanishes is killed, and closes nothing."""
+        life = self._process.start(self._live())
+        vanishes = self.rng.random() < self.vanishing
+        _, left = await asyncio.wait([life], timeout=self.rng.uniform(1.0, 15.0) if vanishes else None)
+        if left:
+            self.kill()
+        else:
+            life.result()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._host.kill()
+        self.world.killed.append(self._process)
+        for client in self.clients:
+            client._closed = True  # or it would complain when it is collected
+
+    async def _live(self) -> None:
+        try:
+            await self.live()
+        except fp.KafkaError:
+            pass  # out; a successor goes on
+        finally:
+            for client in reversed(self.clients):
+                await self._close(client)
+
+    async def live(self) -> None:
+        raise NotImplementedError
+
+    async def started(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
+        """A client of the SDK that has found the broker."""
+        while True:
+            client = make(BOOTSTRAP, *arguments, client_id=self.name, outside=self._outside, **PATIENT, **keywords)
+            self.prepare(client)
+            try:
+                await client.start()
+            except fp.KafkaError:
+                client._closed = True
+                await asyncio.sleep(0.1)
+                continue
+            self.clients.append(client)
+            return client
+
+    def prepare(self, client: Any) -> None:
+        """Before it is started."""
+
+    async def _close(self, client: Any) -> None:
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await client.close()
+        except TimeoutError:
+            self.world.failures.append(f"{self.name}: close() hangs")
+        except fp.KafkaError:
+            pass
+
+    # ---- records ---------------------------------------------------------------------------------------------
+
+    def value(self, source: tuple[Place, int] | None = None) -> str:
+        self._numbers += 1
+        made_of = "" if source is None else f"<{source[0][0]}-{source[0][1]}@{source[1]}"
+        return f"{self.name}:{self._numbers}{made_of}" + "." * self.rng.choice((0,) * 12 + (3_000,))
+
+    async def send(
+        self,
+        sender: Any,
+        identity: Producer,
+        place: Place,
+        txn: str | None = None,
+        source: tuple[Place, int] | None = None,
+    ) -> tuple[Op, Any]:
+        """A record on its way: the operation, and its delivery (None: the SDK did not take it)."""
+        value = self.value(source)
+        sources = () if source is None else (source,)
+        what = Send(place, identity, FIRST_IN_ORDER + self._numbers, (value,), txn, sources)
+        op = self.history.invoke(self.name, what)
+        try:
+            return op, await sender.send(place[0], value.encode(), partition=place[1])
+        except fp.KafkaError as error:
+            op.fail(int(error.code))
+            return op, None
+
+    async def settle(self, sent: Sequence[tuple[Op, Any]]) -> bool:
+        """Write down what became of each. Whether all were acknowledged."""
+        for op, delivery in sent:
+            if delivery is None:
+                continue
+            try:
+                offset = (await delivery).offset
+            except fp.KafkaError as error:
+                if getattr(error, "maybe_written", True):
+                    op.info()  # whether an attempt was carried out is not said
+                else:
+                    op.fail(int(error.code))
+                continue
+            op.ok(offset) if offset >= 0 else op.info()  # acknowledged as a duplicate, and nobody knows of what
+        return all(op.outcome == "ok" for op, _ in sent)
+
+
+class SdkProducer(SdkClient):
+    """Idempotent, without transactions."""
+
+    def __init__(self, world: World, name: str, number: int, places: Sequence[Place]) -> None:
+        super().__init__(world, f"{name}#{number}", places)
+        # Its ids and epochs are its own business; the log shows whether they are right.
+        self.nobody: Producer = (-1 - number, -1)
+
+    async def live(self) -> None:
+        producer = await self.started(
+            fp.Producer,
+            linger_ms=self.rng.choice((0, 5)),
+            max_batch_size=self.rng.choice((200, 131_072)),
+            compression_type=self.rng.choice((None, "gzip")),
+            delivery_timeout_ms=self.rng.choice((3_000, 15_000)),
+        )
+        while not self.world.over:
+            sent = [
+                await self.send(producer, self.nobody, self.rng.choice(self.places))
+                for _ in range(self.rng.choice((1, 3, 12)))
+            ]
+            if not await self.settle(sent) and self.rng.random() < 0.2:
+                return
+            await asyncio.sleep(self.rng.choice((0.02, 0.2, 0.6)))
+
+
+class SdkIncarnation(SdkClient):
+    """One process with a transactional id, until it is fenced, unsure, or killed in the middle of something."""
+
+    def __init__(self, world: World, transactional_id: str, number: int, tv: int, places: Sequence[Place]) -> None:
+        super().__init__(world, f"{transactional_id}#{number}", places)
+        self.transactional_id = transactional_id
+        self.tv = tv
+        self._txns = 0
+        self._given: set[Producer] = set()
+        self._said_yes = False  # the broker, to the last EndTxn: what nobody was asked is no End
+
+    async def live(self) -> None:
+        self.producer = await self.started(
+            fp.Producer,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TXN_TIMEOUT_MS,
+            delivery_timeout_ms=8_000,
+            max_block_ms=10_000,
+        )
+        await self.work()
+
+    def prepare(self, client: Any) -> None:
+        """What it asks InitProducerId is written down; and the old protocol is as with an old broker."""
+        if client.__class__ is not fp.Producer:
+            return
+        requests, machine = client._transactor._requests, client._transactor.machine
+        init, end, coordinator = requests.init, requests.end, requests._coordinator
+
+        async def watched() -> Any:
+            former = machine.former_identity()
+            current = None if former.producer_id < 0 else (former.producer_id, former.epoch)
+            op = self.history.invoke(self.name, Init(self.transactional_id, current))
+            op.late = True  # unless it is answered
+            try:
+                code, identity = await init()
+            except fp.KafkaError as error:
+                op.late = maybe_done(error)
+                op.info() if op.late else op.fail(int(error.code))
+                raise
+            op.late = False
+            if code == 0:
+                self._given.add(op.ok((identity.producer_id, identity.epoch)))
+            else:
+                op.info() if code in RETRIED else op.fail(code)
+            return code, identity
+
+        async def ended(commit: bool) -> Any:
+            code, identity = await end(commit)
+            self._said_yes = code == 0
+            return code, identity
+
+        async def old_coordinator() -> Any:
+            connection = await coordinator()
+            requests.seen_version = 1
+            return connection
+
+        requests.init, requests.end = watched, ended
+        if self.tv < 2:
+            requests._coordinator = old_coordinator
+
+    @property
+    def identity(self) -> Producer:
+        return (self.producer.producer_id, self.producer.producer_epoch)
+
+    async def work(self) -> None:
+        while not self.world.over:
+            await self.transaction(self.next_txn())
+            await asyncio.sleep(self.rng.choice((0.02, 0.1, 0.5)))
+
+    # ---- one transaction -------------------------------------------------------------------------------------
+
+    def next_txn(self) -> str:
+        self._txns += 1
+        return f"{self.name}/{self._txns}"
+
+    async def transaction(self, txn: str, batch: Any = None) -> None:
+        """One transaction. Raises what ends this producer."""
+        sent: list[tuple[Op, Any]] = []
+        ends: list[Op] = []
+        commit = self.rng.random() < COMMITS
+        self._said_yes = False
+        try:
+            async with self.producer.transaction(batch) as tx:
+                identity = self.identity
+                self.history.invoke(self.name, Begin(txn, self.transactional_id, identity, TXN_TIMEOUT_MS)).ok()
+                await self.fill(tx, identity, txn, sent, batch)
+                if self.rng.random() < 0.1:
+                    await asyncio.sleep(self.rng.choice((0.5, 2.0, 8.0)))
+                ends = self.ending(txn, identity, commit, batch)
+                if not commit:
+                    raise Mistake
+        except fp.CommitOutcomeUnknownError as error:
+            await self._resolve(error, ends)
+        except (Mistake, fp.AbortableTransactionError) as error:
+            self._aborted(ends, error)
+        except fp.KafkaError as error:
+            for op in ends:
+                op.fail(int(error.code)) if commit else op.info()
+            raise
+        else:
+            self._committed(ends)
+        finally:
+            await self.settle(sent)
+
+    def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
+        return [self.history.invoke(self.name, End(txn, self.transactional_id, identity, commit))]
+
+    def _committed(self, ends: Sequence[Op]) -> None:
+        for op in ends:
+            op.ok(self._go_on_with(op.what.producer) if isinstance(op.what, End) else None)
+
+    def _go_on_with(self, producer: Producer) -> Producer:
+        """As End tells it: what it gave, if no InitProducerId did."""
+        identity = self.identity
+        return producer if identity in self._given else identity
+
+    def _aborted(self, ends: Sequence[Op], error: Exception) -> None:
+        is_over = not getattr(error, "__notes__", ())  # else the abort was not answered; the next begin repeats it
+        for op in ends:
+            if isinstance(error, fp.KafkaError):
+                op.fail(int(error.code))
+            elif is_over and self._said_yes:
+                op.ok(self._go_on_with(op.what.producer))
+
+    async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
+        """An unknown commit is asked after; what the SDK says of it is held against the log."""
+        outcome = await error.resolve()
+        if outcome == "committed":
+            self._committed(ends)
+        elif outcome == "aborted":
+            for op in ends:
+                op.fail(int(error.code))
+        else:
+            for op in ends:
+                op.info()
+            raise error
+
+    async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
+        for _ in range(self.rng.choice((1, 2, 8))):
+            sent.append(await self.send(tx, identity, self.rng.choice(self.places), txn))
+            if self.rng.random() < 0.1:
+                await asyncio.sleep(0.05)
