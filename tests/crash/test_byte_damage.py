@@ -109,6 +109,15 @@ def test_every_truncation_is_found_or_harmless(disk, before, kind):
     print(f"{kind}: {dict(seen)}")
 
 
+def seal_of(content):
+    """Where the last round begins: the empty one, which says that the round before it was synced.
+
+    What takes the seal together with what it seals looks like a write that was never finished, and nothing tells them
+    apart. The seal has a block of the disk to itself, so this takes more than one bad block, and all at the end.
+    """
+    return (used_bytes(content) - 1) // 4096 * 4096
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(disk, before, kind):
     """As a device leaves them: 512 or 4,096 bytes, on their boundaries or not, of nothing, noise or another place."""
@@ -123,6 +132,8 @@ def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(di
             position -= position % 512
         source = random_.randrange(len(content) - size + 1)
         data = random_.choice((bytes(size), random_.randbytes(size), content[source : source + size]))
+        if kind == "journal" and position < seal_of(content) < position + size:
+            continue
         judged(before, overwrite(disk, path, position, data), path, f"{size} bytes at {position}")
 
 
