@@ -73,6 +73,12 @@ damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a d
 demo: $(STAMP)      ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
 	@$(BIN)/fencepost demo
 
+demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and executor killed: lost 0, twice 0
+	@$(BIN)/python -m fencepost.cli.demo_spark
+
+spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark
+	$(BIN)/python -m pytest -q -s -m long tests/spark/test_kills.py
+
 bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/results
 	@$(BIN)/python -m fencepost.bench.run
 
@@ -83,7 +89,7 @@ types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
-	@for d in effects protocol storage broker client testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
+	@for d in effects protocol storage broker client spark testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]

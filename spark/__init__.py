@@ -1,0 +1,22 @@
+"""The PySpark connector: a source with an isolation level, a sink that writes exactly once, and a Java to run them.
+
+The rule: importing this imports neither pyspark nor pyarrow; they come with the names that need them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sessions import session as session
+    from .source import FencepostDataSource as FencepostDataSource
+
+_FROM = {"FencepostDataSource": "source", "session": "sessions"}
+
+__all__ = ["FencepostDataSource", "session"]
+
+
+def __getattr__(name: str) -> object:
+    module = _FROM.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)

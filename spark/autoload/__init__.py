@@ -1,0 +1,14 @@
+"""What Spark finds by its name: the package `pyspark_fencepost`, and in it the source and sink `fencepost`.
+
+The rule: importing it never fails. Spark imports every `pyspark_*` at its first look for a format, and one that fails
+takes all the others with it, leaving no word. So what is wrong is said by the source, when somebody uses it.
+"""
+
+try:
+    from fencepost.spark.source import FencepostDataSource as DefaultSource
+except Exception as problem:
+    from fencepost.spark.unusable import source_that_says
+
+    DefaultSource = source_that_says(problem)
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,54 @@
+"""What the connector needs of Spark, Python and Java, and the one line for each that is not there."""
+
+import importlib
+import re
+
+OLDEST_SPARK = (4, 1)
+OLDEST_JAVA = 17
+INSTALL = "pip install 'fencepost[spark]'"
+
+
+class SparkUnusable(RuntimeError):
+    """The connector cannot work here; the text says what to do."""
+
+
+def check_versions() -> None:
+    """Raises SparkUnusable for a Spark that is missing or too old, and for a missing pyarrow."""
+    for module in ("pyspark", "pyarrow"):
+        try:
+            importlib.import_module(module)
+        except ImportError as problem:
+            raise SparkUnusable(explained(problem)) from None
+    found = _spark_version() or ""
+    if version_of(found) < OLDEST_SPARK:
+        raise SparkUnusable(_too_old(found))
+
+
+def explained(problem: Exception) -> str:
+    """One line for what went wrong when the connector was imported."""
+    if isinstance(problem, SparkUnusable):
+        return str(problem)
+    spark = _spark_version()
+    if spark is not None and version_of(spark) < OLDEST_SPARK:
+        return _too_old(spark)
+    if isinstance(problem, ImportError) and problem.name and not problem.name.startswith("fencepost"):
+        return f"fencepost's Spark connector needs {problem.name}, which this Python does not have: {INSTALL}"
+    return f"fencepost's Spark connector could not be imported: {type(problem).__name__}: {problem}"
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """The first two numbers of a version: "4.3.0.dev1" is (4, 3). Zeros where there are none."""
+    numbers = [int(number) for number in re.findall(r"\d+", text)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
+
+
+def _too_old(found: str) -> str:
+    oldest = ".".join(map(str, OLDEST_SPARK))
+    return f"fencepost needs Spark {oldest} or later, and this is {found}: pip install 'pyspark>={oldest}'"
+
+
+def _spark_version() -> str | None:
+    try:
+        return str(importlib.import_module("pyspark").__version__)
+    except ImportError:
+        return None
