@@ -1,0 +1,99 @@
+"""The connections of a worker process: one thread with a loop, and one Cluster for each set of servers and security.
+
+The rule: what Spark calls is blocking, what the client does is not, and this is where they meet. Everything here is
+kept for the life of the process, because Spark uses a worker again for the next batch. After a fork the child begins
+with nothing.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from ..client.cluster import Cluster
+from ..client.errors import RequestTimedOutError
+from ..client.loop_thread import loop_thread
+from ..client.settings import ConnectionSettings
+
+T = TypeVar("T")
+
+
+class Connects(Protocol):
+    """Options that say which brokers, and how."""
+
+    @property
+    def connection(self) -> ConnectionSettings: ...
+
+
+class _Kept:
+    """What this process has."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = loop_thread().call(asyncio.get_running_loop)
+        self.clusters: dict[ConnectionSettings, Cluster] = {}
+
+
+_kept: _Kept | None = None
+
+
+def _of_this_process() -> _Kept:
+    global _kept
+    if _kept is None or _kept.pid != os.getpid():
+        _kept = _Kept()
+    return _kept
+
+
+def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """What the coroutine gives, which runs in the loop's thread. Raises RequestTimedOutError, and what it raises."""
+
+    async def bounded() -> T:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await coroutine
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimedOutError(f"not done within {timeout_s:g} s") from None
+
+    return loop_thread().run(bounded)
+
+
+def begin(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    """Let it run in the loop's thread, and go on here. It has to bound its own time."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _of_this_process().loop)
+
+
+def cluster_for(options: Connects) -> Cluster:
+    """The started cluster of these servers with this security. Raises BrokerUnreachableError, AuthenticationError."""
+    kept = _of_this_process()
+    settings = options.connection
+    cluster = kept.clusters.get(settings)
+    if cluster is None:
+        cluster = run(_started(settings), settings.default_api_timeout_ms / 1000)
+        kept.clusters[settings] = cluster
+    return cluster
+
+
+async def _started(settings: ConnectionSettings) -> Cluster:
+    cluster = Cluster(settings)
+    try:
+        await cluster.start()
+    except BaseException:
+        await cluster.close()
+        raise
+    return cluster
+
+
+def close_all() -> None:
+    """Close what this process has open: for tests, and for who wants to leave nothing behind."""
+    kept = _of_this_process()
+    clusters = list(kept.clusters.values())
+    kept.clusters.clear()
+
+    async def close() -> None:
+        for cluster in clusters:
+            await cluster.close()
+
+    run(close(), 10)
