@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
+from simulation.consumer_rules import CONSUMER_RULES
 from simulation.facts import Anomaly, Facts
 from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send, name_of
 from simulation.log_rules import LOG_RULES
@@ -38,6 +39,7 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
         known, first = stands.setdefault((place, offset), (value, op))
         if known != value:
             yield Anomaly("inconsistent offset", f"{place} {offset} is {known!r} and {value!r}", (first, op))
+            yield from _said_by_an_answer(place, offset, first, op)
         other, first = at.setdefault((place, value), (offset, op))
         if other != offset:
             sender = facts.writer.get(value)
@@ -45,6 +47,17 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
             twice = twice and sender is not None and first.what.sequence == op.what.sequence
             name = "wrong duplicate answer" if twice else "duplicate"
             yield Anomaly(name, f"{value!r} stands in {place} at {other} and {offset}", (first, op))
+
+
+def _said_by_an_answer(place: Place, offset: int, first: Op, op: Op) -> Iterator[Anomaly]:
+    """Whose acknowledgement it is that is not true."""
+    answers = [one for one in (first, op) if one.what.__class__ is Send]
+    if len(answers) == 1:
+        yield Anomaly("spurious offset", f"something else stands at {place} {offset}", (first, op))
+    elif len(answers) == 2 and first.what.producer[0] == op.what.producer[0]:
+        yield Anomaly(
+            "false duplicate", f"two batches are told {place} {offset}: one was taken for the other", (first, op)
+        )
 
 
 def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, int, str]]:
@@ -85,6 +98,8 @@ def _unfit(facts: Facts, op: Op, place: Place, value: str, committed: bool) -> I
     elif committed and send.txn is not None:
         fate = facts.fate(send.txn)
         ends = tuple(end for end, _ in fate.ends)
+        if op.client == sent.client and fate.may_show_from > op.done:
+            yield Anomaly("precommitted read", f"{value!r} of {send.txn}, by itself", (sent, *ends, op))
         if fate.aborted:
             yield Anomaly("aborted read", f"{value!r} of {send.txn}, which is not committed", (sent, *ends, op))
         elif fate.may_show_from > op.done:
@@ -236,6 +251,7 @@ RULES: list[Rule] = [
     *READING_RULES,
     *PRODUCER_RULES,
     *LOG_RULES,
+    *CONSUMER_RULES,
     committed_offsets,
     split_offsets,
     generations,

@@ -113,6 +113,7 @@ class Read(NamedTuple):
     """One fetch, or what a consumer of the SDK gave. Result: Seen.
 
     session: reads of one in the same place go on where the one before ended. txn: what is made of it, if anything is.
+    group: whose work was done on it, outside of transactions.
     """
 
     place: Place
@@ -120,6 +121,7 @@ class Read(NamedTuple):
     start: int
     session: str = ""
     txn: str | None = None
+    group: str = ""
 
 
 class Seen(NamedTuple):
@@ -142,6 +144,14 @@ class Seen(NamedTuple):
 UNTOLD = -1
 
 
+class Listed(NamedTuple):
+    """Where a log begins (at -2), ends (-1), or which offset stands at a time in ms. Result: the offset, or -1."""
+
+    place: Place
+    committed: bool
+    at: int
+
+
 class Dump(NamedTuple):
     """The whole of a partition's log, when all is over. Result: a tuple of Entry."""
 
@@ -157,6 +167,13 @@ class Entry(NamedTuple):
     transactional: bool
     values: tuple[str, ...] = ()
     marker: str = ""
+    timestamp: int = -1  # the latest of its records
+
+
+class Finish(NamedTuple):
+    """A client has to come to its end; one that was killed, or gave up and said so, fails."""
+
+    what: str
 
 
 class Together(NamedTuple):

@@ -5,10 +5,11 @@ from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker, read_marker, records
-from produce_requests import create, fetch, fetched
+from produce_requests import create, fetch, fetched, list_offsets
+from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
-from simulation.history import Dump, Entry, Place, name_of
+from simulation.history import Dump, Entry, Finish, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.operators import Operator
 from simulation.plain_clients import PlainProducer, Reader, batches_in
@@ -125,6 +126,9 @@ async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:
 
 
 async def _finish(world: World, clients: list["asyncio.Future[Any]"]) -> None:
+    ends = {client: world.history.invoke("scenario", Finish(repr(client)[:200])) for client in clients}
+    for client, op in ends.items():
+        client.add_done_callback(lambda _, op=op: op.ok())
     done, late = await asyncio.wait(clients, timeout=FINISH_S)
     for task in done:
         task.result()
@@ -145,6 +149,7 @@ async def look(world: World) -> None:
         for committed in (False, True):
             await _read_all(Reader(world, f"final {place}", place, committed))
         await _dump(world, place)
+        await _list_offsets(world, place)
     for place in world.looks:
         await _dump(world, place())
     stands = [(group, place) for place in INPUTS for group in (GROUP, PLAIN_GROUP)]
@@ -187,12 +192,29 @@ async def _dump(world: World, place: Place) -> None:
     op.ok(tuple(entries))
 
 
+async def _list_offsets(world: World, place: Place) -> None:
+    """Both ends, and two times."""
+    caller, rng = Caller(world, "final"), world.rng(f"times {place}")
+    dumped = next(op.result for op, dump in reversed(list(world.history.of(Dump))) if dump.place == place)
+    times = [rng.choice(dumped).timestamp + rng.choice((0, 1)) for _ in range(2)] if dumped else []
+    for at in (EARLIEST, LATEST, *times):
+        for committed in (False, True) if at < 0 else (False,):
+            op = world.history.invoke("final", Listed(place, committed, at))
+            request = list_offsets(name_of(place), at, partition=place[1], committed=committed)
+            try:
+                (topic,) = (await caller.ask(request)).topics
+            except Unanswered:
+                continue
+            op.ok(topic.partitions[0].offset)
+
+
 def _entry(batch: Any) -> Entry:
     producer = (batch.producer_id, batch.producer_epoch)
     if batch.is_control:
         marker = read_marker(batch)
         assert marker is not None
         kind = "commit" if marker[0] is Marker.COMMIT else "abort"
-        return Entry(batch.base_offset, producer, -1, True, (), kind)
+        return Entry(batch.base_offset, producer, -1, True, (), kind, batch.max_timestamp)
     values = tuple((record.value or b"").decode() for record in records(batch))
-    return Entry(batch.base_offset, producer, batch.base_sequence, batch.is_transactional, values)
+    sequence, transactional = batch.base_sequence, batch.is_transactional
+    return Entry(batch.base_offset, producer, sequence, transactional, values, "", batch.max_timestamp)

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from simulation.history import UNTOLD, Join, Offsets, Op, Place, Producer, Read, Seen
+from simulation.consumer_rules import LATEST
+from simulation.history import INFO, UNTOLD, Finish, Join, Listed, Offsets, Op, Place, Producer, Read, Seen
 from simulation.sdk_clients import SdkClient, SdkIncarnation
 from simulation.world import World
 
@@ -123,6 +124,7 @@ class SdkReader(SdkClient):
         super().__init__(world, f"{name}#{number}", places)
         self.committed = committed
         self._sessions = 0
+        self.finishing: Op | None = None
         self._at: dict[fp.TopicPartition, int] = {}
 
     async def live(self) -> None:
@@ -158,11 +160,24 @@ class SdkReader(SdkClient):
             read(self, tuple(tp), start, self._at[tp], given, committed=self.committed, session=session)
 
     async def _catch_up(self) -> None:
+        self.finishing = self.history.invoke(self.name, Finish("read to the end"))
         try:
             async with asyncio.timeout(CATCH_UP_S):
-                ends = await self.consumer.end_offsets(self._partitions)
+                ends = await self._ends()
                 while any([await self.consumer.position(tp) < ends[tp] for tp in self._partitions]):
                     await self._take(500)
+                self.finishing.ok()
         except TimeoutError:
-            behind = {str(tp): (self._at[tp], ends.get(tp)) for tp in self._partitions}
-            self.world.failures.append(f"{self.name} does not come to the end: {behind}")
+            self.finishing.info()
+
+    async def _ends(self) -> dict[fp.TopicPartition, int]:
+        ops = [self.history.invoke(self.name, Listed(tuple(tp), self.committed, LATEST)) for tp in self._partitions]
+        ends: dict[fp.TopicPartition, int] = await self.consumer.end_offsets(self._partitions)
+        for op, tp in zip(ops, self._partitions, strict=True):
+            op.ok(ends[tp])
+        return ends
+
+    def kill(self) -> None:
+        super().kill()
+        if self.finishing is not None and self.finishing.outcome == INFO:
+            self.finishing.fail()

@@ -4,15 +4,18 @@ from typing import Any
 
 from simulation.checker import check
 from simulation.history import (
+    UNTOLD,
     Add,
     Begin,
     Commit,
     Dump,
     End,
     Entry,
+    Finish,
     History,
     Init,
     Join,
+    Listed,
     OffsetOf,
     Offsets,
     Op,
@@ -125,12 +128,26 @@ class Story:
         place: Place = P,
         client: str = "r",
         log_start: int = 0,
+        session: str = "",
+        txn: str | None = None,
+        group: str = "",
     ) -> Op:
         """upto: where the reader goes on; by default behind the last record. hw and lso follow it."""
         upto = upto if upto is not None else records[-1][0] + 1 if records else start
         lso = lso if lso is not None else max(upto, hw or 0)
         seen = Seen(records, upto, lso if hw is None else hw, lso, log_start)
-        return self._op(client, Read(place, committed, start), True, seen)
+        return self._op(client, Read(place, committed, start, session, txn, group), True, seen)
+
+    def poll(self, *records: tuple[int, str], start: int = 0, upto: int | None = None, **more: Any) -> Op:
+        """What a consumer of the SDK gave; all of one session."""
+        seen = Seen(records, records[-1][0] + 1 if upto is None else upto, UNTOLD, UNTOLD, UNTOLD)
+        return self._op("m", Read(P, more.pop("committed", True), start, "session", **more), True, seen)
+
+    def listed(self, at: int, offset: int, committed: bool = True) -> Op:
+        return self._op("c", Listed(P, committed, at), True, offset)
+
+    def finish(self, what: str, ok: bool | None = True) -> Op:
+        return self._op("w", Finish(what), ok)
 
     def final(self, *records: tuple[int, str], **more: Any) -> Op:
         return self.read(*records, client="final", **more)
@@ -155,9 +172,11 @@ class Story:
         return {anomaly.name for anomaly in check(self.history)}
 
 
-def data(offset: int, *values: str, producer: Producer = ONE, sequence: int = 0, plain: bool = False) -> Entry:
+def data(
+    offset: int, *values: str, producer: Producer = ONE, sequence: int = 0, plain: bool = False, timestamp: int = -1
+) -> Entry:
     """A batch in a dump."""
-    return Entry(offset, producer, sequence, not plain, values)
+    return Entry(offset, producer, sequence, not plain, values, "", timestamp)
 
 
 def marker(offset: int, kind: str = "commit", producer: Producer = ONE) -> Entry:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import pytest
+from simulation import golden_clients
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -24,6 +25,34 @@ def test_every_class_has_two_bad_histories_and_there_are_sixty():
     counts = Counter(name for name, _ in GOLDEN)
     assert [name for name, count in counts.items() if count < 2] == []
     assert len(GOLDEN) >= 60
+
+
+GOOD_SDK = {
+    "after an abort it begins again": lambda s: (
+        s.poll((0, "x"), txn="t"), s.begin("t"), s.abort("t"), s.poll((0, "x"), (1, "y"))
+    ),
+    "after a commit it goes on": lambda s: (
+        s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t"), s.poll((1, "y"), start=1)
+    ),
+    "after an unknown outcome it goes on": lambda s: (
+        s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t", ok=None), s.poll((1, "y"), start=1)
+    ),
+    "after an unknown outcome it begins again": lambda s: (
+        s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t", ok=None), s.poll((0, "x"))
+    ),
+    "a group has done what it commits": lambda s: (s.poll((0, "x"), group="g"), s.plain(1), s.stands(1, "final")),
+    "the end is where fetches say it is": lambda s: (s.listed(-1, 2), s.listed(-2, 0), s.listed(-1, 2, False)),
+    "a client gave up and said so": lambda s: s.finish("read to the end", ok=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", GOOD_SDK)
+def test_a_consumer_that_does_right_raises_no_alarm(what):
+    story = Story()
+    golden_clients.written(story, "x", "y")
+    story.read((0, "x"), (1, "y")), GOOD_SDK[what](story)
+    story.final((0, "x"), (1, "y")), story.finish("all")
+    assert story.anomalies == set()
 
 
 def test_a_thousand_good_histories_raise_no_alarm():

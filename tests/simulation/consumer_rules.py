@@ -1,0 +1,118 @@
+"""Rules about consumers: what polls pass over, where they go on, what groups have done, which offsets are listed. Pure."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from simulation.facts import Anomaly, Facts
+from simulation.history import INFO, Finish, Listed, OffsetOf, Op, Place, Read
+
+EARLIEST, LATEST = -2, -1
+
+
+class _Visible:
+    """What the last readers of a kind saw in a place: whoever passes an offset of it has to show it."""
+
+    def __init__(self, facts: Facts, place: Place, committed: bool) -> None:
+        reads = [op for op, read in facts.reads[place] if op.client == "final" and read.committed is committed]
+        self.known = sorted({record for op in reads for record in op.result.records})
+        self._offsets = [offset for offset, _ in self.known]
+
+    def between(self, start: int, end: int) -> list[tuple[int, str]]:
+        return self.known[bisect_left(self._offsets, start) : bisect_left(self._offsets, end)]
+
+
+def poll_skips(facts: Facts) -> Iterator[Anomaly]:
+    """A poll shows all there is to see of what it passes, and begins where the one before ended."""
+    for place, reads in facts.reads.items():
+        for committed in (False, True):
+            visible = _Visible(facts, place, committed)
+            if not visible.known:
+                continue
+            sessions: dict[tuple[str, str], tuple[Op, Read]] = {}
+            for op, read in reads:
+                if read.committed is not committed:
+                    continue
+                got = dict(op.result.records)
+                for offset, value in visible.between(read.start, op.result.next_offset):
+                    if offset not in got:
+                        yield Anomaly("poll skip", f"{value!r} at {offset} is passed over", (op,))
+                if read.session:
+                    key = op.client, read.session
+                    if key in sessions:
+                        yield from _goes_on(facts, *sessions[key], op, read, visible)
+                    sessions[key] = op, read
+
+
+def _goes_on(facts: Facts, before: Op, was: Read, op: Op, read: Read, visible: _Visible) -> Iterator[Anomaly]:
+    """Behind what was committed; at what was not. After an unknown outcome, either."""
+    ended = before.result.next_offset
+    if was.txn is not None:
+        fate = facts.fate(was.txn)
+        if fate.aborted:
+            if read.start > was.start:
+                text = f"{was.txn} is not committed, and reading goes on at {read.start}"
+                yield Anomaly("no rewind", text, (before, op))
+            return
+        if fate.committed is None:
+            return
+    if read.start < ended:
+        yield Anomaly("nonmonotonic poll", f"reading ended at {ended} and goes on at {read.start}", (before, op))
+    for offset, value in visible.between(ended, read.start):
+        yield Anomaly("poll skip", f"{value!r} at {offset} is between two polls", (before, op))
+
+
+def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
+    """At least once: below where a group stands, its members have done everything."""
+    done: dict[tuple[str, Place], set[int]] = defaultdict(set)
+    for place, reads in facts.reads.items():
+        for op, read in reads:
+            if read.group:
+                done[read.group, place] |= {offset for offset, _ in op.result.records}
+    working = {group for group, _ in done}
+    for op, stand in facts.history.of(OffsetOf):
+        if op.client == "final" and stand.group in working:
+            for offset, value in _Visible(facts, stand.place, True).between(0, op.result):
+                if offset not in done[stand.group, stand.place]:
+                    text = f"{stand.group} stands at {op.result} and has not done {value!r} at {offset}"
+                    yield Anomaly("skipped by its group", text, (op,))
+
+
+def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """What ListOffsets says is between what fetches said before and say later; at a time, it is what the log says."""
+    for op, listed in facts.history.of(Listed):
+        if listed.at >= 0:
+            yield from _at_a_time(facts, op, listed)
+            continue
+        end = "last_stable" if listed.committed else "high_watermark"
+        name = end if listed.at == LATEST else "log_start"
+        for other, _ in facts.reads[listed.place]:
+            if not other.result.tells_ends:
+                continue
+            told = getattr(other.result, name)
+            too_low = other.done < op.invoked and told > op.result
+            if too_low or (other.invoked > op.done and told < op.result):
+                yield Anomaly("wrong listed offset", f"{name} is {told}, not {op.result}", (other, op))
+                break
+
+
+def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
+    """Only asked when all is over. A marker has a time too, and may be what is found."""
+    dump = facts.dumps.get(listed.place)
+    if dump is None:
+        return
+    late = [entry for entry in dump.result if entry.timestamp >= listed.at]
+    firsts = [late[0] if late else None, next((entry for entry in late if not entry.marker), None)]
+    ranges = [(-1, -1) if one is None else (one.offset, one.offset + max(1, len(one.values)) - 1) for one in firsts]
+    if not any(low <= op.result <= high for low, high in ranges):
+        yield Anomaly("wrong listed offset", f"{op.result} at {listed.at}, where {ranges} was expected", (op, dump))
+
+
+def stuck(facts: Facts) -> Iterator[Anomaly]:
+    """When nothing is wrong any more, everybody gets done."""
+    for op, finish in facts.history.of(Finish, only_ok=False):
+        if op.outcome == INFO:
+            yield Anomaly("stuck client", f"{op.client} does not finish: {finish.what}", (op,))
+
+
+CONSUMER_RULES = [poll_skips, work_of_groups, listed_offsets, stuck]
