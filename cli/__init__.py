@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "Print records, and what became of each.",
     "health": "Does a broker answer? Exit code 0 or 1.",
     "doctor": "Why does a client not get through?",
+    "spark": "Spark's environment, and the sinks of its queries.",
     "log": "Read a data directory without a broker.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",

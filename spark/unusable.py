@@ -1,4 +1,4 @@
-"""A data source that only says why the real one cannot be used here: an unsupported Spark, a package that is missing."""
+"""A data source that only says why the real one cannot be used here: Spark is too old, or a package is missing."""
 
 from typing import NoReturn
 

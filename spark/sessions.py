@@ -1,0 +1,67 @@
+"""A Spark session that starts wherever pip put us: with a Java, and with workers of this very Python.
+
+The rule: the environment is set and nothing of Spark is patched. What the user has set is left alone, unless Spark
+could not start with it.
+"""
+
+import os
+import pkgutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .java import java_home
+from .requirements import check_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "fencepost"
+AUTOLOADED = "pyspark_fencepost"
+
+
+def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What Spark needs set: JAVA_HOME, and PYSPARK_PYTHON where nobody has set it.
+
+    Without PYSPARK_PYTHON workers are the `python3` of the PATH, which need not have our packages.
+
+    Raises:
+        SparkUnusable: Spark is missing or too old, or there is no Java for it.
+    """
+    check_versions()
+    return {
+        "JAVA_HOME": str(java_home(given)),
+        "PYSPARK_PYTHON": given.get("PYSPARK_PYTHON") or sys.executable,
+    }
+
+
+def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
+    """builder.getOrCreate() with a Java, with workers of this Python, and with the format "fencepost" known.
+
+    Args:
+        builder: SparkSession.builder, with what is to be configured; a session of this machine without it.
+
+    Raises:
+        SparkUnusable: Spark is missing or too old, or there is no Java for it.
+    """
+    check_versions()
+    from pyspark.sql import SparkSession
+
+    chosen = SparkSession.builder if builder is None else builder
+    if not _is_remote(chosen):  # a Spark Connect server has its own Java
+        os.environ.update(environment())
+    spark = chosen.getOrCreate()
+    if not _is_discovered():
+        from .source import FencepostDataSource
+
+        spark.dataSource.register(FencepostDataSource)
+    return spark
+
+
+def _is_remote(builder: "SparkSession.Builder") -> bool:
+    return "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
+
+
+def _is_discovered() -> bool:
+    """Whether Spark finds the format by itself: not in an editable install, where pkgutil sees no package of ours."""
+    return any(module.name == AUTOLOADED for module in pkgutil.iter_modules())
