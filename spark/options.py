@@ -1,0 +1,383 @@
+"""The options of the source and of the sink: their names, what they mean, and what is said of one that is wrong.
+
+The rule: names and meanings are those of Spark's Kafka connector, so that a query moves by changing its format; a name
+that nobody knows is refused, with the one that comes nearest. `kafka.*` goes to the client, which refuses in its turn.
+Nothing here prints a secret. Source: Spark's KafkaSourceProvider; docs "Structured Streaming + Kafka".
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from ..client.config_names import settings_from
+from ..client.errors import InvalidConfigurationError
+from ..client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from ..client.settings import AdminSettings, ConnectionSettings, ConsumerSettings, nearest
+from ..client.values import TopicPartition
+
+EARLIEST, LATEST = -2, -1
+"""As they stand in JSON offsets, and in ListOffsets."""
+
+Offsets = Mapping[TopicPartition, int]
+
+KAFKA = "kafka."
+SELECTS = ("subscribe", "subscribePattern", "assign")
+STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
+SOURCE_NAMES = (
+    *SELECTS,
+    *STARTS,
+    *ENDS,
+    *LIMITS,
+    "startingOffsetsByTimestampStrategy",
+    "isolationLevel",
+    "includeHeaders",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "commitGroup",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+UNUSED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "kafka.group.id")
+"""Taken, so that a query moves as it is, and without a meaning here."""
+
+_REFUSED = {
+    "kafka.auto.offset.reset": "startingOffsets says where a query begins",
+    "kafka.key.deserializer": "keys are binary: cast the column",
+    "kafka.value.deserializer": "values are binary: cast the column",
+    "kafka.key.serializer": "keys are string or binary columns",
+    "kafka.value.serializer": "values are string or binary columns",
+    "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint; commitGroup shows them to lag tools",
+    "kafka.interceptor.classes": "there is no JVM client here",
+}
+_SECRET = re.compile(r"password|secret|jaas|token|ssl\.key\b|\.pem\b|credential", re.IGNORECASE)
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "us": 0.001}
+_UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
+FETCH_BYTES = 4 << 20
+"""Of one partition in one fetch, where kafka.max.partition.fetch.bytes does not say."""
+
+
+# ---- what both ends share ------------------------------------------------------------------------------------------
+
+
+def read_names(
+    given: Mapping[str, str], known: Iterable[str], tolerated: Iterable[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(own options by their proper names, `kafka.*` without the prefix). Names are known in any case.
+
+    Raises InvalidConfigurationError.
+    """
+    names = {name.lower(): name for name in known}
+    passed_over = {name.lower() for name in tolerated}
+    own: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for key, value in given.items():
+        low = key.lower()
+        if low in _REFUSED:
+            raise InvalidConfigurationError(f"option {key!r} is not supported", hint=_REFUSED[low])
+        if low.startswith(KAFKA):
+            kafka[low.removeprefix(KAFKA)] = value
+        elif low in names:
+            own[names[low]] = value
+        elif low not in passed_over:
+            raise InvalidConfigurationError(f"there is no option {key!r}{_nearest(low, names)}")
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise InvalidConfigurationError(
+            "option 'kafka.bootstrap.servers' is missing", hint='.option("kafka.bootstrap.servers", "host:9092")'
+        )
+    return own, kafka
+
+
+def _nearest(low: str, names: Mapping[str, str]) -> str:
+    if low in ("bootstrap.servers", "bootstrapservers", "bootstrap_servers", "brokers"):
+        return "; did you mean 'kafka.bootstrap.servers'?"
+    said = nearest(low, names)
+    for key, name in names.items():
+        said = said.replace(repr(key), repr(name))
+    return said
+
+
+def connection_of(settings: ConnectionSettings) -> AdminSettings:
+    """The connection alone, so that everything with the same servers and security shares one."""
+    kept = {one.name: getattr(settings, one.name) for one in fields(AdminSettings)}
+    return AdminSettings(**{**kept, "allow_auto_create_topics": False})
+
+
+def redacted(given: Mapping[str, str]) -> dict[str, str]:
+    """The options as they may be shown."""
+    return {name: "***" if _SECRET.search(name) else value for name, value in given.items()}
+
+
+def truth(name: str, value: str) -> bool:
+    """Raises InvalidConfigurationError."""
+    found = {"true": True, "false": False}.get(value.strip().lower())
+    if found is None:
+        raise _wrong(name, value, "true or false")
+    return found
+
+
+def whole(name: str, value: str, least: int = 1) -> int:
+    """Raises InvalidConfigurationError."""
+    text = value.strip()
+    if not re.fullmatch(r"-?\d{1,18}", text) or int(text) < least:
+        raise _wrong(name, value, f"a whole number, at least {least}")
+    return int(text)
+
+
+def amount_of_bytes(name: str, value: str) -> int:
+    """ "64m", "1g", or a plain number. Raises InvalidConfigurationError."""
+    return int(_amount(name, value, _UNITS_BYTES, "bytes, as in 64m or 1g"))
+
+
+def duration_ms(name: str, value: str) -> int:
+    """ "15m", "30s", "500ms"; a plain number is milliseconds. Raises InvalidConfigurationError."""
+    return int(_amount(name, value, _UNITS_MS | {"": 1}, "a time, as in 30s or 15m"))
+
+
+def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> float:
+    found = _AMOUNT.fullmatch(value.strip().lower())
+    if found is None or found[2] not in units or not int(found[1]):
+        raise _wrong(name, value, words)
+    return int(found[1]) * units[found[2]]
+
+
+def _wrong(name: str, value: str, wanted: str) -> InvalidConfigurationError:
+    shown = "***" if _SECRET.search(name) else repr(value)
+    return InvalidConfigurationError(f"option {name!r} is {shown}, and has to be {wanted}")
+
+
+# ---- the source ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One of: topics by name, topics by a pattern, partitions."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def takes(self, topic: str) -> bool:
+        """Whether a topic belongs to it."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(each.topic == topic for each in self.partitions)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that have to be there; none for a pattern."""
+        return self.topics or tuple(sorted({each.topic for each in self.partitions}))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where to begin or to end: at an edge, at offsets (which may be edges), or at times in ms. One of them."""
+
+    edge: int | None = None
+    offsets: Offsets | None = None
+    timestamps: Offsets | None = None
+    timestamp: int | None = None
+    latest_if_none: bool = False  # no record at or after a time: the end, instead of an error
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Times are milliseconds, sizes bytes; None: no limit. fetch: the client's settings for reading."""
+
+    connection: AdminSettings
+    fetch: ConsumerSettings
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    isolation: int = READ_COMMITTED
+    include_headers: bool = False
+    fail_on_loss: bool = True
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_bytes: int | None = None
+    max_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records_each: int | None = None
+    max_bytes_each: int | None = None
+    commit_group: str | None = None
+    patience_ms: int = 120_000  # without progress
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def reads_committed(self) -> bool:
+        return self.isolation == READ_COMMITTED
+
+
+def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Raises InvalidConfigurationError."""
+    own, kafka = read_names(given, SOURCE_NAMES)
+    notes = [
+        f"option {name!r} has no meaning here and is left out"
+        for name in UNUSED
+        if name in own or name.removeprefix(KAFKA) in kafka
+    ]
+    kafka.pop("group.id", None)
+    isolation = _isolation(own.get("isolationLevel"), kafka.pop("isolation.level", None))
+    kafka.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
+    fetch = settings_from(ConsumerSettings, kafka)
+    if streaming:
+        _refuse_ends(own)
+    else:
+        notes += [f"option {name!r} is for streams and is left out in a batch" for name in LIMITS if name in own]
+    selection = _selection(own)
+    most, least = _number(own, "maxOffsetsPerTrigger"), _number(own, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidConfigurationError("minOffsetsPerTrigger is above maxOffsetsPerTrigger")
+    return SourceOptions(
+        connection=connection_of(fetch),
+        fetch=fetch,
+        selection=selection,
+        starting=_starting(own, streaming),
+        ending=_ending(own),
+        isolation=isolation,
+        include_headers=truth("includeHeaders", own.get("includeHeaders", "false")),
+        fail_on_loss=truth("failOnDataLoss", own.get("failOnDataLoss", "true")),
+        max_offsets=most,
+        min_offsets=least,
+        max_bytes=_bytes(own, "maxBytesPerTrigger"),
+        max_delay_ms=duration_ms("maxTriggerDelay", own.get("maxTriggerDelay", "15m")),
+        min_partitions=_number(own, "minPartitions"),
+        max_records_each=_number(own, "maxRecordsPerPartition"),
+        max_bytes_each=_bytes(own, "maxBytesPerPartition"),
+        commit_group=own.get("commitGroup") or None,
+        patience_ms=whole("kafkaConsumer.pollTimeoutMs", own.get("kafkaConsumer.pollTimeoutMs", "120000")),
+        notes=tuple(notes),
+    )
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """Whether rows have headers; for a schema, which is asked for before anything else is looked at."""
+    found = {name.lower(): value for name, value in given.items()}.get("includeheaders", "false")
+    return truth("includeHeaders", found)
+
+
+def _isolation(own: str | None, alias: str | None) -> int:
+    if own is not None and alias is not None and own.lower() != alias.lower():
+        raise InvalidConfigurationError(f"isolationLevel is {own!r} and kafka.isolation.level is {alias!r}")
+    name, value = ("isolationLevel", own) if own is not None else ("kafka.isolation.level", alias)
+    level: Literal["read_committed", "read_uncommitted"] | str = (value or "read_committed").strip().lower()
+    levels = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+    if level not in levels:
+        raise _wrong(name, str(value), "read_committed or read_uncommitted")
+    return levels[level]
+
+
+def _number(own: Mapping[str, str], name: str) -> int | None:
+    return whole(name, own[name]) if name in own else None
+
+
+def _bytes(own: Mapping[str, str], name: str) -> int | None:
+    return amount_of_bytes(name, own[name]) if name in own else None
+
+
+def _refuse_ends(own: Mapping[str, str]) -> None:
+    for name in ENDS:
+        if name in own:
+            raise InvalidConfigurationError(f"option {name!r} is for batches: a stream has no end")
+
+
+def _selection(own: Mapping[str, str]) -> Selection:
+    given = [name for name in SELECTS if name in own]
+    if len(given) != 1:
+        said = " and ".join(given) if given else "none"
+        raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} has to be set: {said} is")
+    name, value = given[0], own[given[0]]
+    if name == "subscribePattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise InvalidConfigurationError(f"option {name!r}: {value!r} is no pattern: {error}") from None
+        if not value:
+            raise _wrong(name, value, "a pattern")
+        return Selection(pattern=value)
+    if name == "subscribe":
+        topics = tuple(sorted({topic.strip() for topic in value.split(",")} - {""}))
+        if not topics:
+            raise _wrong(name, value, "topics, as in a,b")
+        return Selection(topics=topics)
+    form = '{"topic":[0,1]}'
+    found = _json(name, value, form)
+    partitions: set[TopicPartition] = set()
+    for topic, numbers in found.items():
+        if not isinstance(numbers, list) or not all(_is_count(each) for each in numbers):
+            raise _wrong(name, value, f"partitions, as in {form}")
+        partitions.update(TopicPartition(topic, each) for each in numbers)
+    if not partitions:
+        raise _wrong(name, value, f"partitions, as in {form}")
+    return Selection(partitions=tuple(sorted(partitions)))
+
+
+def _starting(own: Mapping[str, str], streaming: bool) -> Bound:
+    strategy = own.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise _wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
+    bound = _bound(own, *STARTS, default="latest" if streaming else "earliest", lenient=strategy == "latest")
+    if not streaming and (bound.edge == LATEST or LATEST in (bound.offsets or {}).values()):
+        raise InvalidConfigurationError("a batch cannot begin at the latest offset: nothing would be read")
+    return bound
+
+
+def _ending(own: Mapping[str, str]) -> Bound:
+    bound = _bound(own, *ENDS, default="latest", lenient=True)
+    if bound.edge == EARLIEST or EARLIEST in (bound.offsets or {}).values():
+        raise InvalidConfigurationError("a batch cannot end at the earliest offset: nothing would be read")
+    return bound
+
+
+def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, default: str, lenient: bool) -> Bound:
+    """In the order in which Spark looks at them."""
+    if time in own:
+        return Bound(timestamp=whole(time, own[time], 0), latest_if_none=lenient)
+    if times in own:
+        found = _by_partition(times, own[times], '{"topic":{"0":1700000000000}}', 0)
+        return Bound(timestamps=found, latest_if_none=lenient)
+    value = own.get(offsets, default).strip()
+    edge = {"earliest": EARLIEST, "latest": LATEST}.get(value.lower())
+    if edge is not None:
+        return Bound(edge=edge)
+    return Bound(
+        offsets=_by_partition(offsets, value, 'earliest, latest, or {"topic":{"0":23,"1":-1,"2":-2}}', EARLIEST)
+    )
+
+
+def _by_partition(name: str, value: str, form: str, least: int) -> Offsets:
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in _json(name, value, form).items():
+        if topic.startswith("@"):  # what stands beside the offsets in a checkpoint of ours
+            continue
+        if not isinstance(numbers, dict):
+            raise _wrong(name, value, form)
+        for partition, offset in numbers.items():
+            if not partition.isascii() or not partition.isdigit() or not _is_count(offset, least):
+                raise _wrong(name, value, form)
+            found[TopicPartition(topic, int(partition))] = offset
+    if not found:
+        raise _wrong(name, value, form)
+    return found
+
+
+def _json(name: str, value: str, form: str) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _wrong(name, value, f"as in {form}")
+    return found
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,157 @@
+"""Options: Spark's names and meanings, refusals that say what to do, and no secret in any of it."""
+
+import pickle
+
+import pytest
+from fencepost.client.errors import InvalidConfigurationError
+from fencepost.client.values import TopicPartition
+from fencepost.spark.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    amount_of_bytes,
+    duration_ms,
+    redacted,
+    source_options,
+)
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def stream(**options):
+    return source_options(SERVERS | {"subscribe": "t"} | {k: str(v) for k, v in options.items()}, streaming=True)
+
+
+def batch(**options):
+    return source_options(SERVERS | {"subscribe": "t"} | {k: str(v) for k, v in options.items()}, streaming=False)
+
+
+def refusal(options, streaming=True):
+    with pytest.raises(InvalidConfigurationError) as caught:
+        source_options(options, streaming=streaming)
+    return f"{caught.value} {caught.value.hint}"
+
+
+def test_defaults_are_those_of_spark_but_for_the_isolation_level():
+    options = stream()
+    assert options.reads_committed
+    assert options.fail_on_loss
+    assert not options.include_headers
+    assert options.starting == Bound(edge=LATEST)
+    assert batch().starting == Bound(edge=EARLIEST)
+    assert batch().ending.edge == LATEST
+    assert options.patience_ms == 120_000
+    assert options.max_delay_ms == 900_000
+    assert (options.max_offsets, options.min_offsets, options.max_bytes, options.min_partitions) == (None,) * 4
+
+
+def test_names_are_known_in_any_case_as_spark_passes_them():
+    options = source_options(SERVERS | {"SUBSCRIBEPATTERN": "a.*", "maxoffsetspertrigger": "7"}, streaming=True)
+    assert options.selection.takes("abc")
+    assert not options.selection.takes("xabc"), "the whole name has to match"
+    assert options.max_offsets == 7
+
+
+def test_a_name_that_is_not_known_is_refused_with_the_nearest():
+    assert "'maxOffsetsPerTrigger'" in refusal(SERVERS | {"subscribe": "t", "maxOffsetPerTrigger": "1"})
+    assert "'kafka.bootstrap.servers'" in refusal(SERVERS | {"bootstrap.servers": "x"})
+    assert "isolation.level" in refusal(SERVERS | {"subscribe": "t", "kafka.isolation.levl": "x"})
+
+
+def test_what_the_connector_of_spark_refuses_is_refused_with_a_reason():
+    for name in ("kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.enable.auto.commit"):
+        assert "not supported" in refusal(SERVERS | {"subscribe": "t", name: "x"})
+
+
+def test_the_servers_have_to_be_said():
+    assert "kafka.bootstrap.servers" in refusal({"subscribe": "t"})
+
+
+@pytest.mark.parametrize("given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}, {"subscribe": " , "}])
+def test_exactly_one_way_to_select(given):
+    assert "subscribe" in refusal(SERVERS | given)
+
+
+@pytest.mark.parametrize("wrong", ["x", "{}", '{"a":0}', '{"a":[-1]}', '{"a":["0"]}', '{"a":[true]}', "[1]"])
+def test_an_assignment_that_cannot_be_read_is_refused(wrong):
+    assert "assign" in refusal(SERVERS | {"assign": wrong})
+
+
+def test_an_assignment_names_partitions():
+    options = source_options(SERVERS | {"assign": '{"b":[1,0],"a":[2]}'}, streaming=True)
+    assert options.selection.partitions == (("a", 2), ("b", 0), ("b", 1))
+    assert options.selection.named == ("a", "b")
+
+
+def test_the_isolation_level_has_kafkas_name_as_an_alias_and_they_may_not_disagree():
+    assert not stream(isolationLevel="read_uncommitted").reads_committed
+    assert not stream(**{"kafka.isolation.level": "READ_UNCOMMITTED"}).reads_committed
+    both = {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}
+    assert "isolation" in refusal(SERVERS | {"subscribe": "t"} | both)
+    assert "read_committed or" in refusal(SERVERS | {"subscribe": "t", "isolationLevel": "committed"})
+
+
+def test_times_come_before_offsets_and_one_time_before_times():
+    each = {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}
+    assert stream(**each, startingTimestamp=9).starting == Bound(timestamp=9)
+    assert stream(**each).starting == Bound(timestamps={T0: 5})
+    assert stream(**each, startingOffsetsByTimestampStrategy="latest").starting.latest_if_none
+    ends = {"endingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsets": "latest"}
+    assert batch(**ends, endingTimestamp=9).ending.timestamp == 9
+    assert batch(**ends).ending.timestamps == {T0: 5}
+
+
+def test_offsets_of_sparks_kafka_source_and_of_our_checkpoints_are_taken():
+    found = stream(startingOffsets='{"@fencepost":{"v":1},"t":{"0":23,"1":-2}}').starting.offsets
+    assert found == {T0: 23, T1: EARLIEST}
+
+
+@pytest.mark.parametrize("wrong", ['{"t":{"0":-3}}', '{"t":{"x":1}}', '{"t":{"0":"1"}}', '{"t":[1]}', "erliest", "{}"])
+def test_offsets_that_cannot_be_read_are_refused_with_the_form(wrong):
+    assert '"1":-1' in refusal(SERVERS | {"subscribe": "t", "startingOffsets": wrong})
+
+
+def test_bounds_that_give_nothing_are_refused():
+    given = SERVERS | {"subscribe": "t"}
+    assert "latest" in refusal(given | {"startingOffsets": "latest"}, streaming=False)
+    assert "latest" in refusal(given | {"startingOffsets": '{"t":{"0":-1}}'}, streaming=False)
+    assert "earliest" in refusal(given | {"endingOffsets": '{"t":{"0":-2}}'}, streaming=False)
+    assert "no end" in refusal(given | {"endingOffsets": "latest"})
+    assert "above" in refusal(given | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"})
+
+
+def test_limits_in_a_batch_are_noted_and_left_out():
+    assert any("maxOffsetsPerTrigger" in note for note in batch(maxOffsetsPerTrigger=5).notes)
+    assert any("kafka.group.id" in note for note in stream(**{"kafka.group.id": "g"}).notes)
+    assert stream(maxOffsetsPerTrigger=5).notes == ()
+
+
+def test_amounts_with_units():
+    assert amount_of_bytes("x", "64m") == 64 << 20
+    assert amount_of_bytes("x", "1024") == 1024
+    assert duration_ms("x", "15m") == 900_000
+    assert duration_ms("x", "250") == duration_ms("x", "250ms") == 250
+    for wrong in ("", "0", "-1", "m", "1x", "1.5m"):
+        with pytest.raises(InvalidConfigurationError):
+            amount_of_bytes("x", wrong)
+
+
+def test_no_secret_is_shown():
+    secrets = {
+        "kafka.sasl.jaas.config": 'x username="u" password="hush";',
+        "kafka.ssl.key.password": "hush",
+        "kafka.sasl.password": "hush",
+    }
+    assert "hush" not in repr(redacted(SERVERS | secrets))
+    given = SERVERS | {"subscribe": "t", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    options = source_options(given | {"kafka.sasl.username": "u", "kafka.sasl.password": "hush"}, streaming=True)
+    assert "hush" not in repr(options)
+    assert options.connection.security.password == "hush"
+
+
+def test_options_travel_to_other_processes_and_share_a_connection():
+    options = stream(startingOffsets='{"t":{"0":5}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options.connection) == hash(batch(includeHeaders="true").connection)
+    assert options.connection == batch().connection
