@@ -30,7 +30,8 @@ $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -rs -n $(WORKERS)
+	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'not long and not jvm'
+	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
 
 lint: $(STAMP)      ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -83,7 +84,8 @@ bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/resul
 	@$(BIN)/python -m fencepost.bench.run
 
 test-long: $(STAMP) ## what the suite samples, at length
-	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m long
+	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'
+	$(BIN)/python -m pytest -q -rs -m 'long and jvm' tests/spark
 
 types: $(STAMP)     ## mypy --strict over the package
 	@mkdir -p build/types/fencepost

