@@ -95,7 +95,12 @@ class Transaction:
     async def __aenter__(self) -> "Transaction":
         if self._number >= 0:
             raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
-        await self._transactor.begin(initialise=True)
+        try:
+            await self._transactor.begin(initialise=True)
+        except BaseException:
+            if self._batch is not None:
+                self._batch.aborted()  # nothing was done with it: it has to come again
+            raise
         self._number = self._transactor.begun
         if self._batch is not None:
             self._transactor.sources.add(self._batch)

@@ -7,6 +7,7 @@ from fencepost.client.errors import (
     AbortableTransactionError,
     CommitOutcomeUnknownError,
     IllegalStateError,
+    RequestTimedOutError,
     UnsupportedVersionError,
 )
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -275,6 +276,23 @@ def test_a_batch_has_its_offsets_committed_and_is_told(version):
         assert world.names().count("TxnOffsetCommit") == 1
 
     within(main, version)
+
+
+@pytest.mark.requirement("S-91")
+def test_a_batch_whose_transaction_cannot_begin_comes_again():
+    async def main(world: TxnWorld) -> None:
+        producer, batch = await world.producer(), Told()
+        silence = world.faults.blackhole("InitProducerId")
+        with pytest.raises(RequestTimedOutError):
+            async with producer.transaction(batch):
+                pytest.fail("it has not begun")
+        assert batch.told == ["aborted"]
+        world.faults.remove(silence)
+        async with producer.transaction(batch) as tx:
+            await tx.send("t", b"a")
+        assert batch.told == ["aborted", "committed"]
+
+    within(main)
 
 
 def test_a_consumer_stands_for_the_batch_it_yielded_last():
