@@ -39,32 +39,68 @@ class _Shape(NamedTuple):
     size: int
 
 
+class Run(NamedTuple):
+    """Records alike, as columns, which may be longer than `length` and be read once. end: the position after the last."""
+
+    length: int
+    end: int
+    offsets: range
+    timestamps: Iterable[int]
+    keys: Iterable[bytes | None]
+    values: Iterable[bytes | None]
+
+
 def run_of(
     payload: bytes, position: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int
 ) -> tuple[list[Record], int]:
     """The records alike from `position` on, up to `most`, and where they end: none where there are too few."""
+    run = columns_of(payload, position, most, base_offset, base_timestamp)
+    if run is None:
+        return [], position
+    fields = zip(
+        repeat(topic),
+        repeat(partition),
+        run.offsets,
+        run.timestamps,
+        repeat(0),
+        run.keys,
+        run.values,
+        repeat(()),
+        strict=False,
+    )
+    return list(map(_make, repeat(Record), fields)), run.end
+
+
+def columns_of(
+    payload: bytes,
+    position: int,
+    most: int,
+    base_offset: int,
+    base_timestamp: int,
+    *,
+    with_keys: bool = True,
+    with_values: bool = True,
+) -> Run | None:
+    """The records alike from `position` on, up to `most`; None where there are too few."""
     try:
         shape = _shape(payload, position)
     except IndexError:  # what was taken for a length was none
         shape = None
     if shape is None:
-        return [], position
+        return None
     first, size = shape.offset_delta, shape.size
     limit = _NARROW if shape.key_length_at - shape.offset_at == 1 else _WIDE
     count = min(most, limit - first, (len(payload) - position) // size)
     count = _alike(payload, position, shape, count)
     end = position + count * size
     if count < WORTH_IT or not _consecutive(payload, position, end, shape, first, count):
-        return [], position
+        return None
     timestamps = _timestamps(payload, position, end, shape, base_timestamp)
     if timestamps is None:
-        return [], position
+        return None
     offsets = range(base_offset + first, base_offset + first + count)
-    keys, values = _contents(memoryview(payload)[position:end], shape)
-    fields = zip(
-        repeat(topic), repeat(partition), offsets, timestamps, repeat(0), keys, values, repeat(()), strict=False
-    )
-    return list(map(_make, repeat(Record), fields)), end
+    keys, values = _contents(memoryview(payload)[position:end], shape, with_keys, with_values)
+    return Run(count, end, offsets, timestamps, keys, values)
 
 
 def _shape(payload: bytes, start: int) -> _Shape | None:
@@ -142,10 +178,14 @@ def _timestamps(payload: bytes, position: int, end: int, shape: _Shape, base: in
     return [base + ((b << 6 | (a & 0x7F) >> 1) ^ -(a & 1)) for a, b in zip(low, high, strict=True)]
 
 
-def _contents(view: memoryview, shape: _Shape) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
+def _contents(
+    view: memoryview, shape: _Shape, with_keys: bool, with_values: bool
+) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
     """The keys and the values."""
-    key_size, value_size, size = shape.key_size, shape.value_size, shape.size
-    value_at = size - 1 - (value_size or 0)
+    size = shape.size
+    key_size = shape.key_size if with_keys else None
+    value_size = shape.value_size if with_values else None
+    value_at = size - 1 - (shape.value_size or 0)
     if key_size is None:
         if value_size is None:
             return repeat(None), repeat(None)
