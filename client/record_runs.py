@@ -40,7 +40,7 @@ class _Shape(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Records alike, as columns, which may be longer than `length` and be read once. end: the position after the last."""
+    """Records alike, as columns, which may be longer than `length` and be read once. end: behind the last."""
 
     length: int
     end: int
