@@ -36,6 +36,9 @@ Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connec
 COORDINATORS = "coordinator"
 """The lane of requests to coordinators."""
 
+BOOTSTRAP_MS = 3_000
+"""How long a cluster that cannot be reached is tried at the start: a broker that restarts takes no longer."""
+
 _KEY_TYPES = {"group": 0, "transaction": 1}
 _BATCHED = 4  # FindCoordinator asks for a list from here on
 _FIRST_BOOTSTRAP = -2  # bootstrap server number i is node -2 - i, until it is known which it is
@@ -79,12 +82,26 @@ class Cluster:
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the cluster. Raises BrokerUnreachableError, AuthenticationError and what else a broker may say."""
+        """Find the cluster; one that is just starting is tried for BOOTSTRAP_MS, or connect_timeout_ms if that is less.
+
+        Raises BrokerUnreachableError, AuthenticationError and what else a broker may say.
+        """
         if self._closed:
             raise ClosedError("the client is closed")
         if self._keeper is not None:
             return
-        await self.refresh()
+        deadline = Deadline(self.outside.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
+        while True:
+            try:
+                await self.refresh()
+                break
+            except BrokerUnreachableError as error:
+                servers = range(len(self.settings.bootstrap_servers))
+                pause_ms = min(self._connections.backing_off_ms(_FIRST_BOOTSTRAP - index) for index in servers)
+                if deadline.left_ms() <= pause_ms:
+                    raise
+                log.info("not found yet: %s", error)
+                await asyncio.sleep(pause_ms / 1000)
         self._wanted = asyncio.Event()
         self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
 
@@ -260,9 +277,13 @@ class Cluster:
             raise
 
     async def any_node(self) -> Connection:
-        """A connection to any broker: one that is open, else to one that is known, else to a bootstrap server."""
-        for connection in self._connections.all_ready():
-            return connection
+        """A connection to any broker: one that is open, else to one that is known, else to a bootstrap server.
+
+        Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
+        """
+        ready = self._connections.free()
+        if ready is not None:
+            return ready
         nodes = list(self.metadata.brokers)
         nodes += [_FIRST_BOOTSTRAP - index for index in range(len(self.settings.bootstrap_servers))]
         spread = {node_id: self.outside.rng.random() for node_id in nodes}

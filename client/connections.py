@@ -68,10 +68,10 @@ class Connections:
             return None
         return connection
 
-    def all_ready(self) -> list[Connection]:
-        """All open ones, those with the least to do first."""
-        found = [place.connection for place in self._places.values() if place.connection is not None]
-        return sorted((one for one in found if not one.closed and not one.is_retired), key=_in_flight)
+    def free(self) -> Connection | None:
+        """The open one with the least to do, of those in no lane of their own: nothing waits at the broker there."""
+        found = [place.connection for place in self._places.values() if place.connection is not None and not place.lane]
+        return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 
     def backing_off_ms(self, node_id: int, lane: str = "") -> float:
         """How long node() would wait before it tries."""

@@ -34,15 +34,6 @@ async def _scripted(world: World, port: int = 9092) -> ScriptedServer:
     return server
 
 
-def test_nobody_at_the_bootstrap_servers_is_said_at_once():
-    async def main(world):
-        with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
-            await world.cluster()
-        assert world.loop.time() < 1
-
-    run(main)
-
-
 def test_the_second_bootstrap_server_does_when_the_first_does_not():
     async def main(world):
         await world.start_broker()
@@ -408,3 +399,63 @@ def test_all_of_it_runs_the_same_way_twice():
         return run(main, seed=7)
 
     assert trace() == trace()
+
+
+def test_a_request_for_anybody_does_not_queue_behind_a_join_that_waits():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        coordinator = await cluster.coordinator("group", "g")
+        data = await cluster.node(1)
+        assert coordinator is not data
+        asked = asyncio.create_task(cluster.ask(1, MetadataRequest(topics=[])))
+        await asyncio.sleep(0)
+        assert data.in_flight > coordinator.in_flight
+        assert await cluster.any_node() is data
+        await asked
+        data.close()
+        assert await cluster.any_node() is await cluster.node(1), "a new one"
+
+    run(main)
+
+
+def test_a_broker_that_is_just_starting_is_waited_for():
+    async def main(world):
+        starting = asyncio.get_running_loop().create_task(_later(world, 2))
+        cluster = await world.cluster()
+        assert set(cluster.metadata.brokers) == {1}
+        await starting
+
+    run(main)
+
+
+def test_a_bootstrap_connection_that_is_cut_is_made_again():
+    async def main(world):
+        server = await _scripted(world)
+        left = [1, 2, 3]
+
+        def cut_three(line):
+            if left:
+                left.pop()
+                line.transport.abort()
+
+        server.greeting = cut_three
+        await world.cluster()
+        assert not left
+
+    run(main)
+
+
+@pytest.mark.parametrize(("connect_timeout_ms", "most_s"), [(10_000, 3), (500, 0.5)])
+def test_nobody_at_the_bootstrap_servers_is_said_after_a_short_while(connect_timeout_ms, most_s):
+    async def main(world):
+        with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
+            await world.cluster(connect_timeout_ms=connect_timeout_ms)
+        assert most_s / 2 < world.loop.time() < most_s
+
+    run(main)
+
+
+async def _later(world, seconds):
+    await asyncio.sleep(seconds)
+    await world.start_broker()
