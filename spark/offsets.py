@@ -1,0 +1,308 @@
+"""Where a query stands, and what its next batch reads: offsets as JSON, loss, limits, splits.
+
+The rule: a batch is what its two offsets say, whoever reads it and how often. What a start cannot be trusted for stands
+in the *end* instead (`starts`): Spark asks for the initial offset again when it restarts within the first batch, and
+never writes it down; partitions found later, and those where records were lost, are the same case. Loss is what the log
+and the topic's id show, never a gap between offsets. JSON keys have a fixed order, because Spark compares texts.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..client.errors import InvalidConfigurationError, OffsetOutOfRangeError
+from ..client.values import TopicPartition
+from ..protocol.primitives import ZERO_UUID
+
+MARK = "@fencepost"
+"""The key beside the topics: no topic can have such a name."""
+
+VERSION = 1
+Json = dict[str, Any]
+Offsets = Mapping[TopicPartition, int]
+
+
+class DataLost(OffsetOutOfRangeError):
+    """Records that were to be read are gone, or may be."""
+
+    default_hint = (
+        "set option failOnDataLoss to false to go on without them, or start a new query from where it is to begin"
+    )
+
+
+class Log(NamedTuple):
+    """A partition now. end: as far as this reader may read; high_watermark: as far as there is anything."""
+
+    start: int
+    end: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The cluster now. ids: of the topics that have one."""
+
+    logs: Mapping[TopicPartition, Log]
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """offsets: the next of each partition. starts: where the batch that ends here began, where its start does not say.
+
+    is_initial: nothing was planned yet, and the next call may give another one.
+    """
+
+    offsets: Offsets
+    ids: Mapping[str, str] = field(default_factory=dict)
+    starts: Offsets = field(default_factory=dict)
+    is_initial: bool = False
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, the last one excluded. topic_id: empty if the broker gives none."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Limits(NamedTuple):
+    """Of one batch; None: no limit."""
+
+    offsets: int | None = None
+    payload_bytes: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def id_text(topic_id: bytes) -> str:
+    """As Kafka's tools write it; empty for none."""
+    return "" if topic_id == ZERO_UUID else urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def to_json(position: Position) -> Json:
+    """What Spark writes into its checkpoint: the JSON of its Kafka source, and one key more."""
+    own: Json = {"v": VERSION}
+    if position.ids:
+        own["ids"] = dict(sorted(position.ids.items()))
+    if position.starts:
+        own["init"] = nested(position.starts)
+    if position.is_initial:
+        own["initial"] = True
+    return {MARK: own, **nested(position.offsets)}
+
+
+def nested(offsets: Offsets) -> Json:
+    """{"topic": {"0": 23}}, in order."""
+    found: Json = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(found: Mapping[str, Any]) -> Position:
+    """Also of Spark's Kafka source. Raises InvalidConfigurationError."""
+    own = found.get(MARK, {})
+    try:
+        version = own.get("v", VERSION)
+        offsets = _flat({topic: each for topic, each in found.items() if topic != MARK})
+        position = Position(offsets, dict(own.get("ids", {})), _flat(own.get("init", {})), bool(own.get("initial")))
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidConfigurationError(f"an offset of the checkpoint cannot be read: {found!r:.200}") from None
+    if not isinstance(version, int) or version > VERSION:
+        raise InvalidConfigurationError(
+            f"the checkpoint was written by a newer fencepost (offsets of version {version})", hint="upgrade fencepost"
+        )
+    return position
+
+
+def _flat(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, each in found.items()
+        for partition, offset in each.items()
+    }
+
+
+# ---- planning ------------------------------------------------------------------------------------------------------
+
+
+def initial(begins: Offsets, ids: Mapping[str, str]) -> Position:
+    """Where a new query begins."""
+    return Position(dict(begins), dict(ids), is_initial=True)
+
+
+def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], list[str]]:
+    """(where each partition goes on, what was lost). A partition without an entry is one that is gone."""
+    begins: dict[TopicPartition, int] = {}
+    lost: list[str] = []
+    topics = {tp.topic for tp in start.offsets}
+    for tp, log in sorted(seen.logs.items()):
+        at = start.offsets.get(tp)
+        if at is not None and is_another(start.ids, seen.ids, tp.topic):
+            lost.append(_made_again(tp, at))
+            at = log.start
+        elif at is None:
+            if tp.topic in topics and log.start > 0:
+                lost.append(f"partition {tp} was added and begins at offset {log.start} already")
+            at = log.start
+        else:
+            at, said = _within(tp, at, log, tp.topic in start.ids)
+            lost += said
+        begins[tp] = at
+    lost += [
+        f"partition {tp} is gone, with what it had from offset {at} on"
+        for tp, at in sorted(start.offsets.items())
+        if tp not in seen.logs
+    ]
+    return begins, lost
+
+
+def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
+    """Whether the topic was made again; where an id is not known, its name has to do."""
+    one, other = before.get(topic), now.get(topic)
+    return bool(one) and bool(other) and one != other
+
+
+def _made_again(tp: TopicPartition, at: int) -> str:
+    return f"topic {tp.topic} was deleted and made again: offset {at} of {tp} was one of the topic before"
+
+
+def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple[int, list[str]]:
+    if at < log.start:
+        return log.start, [
+            f"the records of {tp} from offset {at} to {log.start - 1} are gone: its log begins later now"
+        ]
+    if at > log.high_watermark:
+        text = f"the log of {tp} ends at offset {log.high_watermark} now, and was read up to {at}"
+        # cut, or another topic of the same name, which only an id tells
+        return (log.high_watermark if is_identified else log.start), [text]
+    return at, []
+
+
+def planned(
+    start: Position, seen: Seen, limits: Limits = NO_LIMITS, density: Mapping[TopicPartition, float] | None = None
+) -> tuple[Position, list[str]]:
+    """(the end of the next batch, what was lost): `start` itself if there is nothing new.
+
+    density: bytes of a record, by partition, where bytes are limited.
+    """
+    begins, lost = begins_of(start, seen)
+    latest = {tp: max(at, seen.logs[tp].end) for tp, at in begins.items()}
+    ends = limited(begins, latest, limits, density or {})
+    ids = {tp.topic: one for tp in begins if (one := seen.ids.get(tp.topic) or start.ids.get(tp.topic))}
+    starts = {tp: at for tp, at in begins.items() if start.is_initial or start.offsets.get(tp) != at}
+    starts |= {tp: at for tp, at in begins.items() if is_another(start.ids, ids, tp.topic)}
+    if not start.is_initial and not starts and ends == start.offsets and ids == start.ids:
+        return start, lost
+    return Position(ends, ids, starts), lost
+
+
+def new_records(start: Position, seen: Seen) -> int:
+    """How many offsets may be read now."""
+    begins, _ = begins_of(start, seen)
+    return sum(max(0, seen.logs[tp].end - at) for tp, at in begins.items())
+
+
+def up_to(seen: Seen, target: Offsets) -> Seen:
+    """The same, as if nothing had come after the target: no further records and no further partitions."""
+    logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
+    return Seen(logs, seen.ids)
+
+
+def limited(
+    begins: Offsets, latest: Offsets, limits: Limits, density: Mapping[TopicPartition, float]
+) -> dict[TopicPartition, int]:
+    """Ends within the limits, each partition by its share; one that has something new always gets on.
+
+    So a limit may be passed by a record of each partition at most. Source: Spark's KafkaMicroBatchStream.rateLimit.
+    """
+    sizes = {tp: latest[tp] - at for tp, at in begins.items()}
+    share = 1.0
+    total = sum(sizes.values())
+    if limits.offsets is not None and total > limits.offsets:
+        share = limits.offsets / total
+    if limits.payload_bytes is not None:
+        weight = sum(size * density.get(tp, 1.0) for tp, size in sizes.items())
+        if weight > limits.payload_bytes:
+            share = min(share, limits.payload_bytes / weight)
+    if share == 1.0:
+        return dict(latest)
+    return {tp: at + min(sizes[tp], max(1, int(sizes[tp] * share))) for tp, at in begins.items()}
+
+
+def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], list[str]]:
+    """(what the batch between the two offsets reads, what of it is gone)."""
+    found: list[Range] = []
+    lost: list[str] = []
+    for tp, to in sorted(end.offsets.items()):
+        at = end.starts.get(tp, start.offsets.get(tp, to))
+        if at >= to:
+            continue
+        log = seen.logs.get(tp)
+        if log is None:
+            lost.append(f"partition {tp} is gone, and with it its offsets {at} to {to - 1}")
+            continue
+        if is_another(end.ids, seen.ids, tp.topic):
+            lost.append(_made_again(tp, at))
+            continue
+        if at < log.start:
+            lost.append(f"the records of {tp} from offset {at} to {min(log.start, to) - 1} are gone")
+            at = log.start
+        if to > log.high_watermark:
+            lost.append(f"the log of {tp} ends at offset {log.high_watermark}, and is to be read up to {to}")
+            to = log.high_watermark
+        if at < to:
+            found.append(Range(tp.topic, tp.partition, at, to, end.ids.get(tp.topic) or seen.ids.get(tp.topic, "")))
+    return found, lost
+
+
+# ---- splits --------------------------------------------------------------------------------------------------------
+
+
+def split(
+    whole: Iterable[Range],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+    density: Mapping[TopicPartition, float] | None = None,
+) -> list[Range]:
+    """One task for each partition, or more where that is wanted; the largest first.
+
+    Source: Spark's KafkaOffsetRangeCalculator, with bytes beside it.
+    """
+    parts: list[Range] = []
+    for each in whole:
+        count = 1 if max_records is None else -(-each.size // max_records)
+        if max_bytes is not None:
+            weight = each.size * (density or {}).get(each.topic_partition, 1.0)
+            count = max(count, -int(-weight // max_bytes))
+        parts += _cut(each, count)
+    if min_partitions is not None and 0 < len(parts) < min_partitions:
+        total = sum(each.size for each in parts)
+        parts = [piece for each in parts for piece in _cut(each, round(each.size / total * min_partitions))]
+    return sorted(parts, key=lambda each: (-each.size, each))
+
+
+def _cut(whole: Range, count: int) -> list[Range]:
+    count = max(1, min(count, whole.size))
+    at = [whole.start + whole.size * number // count for number in range(count + 1)]
+    return [whole._replace(start=first, end=last) for first, last in pairwise(at)]
