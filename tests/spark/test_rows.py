@@ -1,0 +1,106 @@
+"""Rows: the schema that Spark compares with, to the letter, and the values that went in."""
+
+import datetime as dt
+
+import pytest
+from fencepost.client.errors import InvalidConfigurationError
+from fencepost.protocol.batches import read
+from fencepost.protocol.records import Record, build
+from fencepost.spark.columns import Columns
+from fencepost.spark.rows import arrow_schema_of, asked_of, check_schema, schema_text, to_batch
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+FULL = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(HEADER)),
+    ]
+)
+
+
+def rows(records, schema=FULL, **how):
+    columns = Columns(asked_of(schema))
+    columns.add(read(memoryview(build(records, **how))), 0, 1 << 62)
+    arrow = arrow_schema_of(schema)
+    batch = to_batch(columns, "t", 3, arrow)
+    batch.validate(full=True)
+    assert batch.schema.equals(arrow)
+    return batch.to_pylist()
+
+
+def test_a_row_has_what_the_record_has():
+    made = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=dt.UTC)
+    at = round(made.timestamp() * 1000)
+    found = rows([Record(4, at, b"k", b"v", (("h", b"1"), ("h", None))), Record(5, -1, None, None)], base_offset=4)
+    assert found[0] == {
+        "key": b"k",
+        "value": b"v",
+        "topic": "t",
+        "partition": 3,
+        "offset": 4,
+        "timestamp": made,
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+    }
+    assert (found[1]["key"], found[1]["value"], found[1]["headers"], found[1]["offset"]) == (None, None, None, 5)
+    assert found[1]["timestamp"] == dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
+
+
+def test_the_broker_s_time_is_said_to_be_its():
+    assert rows([Record(0, 5, None, b"v")], log_append_time=7)[0]["timestampType"] == 1
+
+
+def test_only_the_columns_that_are_asked_for_are_there_in_the_order_asked_for():
+    schema = StructType([StructField("OFFSET", LongType()), StructField("value", BinaryType())])
+    assert rows([Record(0, 5, b"k", b"v", (("h", b"x"),))], schema) == [{"OFFSET": 0, "value": b"v"}]
+
+
+def test_names_of_headers_that_are_no_utf_8_are_shown_with_a_replacement():
+    found = rows([Record(0, 5, None, b"v", (("\udcff", b"x"), ("ü", b"y")))])
+    assert [each["key"] for each in found[0]["headers"]] == ["\ufffd", "ü"]
+
+
+def test_records_without_headers_between_others():
+    found = rows([Record(0, 5, None, b"v"), Record(1, 5, None, b"v", (("h", b"x"),)), Record(2, 5, None, b"v")])
+    assert [each["headers"] for each in found] == [None, [{"key": "h", "value": b"x"}], None]
+
+
+@pytest.mark.parametrize(("at", "shown"), [(2**61, 2**63 - 1), (-(2**61), -(2**63) + 1)])
+def test_times_that_spark_cannot_hold_are_its_last_and_first(at, shown):
+    columns = Columns()
+    columns.add(read(memoryview(build([Record(0, at, None, None)]))), 0, 1 << 62)
+    schema = StructType([StructField("timestamp", TimestampType())])
+    column = to_batch(columns, "t", 0, arrow_schema_of(schema)).column(0)
+    assert abs(column.cast("int64")[0].as_py() - shown) < 1000
+
+
+def test_the_schema_is_that_of_sparks_kafka_source():
+    assert schema_text(False) == (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+    assert schema_text(True).endswith(", headers array<struct<key:string,value:binary>>")
+    check_schema(FULL)
+
+
+def test_columns_that_there_are_not_and_other_types_are_refused_with_what_to_do():
+    with pytest.raises(InvalidConfigurationError, match="'value'"):
+        check_schema(StructType([StructField("valu", BinaryType())]))
+    with pytest.raises(InvalidConfigurationError) as caught:
+        check_schema(StructType([StructField("value", StringType())]))
+    assert "cast(value as string)" in caught.value.hint
