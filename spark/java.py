@@ -58,7 +58,10 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
         if java is not None and java.version >= OLDEST_JAVA:
             if passed_over:
                 _log.warning("Java %s, so Spark gets the one of %s: %s", "; ".join(passed_over), where, java.home)
-            return java.home if java.whole else with_shim(java, cache(environment))
+            if not java.whole:
+                return with_shim(java, cache(environment))
+            # JAVA_HOME may be our own script, which says the home of the Java behind it.
+            return path.parent.parent if where == "JAVA_HOME" else java.home
         if java is None:
             passed_over.append(f"of {where} does not run ({path})")
         else:

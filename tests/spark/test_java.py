@@ -67,6 +67,11 @@ def test_without_a_jdk_the_one_of_pip_starts_with_the_argument_that_it_does_not_
     )
 
 
+def test_what_was_set_by_us_before_is_left_as_it_is(nowhere):
+    home = java.java_home(nowhere)
+    assert java.java_home(nowhere | {"JAVA_HOME": str(home)}) == home
+
+
 def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
     target = tmp_path / "it's a java" / "bin" / "java"
     target.parent.mkdir(parents=True)
