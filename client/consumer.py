@@ -23,6 +23,7 @@ from .reading import Reading
 from .settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
 from .subscription import EARLIEST, LATEST, Subscription
 from .values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from .whole_topics import WholeTopics
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -37,7 +38,7 @@ _LONGEST_WAIT_MS = 60_000.0
 class Consumer:
     """Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
 
-    topics: to subscribe to from the start, which needs a group_id.
+    topics: to subscribe to from the start. Without a group_id all their partitions are read, and shared with nobody.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class Consumer:
         if settings.group_id is not None:
             self._group = Group(self._cluster, settings, self._subscription, outside)
             self._group.on_needs_poll = self._wake
+        self._whole: WholeTopics | None = None
+        if self._group is None:
+            self._whole = WholeTopics(self._cluster, settings, self._subscription, self._wake)
         self._reading = Reading(settings, self._subscription)
         self._fetcher = Fetcher(self._cluster, settings, self._subscription, self._wake)
         self._positions = Positions(self._cluster, settings, self._subscription, self._group, self._found)
@@ -132,19 +136,21 @@ class Consumer:
     def subscribe(
         self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
     ) -> None:
-        """Share topics, or those whose whole name matches, with the group.
+        """Share topics, or those whose whole name matches, with the group; without one, read all of each.
 
         listener: on_partitions_revoked, on_partitions_assigned and perhaps on_partitions_lost, each sync or async.
         """
         self._check_open()
         if isinstance(topics, str):
             raise TypeError(f"topics is a list of names: [{topics!r}]")
-        if self._group is None:
-            raise IllegalStateError("subscribing needs a group_id", hint="assign(partitions) reads without a group")
+        if self._whole is not None and listener is not None:
+            raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
         if not topics and pattern is None:
             raise ValueError("no topics, and no pattern")
         self._reading.settle()
         self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
+        if self._whole is not None:
+            self._whole.subscribed()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these, without sharing them. Those that were assigned before keep their positions."""
@@ -162,6 +168,8 @@ class Consumer:
                 await self._group.leave()
         finally:
             self._subscription.unsubscribe()
+            if self._whole is not None:
+                self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
         return self._subscription.topics
@@ -286,6 +294,8 @@ class Consumer:
                 self._check_open()
             else:
                 group.polled()
+        elif self._whole is not None and self._whole.needs_poll:
+            self._whole.poll()
         self._fetcher.check()
         if self._subscription.needs_positions:
             self._positions.find()
@@ -299,6 +309,8 @@ class Consumer:
             return True
         if self._group is not None and self._group.needs_poll:
             await asyncio.sleep(0)  # a join that is not done in time begins again at once
+            return True
+        if self._whole is not None and self._whole.needs_poll:
             return True
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -418,7 +430,9 @@ class Consumer:
     def _member(self) -> Group:
         self._check_open()
         if self._group is None:
-            raise IllegalStateError("without a group_id there are no committed offsets")
+            raise IllegalStateError(
+                "without a group_id there are no committed offsets", hint="give the consumer a group_id"
+            )
         return self._group
 
     def group_metadata(self) -> ConsumerGroupMetadata:

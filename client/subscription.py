@@ -141,7 +141,7 @@ class Subscription:
     ) -> None:
         """Share these topics, or those whose names match, with the group. Partitions are kept until it says otherwise.
 
-        Raises: IllegalStateError after `assign`, or without a group.
+        Raises: IllegalStateError after `assign`.
         """
         if self.manual:
             raise IllegalStateError("partitions are assigned by hand", hint="unsubscribe() first")
