@@ -21,6 +21,8 @@ TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a u
 ROUNDS = 3
 NUDGES = 300  # at most; it ends when a lane has done its part
 LANE_S = 0.001  # what a lane may need
+SLICES = 3  # of a sweep, at most, that give way to others
+SLICE_S = 0.004
 
 
 class Killed(Exception):
@@ -186,6 +188,9 @@ class Life:
             await asyncio.sleep(LANE_S)
 
     async def _move(self, seconds: float, clock: MovableClock, at_least: float) -> None:
+        for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then
+            self._loop.move(SLICE_S)
+            await self._settle()
         clock.advance(round(seconds * 1000))
         self._loop.move(max(seconds, at_least))
         await self._settle()

@@ -238,7 +238,9 @@ def test_a_call_from_inside_the_thread_is_an_error_and_no_deadlock():
 
 
 def run_script(script, broker, **more):
-    code = textwrap.dedent(script).replace("BOOTSTRAP", repr(broker.bootstrap_servers))
+    """As at a terminal: a shell's background jobs are born deaf to Ctrl-C."""
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = listening + textwrap.dedent(script).replace("BOOTSTRAP", repr(broker.bootstrap_servers))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
