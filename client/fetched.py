@@ -116,15 +116,6 @@ class Fetched:
         """How many records may still come."""
         return len(self._records) - self._index + sum(batch.record_count for batch in self._waiting)
 
-    def raw(self) -> tuple[Batch, bool] | None:
-        """The next batch as it is, and whether a reader would not see it; None at the end. Raises what is wrong."""
-        while self._waiting:
-            batch = self._waiting.popleft()
-            self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
-            return batch, self._aborted.hides(batch)
-        self._raise_failure()
-        return None
-
     def run(self, most: int) -> list[Record]:
         """The next records, all of one batch; none at the end. Raises: CorruptRecordError and the like."""
         while self._index == len(self._records):

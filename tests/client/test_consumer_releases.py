@@ -1,0 +1,146 @@
+"""The consumer against brokers that list what Kafka's releases listed, in virtual time."""
+
+import pytest
+from capped_broker import RELEASES
+from fencepost.client.consumer import Consumer
+from fencepost.client.errors import OffsetOutOfRangeError
+from fencepost.client.producer import Producer
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from fencepost.protocol.apis import APIS
+from fencepost.protocol.headers import read_request_header
+from txn_world import BOOTSTRAP, within
+
+T0 = TopicPartition("t", 0)
+CUTS_TOLD_FROM = 12  # of Fetch
+
+
+def reader(world, **keywords):
+    return Consumer(BOOTSTRAP, outside=world.world.outside, **{"auto_offset_reset": "earliest", **keywords})
+
+
+async def write(world, *values):
+    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        for value in values:
+            await producer.send_and_wait("t", value, partition=0)
+
+
+def values(records):
+    return [record.value for record in records]
+
+
+async def read(consumer, count):
+    return [(await consumer.getone()).value for _ in range(count)]
+
+
+def noting_fetches(world):
+    """The versions of Fetch that the broker is asked in."""
+    versions = []
+
+    def between(serve):
+        def served(connection, frame):
+            header = read_request_header(frame)
+            if header.api_key == 1:
+                versions.append(header.api_version)
+            serve(connection, frame)
+
+        return served
+
+    world.intercept(between)
+    return versions
+
+
+async def epoch_now(world):
+    cluster = await world.world.cluster()
+    await cluster.partitions_of("t", timeout_ms=1_000)
+    return cluster.metadata.leader_epoch(T0)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_group_reads_commits_and_goes_on_on_every_release(release):
+    async def main(world):
+        versions = noting_fetches(world)
+        await write(world, b"a", b"b", b"c")
+        async with reader(world, group_id="g", topics=["t"]) as consumer:
+            assert await read(consumer, 2) == [b"a", b"b"]
+            await consumer.commit()
+            batch = await anext(consumer.batches())
+            assert values(batch) == [b"c"]
+            batch.outcome_unknown()
+            assert values(await anext(consumer.batches())) == [b"c"]
+        async with reader(world, group_id="g", topics=["t"]) as consumer:
+            assert await read(consumer, 1) == [b"c"]
+            assert await consumer.lag() == {T0: 0}
+        assert max(versions) == min(RELEASES[release]["Fetch"], APIS[1].max)
+
+    within(main, release=release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_only_what_was_committed_is_read_on_every_release(release):
+    async def main(world):
+        producer = await world.producer()
+        for value, ok in ((b"a", True), (b"x", False), (b"b", True)):
+            await producer.init_transactions() if value == b"a" else None
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", value, partition=0)
+            await (producer.commit_transaction() if ok else producer.abort_transaction())
+        async with (
+            reader(world, topics=["t"]) as committed,
+            reader(world, topics=["t"], isolation_level="read_uncommitted") as everything,
+        ):
+            assert await read(committed, 2) == [b"a", b"b"]
+            assert await read(everything, 3) == [b"a", b"x", b"b"]
+            assert await committed.end_offsets([T0]) == {T0: 6}
+            assert (await committed.offsets_for_times({T0: 1}))[T0].offset == 0
+
+    within(main, release=release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_log_that_was_cut_is_told_where_the_release_tells_it(release):
+    """KIP-320. The position says of which epoch the record before it was; here the log ends below it in that epoch."""
+
+    async def main(world):
+        await write(world, b"a", b"b")
+        async with reader(world, topics=["t"]) as consumer:
+            await consumer.assigned()
+            consumer.seek(T0, OffsetAndMetadata(5, "", await epoch_now(world)))
+            if RELEASES[release]["Fetch"] < CUTS_TOLD_FROM:  # then it is out of range, and the policy decides
+                assert await read(consumer, 2) == [b"a", b"b"]
+                return
+            with pytest.raises(OffsetOutOfRangeError, match="was cut: the records read from offset 2 up to 5") as told:
+                await consumer.getone()
+            assert told.value.hint.startswith("seek to 2")
+            await write(world, b"c")
+            assert await read(consumer, 1) == [b"c"]
+
+    within(main, release=release)
+
+
+def test_without_a_policy_a_cut_is_told_until_somebody_seeks():
+    async def main(world):
+        await write(world, b"a", b"b")
+        async with reader(world, auto_offset_reset="none") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, OffsetAndMetadata(5, "", await epoch_now(world)))
+            for _ in range(2):
+                with pytest.raises(OffsetOutOfRangeError, match="was cut"):
+                    await consumer.getone()
+            consumer.seek(T0, 1)
+            assert await read(consumer, 1) == [b"b"]
+
+    within(main)
+
+
+@pytest.mark.parametrize("limit", [{"max_partition_fetch_bytes": 100}, {"fetch_max_bytes": 100}])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_record_larger_than_the_limits_still_comes(release, limit):
+    """KIP-74: a broker brings the first batch whole."""
+
+    async def main(world):
+        written = [bytes([64 + n]) * 5_000 for n in range(6)]
+        await write(world, *written)
+        async with reader(world, topics=["t"], **limit) as consumer:
+            assert await read(consumer, 6) == written
+
+    within(main, release=release)
