@@ -75,7 +75,7 @@ demo: $(STAMP)      ## real text through a bad network, transactions, and a copy
 	@$(BIN)/fencepost demo
 
 demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and executor killed: lost 0, twice 0
-	@$(BIN)/python -m fencepost.cli.demo_spark
+	@$(BIN)/fencepost spark demo
 
 spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark
 	$(BIN)/python -m pytest -q -s -m long tests/spark/test_kills.py
@@ -87,12 +87,13 @@ test-long: $(STAMP) ## what the suite samples, at length
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'long and jvm' tests/spark
 
-types: $(STAMP)     ## mypy --strict over the package
+types: $(STAMP)     ## mypy --strict over the package, pyright's strict over what users import
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
 	@for d in effects protocol storage broker client spark testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
+	$(BIN)/basedpyright --warnings
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]
 	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)

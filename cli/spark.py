@@ -2,10 +2,12 @@
 
 import os
 import shlex
+import sys
 
 import click
 
 from .failures import Failure
+from .ranges import COUNT
 
 
 @click.group()
@@ -25,3 +27,17 @@ def env() -> None:
         raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@spark.command()
+@click.option("--lines", default=20_000, type=COUNT, show_default=True, help="Lines to copy.")
+def demo(lines: int) -> None:
+    """Copy and count real text by streams, kill executor and driver in the middle, and compare."""
+    from ..spark.requirements import SparkUnusable
+    from .demo_spark import demonstrate
+
+    try:
+        good = demonstrate(lines)
+    except SparkUnusable as problem:
+        raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
+    sys.exit(0 if good else 1)
