@@ -114,6 +114,14 @@ def decided_twice(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly("decided twice", f"{fate.txn} was committed and aborted", tuple(op for op, _ in fate.ends))
 
 
+def half_committed(facts: Facts) -> Iterator[Anomaly]:
+    """No client commits a transaction of which a write has failed."""
+    for fate in facts.fates.values():
+        failed = [op for op, _ in (*fate.sends, *fate.offsets) if op.outcome != OK and op.error]
+        if fate.committed is not None and failed:
+            yield Anomaly("torn transaction", f"{fate.txn} is committed without all of it", (failed[0], fate.committed))
+
+
 def circular_flow(facts: Facts) -> Iterator[Anomaly]:
     """G1c, by reads alone: transactions that each read what the other wrote."""
     stands = {(send.place, offset): send.txn for _, send, offset, _ in facts.answered() if send.txn is not None}
@@ -247,6 +255,7 @@ RULES: list[Rule] = [
     inconsistent_offsets,
     aborted_reads,
     decided_twice,
+    half_committed,
     nonmonotonic_reads,
     *READING_RULES,
     *PRODUCER_RULES,

@@ -1,4 +1,4 @@
-"""Rules about consumers: what polls pass over, where they go on, what groups have done, which offsets are listed. Pure."""
+"""Rules about consumers: what polls pass over, where they go on, what groups have done, which offsets are listed."""
 
 from bisect import bisect_left
 from collections import defaultdict

@@ -13,7 +13,7 @@ from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, 
 from fencepost.protocol.schema import schema_of
 from simulation.world import JOURNAL_S, World
 
-_HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.01}
+_HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]

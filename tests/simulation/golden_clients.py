@@ -130,6 +130,11 @@ def a_consumer_passes_over_half_of_a_transaction(s):
     s.poll((0, "x")), s.read((1, "y"), start=1), s.poll(start=0, upto=2)
 
 
+@bad("torn transaction")
+def a_transaction_is_committed_though_a_write_has_failed(s):
+    s.begin("t"), s.send("x", txn="t"), s.send("y", txn="t", ok=False, error=7), s.commit("t")
+
+
 @bad("zombie accepted")
 def an_old_producer_of_a_member_commits_its_batch(s):
     s.init(), s.begin("t"), s.offsets("t", 1), s.init((1, 1), client="other"), s.commit("t")

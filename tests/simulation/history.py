@@ -218,9 +218,10 @@ class Op:
         self._end(FAIL)
         self.error = error
 
-    def info(self) -> None:
-        """Nobody will ever know. An operation that is never ended says the same."""
+    def info(self, error: int = 0) -> None:
+        """Nobody will ever know. An operation that is never ended says the same. error: which its client was given."""
         self._end(INFO)
+        self.error = error
 
     def _end(self, outcome: str) -> None:
         if self._history.closed:

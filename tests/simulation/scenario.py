@@ -15,7 +15,7 @@ from simulation.operators import Operator
 from simulation.plain_clients import PlainProducer, Reader, batches_in
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import SdkIncarnation, SdkProducer
-from simulation.sdk_readers import SDK_GROUP, SdkMover, SdkReader
+from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
@@ -68,6 +68,7 @@ def sdk_clients_of(world: World) -> list[Any]:
 
     clients = [Supervisor(world, "sdk-plain", 2, producing, (8.0, 25.0))]
     for each in range(2):
+        clients.append(sdk_working(world, f"sdk-wk{each}"))
         clients.append(sdk_transactional(world, f"sdk-tx{each}", 1 + each))
         clients.append(sdk_reading(world, f"sdk-reader{each}", committed=each == 0))
     clients += [sdk_moving(world, f"sdk-mv{each}", 1 + each % 2) for each in range(3)]
@@ -86,6 +87,13 @@ def sdk_moving(world: World, name: str, tv: int) -> Supervisor:
         return SdkMover(world, name, number, tv, SDK_INPUTS, "sdk-out")
 
     return Supervisor(world, name, tv, make, (8.0, 25.0))
+
+
+def sdk_working(world: World, name: str) -> Supervisor:
+    def make(number: int, tv: int) -> SdkWorker:
+        return SdkWorker(world, name, number, "right")
+
+    return Supervisor(world, name, 2, make, (10.0, 30.0))
 
 
 def sdk_reading(world: World, name: str, *, committed: bool) -> Supervisor:
@@ -153,7 +161,8 @@ async def look(world: World) -> None:
     for place in world.looks:
         await _dump(world, place())
     stands = [(group, place) for place in INPUTS for group in (GROUP, PLAIN_GROUP)]
-    for group, place in [*stands, *((SDK_GROUP, place) for place in SDK_INPUTS)]:
+    stands += [(SDK_GROUP, place) for place in SDK_INPUTS] + [(SDK_WORKERS, place) for place in WRITTEN[1:]]
+    for group, place in stands:
         await stand_of(Caller(world, "final"), "final", group, place)
 
 

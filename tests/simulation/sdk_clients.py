@@ -128,6 +128,8 @@ class SdkClient:
             return op, await sender.send(place[0], value.encode(), partition=place[1])
         except fp.KafkaError as error:
             op.fail(int(error.code))
+            if txn is not None:
+                raise  # its transaction is not to be committed without it
             return op, None
 
     async def settle(self, sent: Sequence[tuple[Op, Any]]) -> bool:
@@ -139,7 +141,7 @@ class SdkClient:
                 offset = (await delivery).offset
             except fp.KafkaError as error:
                 if getattr(error, "maybe_written", True):
-                    op.info()  # whether an attempt was carried out is not said
+                    op.info(int(error.code))  # whether an attempt was carried out is not said
                 else:
                     op.fail(int(error.code))
                 continue
@@ -170,7 +172,7 @@ class SdkProducer(SdkClient):
             ]
             if not await self.settle(sent) and self.rng.random() < 0.2:
                 return
-            await asyncio.sleep(self.rng.choice((0.02, 0.2, 0.6)))
+            await asyncio.sleep(self.rng.choice((0, 0.02, 0.2)))
 
 
 class SdkIncarnation(SdkClient):
@@ -189,8 +191,8 @@ class SdkIncarnation(SdkClient):
             fp.Producer,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=TXN_TIMEOUT_MS,
-            delivery_timeout_ms=8_000,
-            max_block_ms=10_000,
+            delivery_timeout_ms=self.rng.choice((2_000, 8_000)),
+            max_block_ms=self.rng.choice((1_000, 10_000)),
         )
         await self.work()
 
@@ -298,7 +300,12 @@ class SdkIncarnation(SdkClient):
                 op.ok(self._go_on_with(op.what.producer))
 
     async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
-        """An unknown commit is asked after; what the SDK says of it is held against the log."""
+        """An unknown commit is asked after; what the SDK says of it is held against the log. Or it is left behind."""
+        if self.rng.random() < 0.4:
+            for op in ends:
+                op.info()
+            await self.producer.init_transactions()
+            return
         outcome = await error.resolve()
         if outcome == "committed":
             self._committed(ends)

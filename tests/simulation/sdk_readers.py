@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from simulation.consumer_rules import LATEST
-from simulation.history import INFO, UNTOLD, Finish, Join, Listed, Offsets, Op, Place, Producer, Read, Seen
+from simulation.history import INFO, UNTOLD, Commit, Finish, Join, Listed, Offsets, Op, Place, Producer, Read, Seen
 from simulation.sdk_clients import SdkClient, SdkIncarnation
 from simulation.world import World
 
 import fencepost as fp
 
-SDK_GROUP = "sdk-movers"
+SDK_GROUP, SDK_WORKERS = "sdk-movers", "sdk-workers"
 SESSION_MS, MAX_POLL_MS = 3_000, 6_000
 CATCH_UP_S = 30.0
 STRATEGIES = (
@@ -26,10 +26,45 @@ STRATEGIES = (
 )
 
 
-def strategy_of(world: World, client: SdkClient) -> tuple[str, ...]:
-    """One that all members of a world can agree on."""
-    chosen: tuple[str, ...] = client.rng.choice(world.rng("sdk strategies").choice(STRATEGIES))
-    return chosen
+async def member(client: SdkClient, group: str, topics: Collection[str], **more: Any) -> Any:
+    """A consumer in a group, with a strategy that all members of this world can agree on."""
+    consumer = await client.started(
+        fp.Consumer,
+        group_id=group,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=client.rng.choice(client.world.rng(f"strategies {group}").choice(STRATEGIES)),
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=300,
+        max_poll_interval_ms=MAX_POLL_MS,
+        fetch_max_wait_ms=200,
+        max_partition_fetch_bytes=client.rng.choice((500, 1 << 20)),
+        **more,
+    )
+    consumer.subscribe(sorted(topics), listener=Listener(client, consumer, group))
+    return consumer
+
+
+class Listener:
+    """Of rebalances: writes down what is assigned, and now and then is slow."""
+
+    def __init__(self, client: SdkClient, consumer: Any, group: str) -> None:
+        self._client = client
+        self._consumer = consumer
+        self._group = group
+
+    async def on_partitions_assigned(self, partitions: Collection[Any]) -> None:
+        member = self._consumer.group_metadata()
+        places = tuple(sorted((each.topic, each.partition) for each in self._consumer.assignment()))
+        op = self._client.history.invoke(self._client.name, Join(self._group))
+        op.ok((member.generation, member.member_id, places))
+        await self._dawdle()
+
+    async def on_partitions_revoked(self, partitions: Collection[Any]) -> None:
+        await self._dawdle()
+
+    async def _dawdle(self) -> None:
+        if self._client.rng.random() < 0.1:
+            await asyncio.sleep(self._client.rng.choice((0.2, 1.0)))
 
 
 class SdkMover(SdkIncarnation):
@@ -43,18 +78,7 @@ class SdkMover(SdkIncarnation):
         self.output = output
 
     async def work(self) -> None:
-        consumer = self.consumer = await self.started(
-            fp.Consumer,
-            group_id=SDK_GROUP,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=strategy_of(self.world, self),
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=300,
-            max_poll_interval_ms=MAX_POLL_MS,
-            fetch_max_wait_ms=200,
-            max_partition_fetch_bytes=self.rng.choice((500, 1 << 20)),
-        )
-        consumer.subscribe(sorted({topic for topic, _ in self.inputs}), listener=self)
+        consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
         batches = consumer.batches(max_records=self.rng.choice((1, 3, 20)), max_wait=self.rng.choice((0.0, 0.3)))
         while not self.world.over:
             try:
@@ -71,21 +95,6 @@ class SdkMover(SdkIncarnation):
         for tp, first in batch.first_offsets.items():
             given = [(one.offset, one.value.decode()) for one in batch if one.topic_partition == tp]
             read(self, (tp.topic, tp.partition), first, batch.offsets[tp].offset, given, session=session, txn=txn)
-
-    # ---- a rebalance listener --------------------------------------------------------------------------------
-
-    async def on_partitions_assigned(self, partitions: Collection[Any]) -> None:
-        member = self.consumer.group_metadata()
-        places = tuple(sorted((each.topic, each.partition) for each in self.consumer.assignment()))
-        self.history.invoke(self.name, Join(SDK_GROUP)).ok((member.generation, member.member_id, places))
-        await self._dawdle()
-
-    async def on_partitions_revoked(self, partitions: Collection[Any]) -> None:
-        await self._dawdle()
-
-    async def _dawdle(self) -> None:
-        if self.rng.random() < 0.1:
-            await asyncio.sleep(self.rng.choice((0.2, 1.0)))
 
     # ---- its transactions ------------------------------------------------------------------------------------
 
@@ -111,10 +120,49 @@ def read(
     committed: bool = True,
     session: str = "",
     txn: str | None = None,
+    group: str = "",
 ) -> None:
     """What a consumer gave."""
-    op = client.history.invoke(client.name, Read(place, committed, start, session, txn))
+    op = client.history.invoke(client.name, Read(place, committed, start, session, txn, group))
     op.ok(Seen(tuple(given), next_offset, UNTOLD, UNTOLD, UNTOLD))
+
+
+class SdkWorker(SdkClient):
+    """At least once: does something with what it polled, and commits, or has it committed, what is done."""
+
+    def __init__(self, world: World, name: str, number: int, topic: str) -> None:
+        super().__init__(world, f"{name}#{number}", ())
+        self._topic = topic
+
+    async def live(self) -> None:
+        by_itself = self.rng.random() < 0.5
+        consumer = await member(
+            self, SDK_WORKERS, [self._topic], enable_auto_commit=by_itself, auto_commit_interval_ms=300
+        )
+        self._watch_commits(consumer._group._offsets)
+        while not self.world.over:
+            found = await consumer.getmany(timeout_ms=500, max_records=self.rng.choice((1, 10, 100)))
+            await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
+            for tp, records in found.items():
+                given = [(one.offset, one.value.decode()) for one in records]
+                read(self, tuple(tp), given[0][0], given[-1][0] + 1, given, group=SDK_WORKERS)
+            if found and not by_itself:
+                try:
+                    await consumer.commit()
+                except (fp.CommitFailedError, fp.RebalanceInProgressError):
+                    continue  # whoever has the partitions now does it again
+
+    def _watch_commits(self, offsets: Any) -> None:
+        commit = offsets.commit
+
+        async def watched(wanted: Any, member: Any, **more: Any) -> None:
+            positions = tuple((tuple(tp), at.offset) for tp, at in wanted.items())
+            op = self.history.invoke(self.name, Commit(SDK_WORKERS, member.generation, positions))
+            op.late = True  # it asks again by itself
+            await commit(wanted, member, **more)
+            op.ok()
+
+        offsets.commit = watched
 
 
 class SdkReader(SdkClient):

@@ -1,0 +1,207 @@
+"""The bank of bugs, for the SDK: clients that are wrong in one thing, each of which the simulation has to notice.
+
+Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
+"""
+
+from fencepost.client.batches import Batch
+from fencepost.client.fetched import AbortedFilter
+from fencepost.client.group_offsets import GroupOffsets
+from fencepost.client.reading import Reading
+from fencepost.client.sender import Sender
+from fencepost.client.subscription import PartitionState, Subscription
+from fencepost.client.transaction import ClientTransaction
+from fencepost.client.transaction_requests import TransactionRequests
+from fencepost.client.transaction_table import Event, State
+from fencepost.client.transactor import Transactor
+from fencepost.client.values import NO_IDENTITY, ConsumerGroupMetadata
+from simulation.mutants import _around, _replaced, mutant
+
+# ---- sequences and batches -----------------------------------------------------------------------------------
+
+
+@mutant
+def sdk_what_was_not_answered_is_numbered_anew(stack):
+    """As if it had not been written (librdkafka 1.9 and 2.5)."""
+
+    def wrapper(lost):
+        def without_asking(self, batch, error):
+            lost(self, batch, error)
+            if not self._transactional and not batch.done:
+                batch.maybe_written = False
+                batch.partition.lane.gap = True
+
+        return without_asking
+
+    _around(stack, Sender, "_lost", wrapper)
+
+
+@mutant
+def sdk_a_retried_batch_is_made_anew(stack):
+    """Of other records than the first time (librdkafka #4736)."""
+
+    def wrapper(lost):
+        def in_halves(self, batch, error):
+            lost(self, batch, error)
+            lane = batch.partition.lane
+            if not batch.done and batch in lane.window and batch.count > 1:
+                self.sequences.split(lane, batch, list(self._accumulator.split(batch, self._transactional)))
+
+        return in_halves
+
+    _around(stack, Sender, "_lost", wrapper)
+
+
+@mutant
+def sdk_a_failed_delivery_does_not_spoil_its_transaction(stack):
+    _replaced(stack, Transactor, "failed", lambda self, partition, error: None)
+
+
+# ---- the end of transactions ---------------------------------------------------------------------------------
+
+
+@mutant
+def sdk_a_commit_without_an_answer_is_aborted(stack):
+    """KAFKA-17754: the abort, or the commit, may hit what comes next."""
+
+    def wrapper(gave_up):
+        def given_up(self, error):
+            if self.state is State.COMMITTING and self.maybe_ended:
+                self.error = error
+                self._happened(Event.REFUSED)
+            else:
+                gave_up(self, error)
+
+        return given_up
+
+    _around(stack, ClientTransaction, "gave_up", wrapper)
+
+
+@mutant
+def sdk_a_commit_without_an_answer_is_done(stack):
+    """franz-go 6ecd2f9, 42b3d83."""
+
+    def wrapper(gave_up):
+        def given_up(self, error):
+            if self.state is State.COMMITTING:
+                self.outcome = "committed"
+                self._happened(Event.ENDED)
+            else:
+                gave_up(self, error)
+
+        return given_up
+
+    _around(stack, ClientTransaction, "gave_up", wrapper)
+
+
+@mutant
+def sdk_what_failed_is_not_ended(stack):
+    """franz-go de5af46: all produces failed, EndTxn was skipped, and the next transaction joined the old one."""
+
+    def wrapper(ends):
+        def without_asking(self):
+            if self.state is State.ABORTING:
+                self.attempted = self.maybe_ended = self._loose = False
+            return ends(self)
+
+        return without_asking
+
+    _around(stack, ClientTransaction, "ends_without_asking", wrapper)
+
+
+@mutant
+def sdk_the_epoch_of_an_answer_is_not_taken(stack):
+    """KIP-890: EndTxn gives a new one."""
+
+    def wrapper(ended):
+        return lambda self, code, identity: ended(self, code, NO_IDENTITY if code else self.identity)
+
+    _around(stack, ClientTransaction, "ended", wrapper)
+
+
+# ---- consumers -----------------------------------------------------------------------------------------------
+
+
+@mutant
+def sdk_offsets_are_sent_without_their_generation(stack):
+    """As before KIP-447: who was replaced is not noticed."""
+
+    def wrapper(commit):
+        return lambda self, offsets, group: commit(self, offsets, ConsumerGroupMetadata(group.group_id))
+
+    _around(stack, TransactionRequests, "commit_offsets", wrapper)
+
+
+@mutant
+def sdk_after_an_abort_the_consumer_goes_on(stack):
+    _replaced(stack, Batch, "aborted", lambda self: self._settled(self))
+
+
+@mutant
+def sdk_after_an_unknown_outcome_the_consumer_goes_on(stack):
+    _replaced(stack, Batch, "outcome_unknown", lambda self: self._settled(self))
+
+
+@mutant
+def sdk_the_list_of_aborted_transactions_is_ignored(stack):
+    _replaced(stack, AbortedFilter, "hides", lambda self, batch: batch.is_control)
+
+
+@mutant
+def sdk_offsets_that_are_not_decided_are_begun_at(stack):
+    def wrapper(committed):
+        return lambda self, partitions, **more: committed(self, partitions, **(more | {"require_stable": False}))
+
+    _around(stack, GroupOffsets, "committed", wrapper)
+
+
+@mutant
+def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
+    def wrapper(assign):
+        def assigned(self, partitions):
+            kept = self.__dict__.setdefault("kept", {})
+            kept.update(self.assigned)
+            self.assigned = {**kept}
+            assign(self, partitions)
+
+        return assigned
+
+    def remembering(revoke):
+        def revoked(self, partitions):
+            self.__dict__.setdefault("kept", {}).update(self.assigned)
+            revoke(self, partitions)
+
+        return revoked
+
+    _around(stack, Subscription, "assign_from_group", wrapper)
+    _around(stack, Subscription, "revoke", remembering)
+
+
+@mutant
+def sdk_what_was_fetched_ahead_is_given_after_a_jump(stack):
+    def wrapper(drop):
+        def dropped(self):
+            fetched, size, at = list(self.fetched), self.fetched_bytes, self.fetch_offset
+            result = drop(self)
+            if fetched:
+                self.fetched.extend(fetched)
+                self.fetched_bytes, self.fetch_offset = size, at
+            return result
+
+        return dropped
+
+    _around(stack, PartitionState, "drop_fetched", wrapper)
+
+
+@mutant
+def sdk_a_batch_leaves_out_its_last_record(stack):
+    def wrapper(take):
+        def taken(self, *arguments):
+            found = take(self, *arguments)
+            for _, records in found.values():
+                if len(records) > 2:
+                    del records[-1]
+            return found
+
+        return taken
+
+    _around(stack, Reading, "take", wrapper)
