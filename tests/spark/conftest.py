@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from broker_process import broker_process
+from chaos_proxy import ChaosProxy
 
 SUPPORT = Path(__file__).resolve().parent.parent / "support"
 CONFIGS = {
@@ -33,14 +34,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """The session. Workers find tests/support; tables and derby would go into a folder of the suite's own."""
+    """The session: two cores, four attempts of a task. Workers find tests/support; tables go to a folder of its own."""
     from fencepost.spark import session
     from pyspark.sql import SparkSession
 
     place = tmp_path_factory.mktemp("spark")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("fencepost tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("fencepost tests")
     for name, value in {**CONFIGS, "spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place)}.items():
         builder = builder.config(name, value)
     started = session(builder)
@@ -49,6 +50,13 @@ def spark(tmp_path_factory):
     for query in started.streams.active:
         query.stop()
     started.stop()
+
+
+@pytest.fixture(scope="module")
+def spark_proxy(spark_broker):
+    """A proxy before it, at which kills happen: tests/support/chaos_proxy.py and spark_kills.py."""
+    with ChaosProxy(spark_broker.bootstrap) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")

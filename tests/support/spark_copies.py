@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ class Place:
     checkpoint: str
     per_batch: int
 
+    def through(self, servers: str) -> "Place":
+        """The same, reached another way."""
+        return replace(self, servers=servers)
+
     def options(self) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.servers}
 
@@ -44,8 +49,8 @@ class Place:
 def filled(servers: str, name: str, directory: Path, records: int, per_batch: int) -> Place:
     """Make source and target, and put the records into the source; nothing of Spark yet."""
     place = Place(servers, f"{name}-source", f"{name}-target", str(directory / name), per_batch)
-    with sync.Admin(servers) as admin:
-        admin.create_topics([NewTopic(place.source, SOURCE_PARTITIONS, 1), NewTopic(place.target, 1, 1)])
+    topics(servers, place.source, partitions=SOURCE_PARTITIONS)
+    topics(servers, place.target)
     half = records // 2
     with sync.Producer(servers) as plain:
         for i in range(half):
@@ -63,6 +68,20 @@ def filled(servers: str, name: str, directory: Path, records: int, per_batch: in
             else:
                 producer.abort_transaction()
     return place
+
+
+def topics(servers: str, *names: str, partitions: int = 1) -> None:
+    """Make them."""
+    with sync.Admin(servers) as admin:
+        admin.create_topics([NewTopic(each, partitions, 1) for each in names])
+
+
+def put(servers: str, topic: str, values: Iterable[bytes]) -> None:
+    """Records of no transaction."""
+    with sync.Producer(servers) as producer:
+        for value in values:
+            producer.send(topic, value)
+        producer.flush()
 
 
 def start(spark: Any, place: Place, **options: str) -> Any:

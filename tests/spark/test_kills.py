@@ -1,0 +1,126 @@
+"""Every kill at every step of the sink, on real Spark, and the ways a batch may end that Spark itself has.
+
+A driver, a Python worker or the broker gets SIGKILL when a request of a step is on its way, before the broker has it or
+after it has answered and before that was heard; queries are started again on the same checkpoint until one ends well.
+A line is said for each, with what a read_committed reader found of each batch and could see meanwhile.
+"""
+
+import re
+import time
+
+import pytest
+import spark_copies
+from spark_kills import SIDES, STEPS, kill_at, kill_worker
+
+RECORDS, PER_BATCH = 2_000, 500
+TIMEOUT_S = 180
+ATTEMPTS = 4  # of a task; the query fails with the last
+
+pytestmark = [pytest.mark.jvm, pytest.mark.long]
+MOMENTS = [(step, side) for step in STEPS for side in SIDES]
+
+
+@pytest.fixture
+def place(request, spark_broker, spark_proxy, tmp_path):
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[5:70].strip("-")
+    yield spark_copies.filled(spark_broker.bootstrap, name, tmp_path, RECORDS, PER_BATCH).through(spark_proxy.bootstrap)
+    spark_proxy.clear()
+
+
+@pytest.fixture
+def counted(request, spark_broker, place):
+    """Compares when the test is over, and says it."""
+    with spark_copies.watched(spark_broker.bootstrap, place) as seen:
+        yield
+    found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
+    print(f"\n  {request.node.name}: {found}", end="")
+    assert found.exact, found
+
+
+def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
+    for left in reversed(range(attempts)):
+        query = spark_copies.start(spark, place, **options)
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "the query goes on and on"
+            return
+        except Exception:
+            if not left:
+                raise
+        finally:
+            query.stop()
+
+
+@pytest.mark.parametrize(("step", "side"), MOMENTS)
+@pytest.mark.usefixtures("counted")
+def test_a_worker_is_killed(spark, spark_proxy, place, step, side):
+    """At InitProducerId, Produce and PrepareTxn it is a task's (T2); at EndTxns the driver's, so commit raises (T5)."""
+    kill = kill_at(spark_proxy, step, side, 3, kill_worker)
+    until_it_ends_well(spark, place)
+    assert (kill.done, kill.failed) == (1, None)
+
+
+@pytest.mark.parametrize(("step", "side"), MOMENTS)
+@pytest.mark.usefixtures("counted")
+def test_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, side):
+    def restart(_: int) -> None:
+        spark_broker.kill()
+        spark_broker.start()
+
+    kill = kill_at(spark_proxy, step, side, 3, restart)
+    until_it_ends_well(spark, place)
+    assert (kill.done, kill.failed) == (1, None)
+
+
+@pytest.mark.parametrize(("step", "side"), MOMENTS)
+@pytest.mark.usefixtures("counted")
+def test_the_driver_is_killed(spark_proxy, place, step, side):
+    """T3 and T4 at EndTxns; before that nothing was decided."""
+    driver = spark_copies.Driver(place)
+    kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
+    assert driver.wait(TIMEOUT_S) != 0, driver.said()
+    assert (kill.done, kill.failed) == (1, None)
+    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_task_fails_as_often_as_it_may_and_the_query_with_it(spark, spark_proxy, place):
+    """T1: what others of the batch had prepared is in no message."""
+    kills = [kill_at(spark_proxy, "Produce", "before", 3 + i, kill_worker) for i in range(2 * ATTEMPTS)]
+    until_it_ends_well(spark, place, attempts=8)
+    assert sum(kill.done for kill in kills) == len(kills)
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_query_is_stopped_while_tasks_write(spark, spark_proxy, place):
+    """T7, some times at other moments."""
+    for step, side in (("Produce", "before"), ("PrepareTxn", "after"), ("EndTxns", "before")):
+        api = STEPS[step]
+        held = spark_proxy.hold(api, side=SIDES[side])
+        query = spark_copies.start(spark, place)
+        held.caught(60)
+        query.stop()
+        time.sleep(0.5)
+        held.release()
+    until_it_ends_well(spark, place)
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_driver_is_killed_again_and_again(spark_proxy, place):
+    """The same batch, decided or not, is met by one driver after the other."""
+    for i, (step, side) in enumerate((("EndTxns", "after"), ("PrepareTxn", "after"), ("EndTxns", "before"))):
+        driver = spark_copies.Driver(place)
+        kill = kill_at(spark_proxy, step, side, 1 + i % 2, lambda _, driver=driver: driver.kill())
+        assert driver.wait(TIMEOUT_S) != 0, driver.said()
+        assert (kill.done, kill.failed) == (1, None)
+    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
+
+
+def test_a_first_batch_without_records_is_a_batch_too(spark, spark_broker, spark_proxy, tmp_path):
+    """T9."""
+    spark_copies.topics(spark_broker.bootstrap, "nothing-source", "nothing-target")
+    place = spark_copies.Place(spark_proxy.bootstrap, "nothing-source", "nothing-target", str(tmp_path / "c"), 100)
+    until_it_ends_well(spark, place)
+    spark_copies.put(spark_broker.bootstrap, "nothing-source", [b"1", b"2"])
+    until_it_ends_well(spark, place)
+    found = spark_copies.outcome(spark_broker.bootstrap, place)
+    assert found.exact, found

