@@ -253,14 +253,15 @@ def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], lis
     found: list[Range] = []
     lost: list[str] = []
     for tp, to in sorted(end.offsets.items()):
-        at = end.starts.get(tp, start.offsets.get(tp, to))
+        log = seen.logs.get(tp)
+        at = end.starts.get(tp, start.offsets.get(tp, log.start if log is not None else 0))
         if at >= to:
             continue
-        log = seen.logs.get(tp)
         if log is None:
             lost.append(f"partition {tp} is gone, and with it its offsets {at} to {to - 1}")
             continue
-        if is_another(end.ids, seen.ids, tp.topic):
+        is_new = tp not in end.starts and is_another(start.ids, end.ids, tp.topic)
+        if is_new or is_another(end.ids, seen.ids, tp.topic):
             lost.append(_made_again(tp, at))
             continue
         if at < log.start:

@@ -1,0 +1,286 @@
+"""What Spark calls to read: in a batch, in a stream, and in the tasks of both.
+
+The rules: planning runs in one process of the driver and reading in others, so all that a task knows is its range. The
+end of a batch is never taken back, and what it means does not depend on what this process remembers: see `offsets`.
+Which callbacks come when, and which do not, was observed; neither `commit` nor `stop` is relied on.
+Source: pyspark's DataSourceStreamReader; Spark's KafkaMicroBatchStream.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..client.values import TopicPartition
+from ..protocol.errors import KafkaError
+from . import survey
+from .client_thread import cluster_for, run
+from .committing import commit_to_group
+from .hints import hinted
+from .holding import Held, tell
+from .offsets import (
+    MARK,
+    NO_LIMITS,
+    Json,
+    Limits,
+    Position,
+    Range,
+    Seen,
+    begins_of,
+    from_json,
+    initial,
+    nested,
+    new_records,
+    planned,
+    ranges,
+    split,
+    to_json,
+    up_to,
+)
+from .options import SourceOptions
+from .reading import chunks, tell_loss
+from .rows import arrow_schema_of, asked_of, to_batch
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    ADMISSION = True
+except ImportError:  # Spark 4.1 has no limits of a batch
+    ADMISSION = False
+
+log = logging.getLogger("fencepost.spark")
+PLANNING_S = 120
+IDLE_S = 0.05
+"""Between two questions whether there is something new, when there was nothing: Spark asks every 10 ms."""
+
+
+class Reader:
+    """What both kinds share. Goes to the tasks as it is."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._was_noted = False
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """The rows of a range as Arrow record batches. Raises DataLost and what stands in the way of reading."""
+        whole = getattr(partition, "value", None)
+        if not isinstance(whole, Range):  # Spark makes a task of nothing at all too
+            return
+        schema = arrow_schema_of(self._schema)
+        with hinted():
+            for columns in chunks(self._options, whole, asked_of(self._schema)):
+                yield to_batch(columns, whole.topic, whole.partition, schema)
+
+    def _look(self, expected: Sequence[str] = ()) -> Seen:
+        seen = run(survey.look(cluster_for(self._options), self._options, expected), PLANNING_S)
+        if not self._was_noted:
+            self._was_noted = True
+            for note in self._options.notes:
+                log.warning("%s", note)
+            unnamed = sorted({tp.topic for tp in seen.logs} - set(seen.ids))
+            if unnamed:
+                log.warning(
+                    "the broker gives no ids of topics: that one of %s is deleted and made again is not always noticed",
+                    ", ".join(unnamed),
+                )
+        return seen
+
+    def _resolved(self, seen: Seen, which: str) -> dict[TopicPartition, int]:
+        bound = self._options.starting if which == "startingOffsets" else self._options.ending
+        resolving = survey.resolved(cluster_for(self._options), self._options, bound, seen, which)
+        return dict(run(resolving, PLANNING_S))
+
+    def _split(self, found: list[Range]) -> list[InputPartition]:
+        options = self._options
+        density = None
+        if options.max_bytes_each is not None:
+            density = self._densities(survey.starts_of(found))
+        parts = split(
+            found,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_each,
+            max_bytes=options.max_bytes_each,
+            density=density,
+        )
+        return [InputPartition(each) for each in parts]
+
+    def _densities(self, begins: dict[TopicPartition, int]) -> dict[TopicPartition, float]:
+        found = run(survey.densities(cluster_for(self._options), self._options, begins), PLANNING_S)
+        return survey.spread(found, begins)
+
+    def _tell_loss(self, lost: Sequence[str]) -> None:
+        if lost and self._options.fail_on_loss and len(lost) > 1:
+            tell_loss(self._options, f"{lost[0]} (and {len(lost) - 1} more)")
+        for text in lost:
+            tell_loss(self._options, text)
+
+
+class BatchReader(Reader, DataSourceReader):
+    """A range of each partition, fixed when the tasks are made."""
+
+    @hinted()
+    def partitions(self) -> list[InputPartition]:
+        """Raises UnknownTopicError, DataLost and the like."""
+        seen = self._look(self._options.selection.named)
+        start = Position(self._resolved(seen, "startingOffsets"), seen.ids)
+        end = Position(self._resolved(seen, "endingOffsets"), seen.ids)
+        found, lost = ranges(start, end, seen)
+        self._tell_loss(lost)
+        return self._split(found)
+
+
+class _Stream(Reader, DataSourceStreamReader):
+    """Micro-batches."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._initial: Json | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._seen: Seen | None = None
+        self._at: Position | None = None
+        self._held = Held()
+        self._planned_s = -float("inf")  # when a batch was planned last
+        self._idle_s = -float("inf")  # when there was nothing new last
+
+    @hinted()
+    def initialOffset(self) -> Json:
+        """Where a new query begins: always the same of one reader, and never relied on by a batch that was planned."""
+        if self._initial is None:
+            seen = self._look(self._options.selection.named)
+            self._initial = to_json(initial(self._resolved(seen, "startingOffsets"), seen.ids))
+        return self._initial
+
+    @hinted()
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What there is now is all that this run reads."""
+        seen = self._look(self._options.selection.named)
+        self._target = {tp: each.end for tp, each in seen.logs.items()}
+        waiting = [tp for tp, each in seen.logs.items() if each.end < each.high_watermark]
+        if waiting:
+            log.warning("this run ends where transactions are still open: %s", ", ".join(map(str, sorted(waiting))))
+            run(tell(self._options.connection, waiting), PLANNING_S)
+
+    @hinted()
+    def plan(self, start: Json, *, is_limited: bool = True) -> Json:
+        """The end of the next batch: `start` itself where there is nothing new. Raises DataLost and the like."""
+        position = from_json(start)
+        if time.monotonic() - self._idle_s < IDLE_S:
+            time.sleep(IDLE_S)
+        seen = self._seen = self._look(sorted({tp.topic for tp in position.offsets}))
+        self._at = position
+        self._tell_who_holds(seen)
+        if self._target is not None:
+            seen = up_to(seen, self._target | {tp: at for tp, at in position.offsets.items() if tp not in self._target})
+        if is_limited and self._is_too_little(position, seen):
+            return start
+        limits, density = NO_LIMITS, None
+        if is_limited:
+            limits = Limits(self._options.max_offsets, self._options.max_bytes)
+        if limits.payload_bytes is not None:
+            density = self._densities(begins_of(position, seen)[0])
+        end, lost = planned(position, seen, limits, density)
+        self._tell_loss(lost)
+        if end is position:
+            self._idle_s = time.monotonic()
+            return start
+        self._planned_s = time.monotonic()
+        self._at = end
+        return to_json(end)
+
+    def _is_too_little(self, position: Position, seen: Seen) -> bool:
+        """Whether to wait for more. The last batch of a run with an end is never too little."""
+        least = self._options.min_offsets
+        if least is None or self._target is not None or position.is_initial:
+            return False
+        has_waited_ms = (time.monotonic() - self._planned_s) * 1000
+        return new_records(position, seen) < least and has_waited_ms < self._options.max_delay_ms
+
+    def _tell_who_holds(self, seen: Seen) -> None:
+        if self._options.reads_committed:
+            due = self._held.due(seen, time.monotonic() * 1000)
+            if due:
+                run(tell(self._options.connection, due), PLANNING_S)
+
+    def reportLatestOffset(self) -> Json | None:
+        """The high watermarks, and how far behind them, and behind what may be read, the query is."""
+        seen, at = self._seen, self._at
+        if seen is None or at is None:
+            return None
+        logs = {tp: each for tp, each in seen.logs.items() if tp in at.offsets}
+        own = {
+            "behindHighWatermark": sum(max(0, each.high_watermark - at.offsets[tp]) for tp, each in logs.items()),
+            "behindReadable": sum(max(0, each.end - at.offsets[tp]) for tp, each in logs.items()),
+            "readable": nested({tp: each.end for tp, each in seen.logs.items()}),
+        }
+        return {MARK: own, **nested({tp: each.high_watermark for tp, each in seen.logs.items()})}
+
+    @hinted()
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The tasks of a batch: the same rows whenever it is asked."""
+        if start == end:
+            return []
+        before, after = from_json(start), from_json(end)
+        found, lost = ranges(before, after, self._look(sorted({tp.topic for tp in after.offsets})))
+        self._tell_loss(lost)
+        return self._split(found)
+
+    def commit(self, end: Json) -> None:
+        """Spark keeps the offsets; a group is only for tools that look at lag."""
+        group = self._options.commit_group
+        if group is None:
+            return
+        try:
+            run(commit_to_group(cluster_for(self._options), group, from_json(end).offsets), PLANNING_S)
+        except KafkaError as error:
+            log.warning("the offsets were not committed to group %r: %s", group, error)
+
+
+if ADMISSION:
+
+    class StreamReader(_Stream, SupportsTriggerAvailableNow):
+        """With limits, from Spark 4.2 on."""
+
+        def latestOffset(self, start: Json, limit: "ReadLimit") -> Json:
+            """See plan; Spark says ReadAllAvailable where a trigger wants everything."""
+            return self.plan(start, is_limited=self._has_no_limit() or not isinstance(limit, ReadAllAvailable))
+
+        def _has_no_limit(self) -> bool:
+            return isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
+
+        def getDefaultReadLimit(self) -> "ReadLimit":
+            """One of those that are set, so that Spark can tell it from everything."""
+            options = self._options
+            if options.max_offsets is not None:
+                return ReadMaxRows(options.max_offsets)
+            if options.max_bytes is not None:
+                return ReadMaxBytes(options.max_bytes)
+            if options.min_offsets is not None:
+                return ReadMinRows(options.min_offsets)
+            return ReadAllAvailable()
+
+else:
+
+    class StreamReader(_Stream):  # type: ignore[no-redef]
+        """Without limits: Spark 4.1 does not even say where a batch is to begin."""
+
+        def latestOffset(self) -> Json:  # type: ignore[override]
+            """Everything; after a restart, without knowing where the query stands: `ranges` looks at both ends."""
+            if self._at is not None or self._initial is not None:
+                return self.plan(to_json(self._at) if self._at is not None else self.initialOffset(), is_limited=False)
+            seen = self._look()
+            return to_json(Position({tp: each.end for tp, each in seen.logs.items()}, seen.ids))
+
+        def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+            self._at = from_json(end)
+            return super().partitions(start, end)

@@ -1,0 +1,304 @@
+"""All records of a range of offsets, decoded, while the next of them are being fetched.
+
+The rules: reading stops at the end of the range, judged by the offsets of batches and not of records, so what was
+cleaned, aborted or is a marker is passed over and nothing is waited for in vain. Whatever passes is asked for again,
+for as long as there is progress; what is gone is loss, with its offsets. The topic's id goes with the request, so that
+a topic made again under the name is not read in the place of the one that was planned.
+Source: Kafka's Fetch API; KIP-98, KIP-516.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..client.cluster import Cluster
+from ..client.errors import (
+    CorruptRecordError,
+    RequestTimedOutError,
+    code_of,
+    error_of,
+    is_retriable,
+)
+from ..client.isolation import AbortedFilter
+from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
+from ..client.retry import Deadline
+from ..client.values import TopicPartition
+from ..protocol.batches import LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages.fetch import FetchRequest, FetchResponse
+from ..protocol.primitives import ZERO_UUID
+from .client_thread import begin, cluster_for
+from .columns import Asked, Columns
+from .offsets import DataLost, Range, id_text
+from .options import EARLIEST, LATEST, SourceOptions
+
+log = logging.getLogger("fencepost.spark")
+LANE = "fetch"
+ROWS = 10_000
+CHUNK_BYTES = 4 << 20
+"""A chunk is given on when it has so many rows, or about so many bytes: one batch of records more at most."""
+
+_BY_ID_FROM = 13  # of Fetch
+_BELIEVED_AFTER_MS = 5_000  # that a topic is gone: a broker that has just started may not know it yet
+_GONE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+class Piece:
+    """What one fetch brought of a partition: whole batches, of which a reader may see some. next_offset: behind it."""
+
+    def __init__(
+        self,
+        offset: int,
+        buffers: Iterable[memoryview | bytes | bytearray],
+        aborted: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.next_offset = offset
+        self.batches: list[Batch] = []
+        self.damage: CorruptBatch | None = None  # behind the batches
+        self.cut_off_bytes = 0  # the size of a batch that was cut off, as old brokers do
+        self._aborted = AbortedFilter(aborted)
+        for buffer in buffers:
+            self._find(memoryview(buffer))
+
+    def _find(self, buffer: memoryview) -> None:
+        position, end = 0, len(buffer)
+        while self.damage is None and end - position > LENGTH_ENDS_AT:
+            size = int.from_bytes(buffer[position + 8 : position + LENGTH_ENDS_AT], "big") + LENGTH_ENDS_AT
+            if size > end - position:
+                self.cut_off_bytes = size
+                return
+            try:
+                batch = read(buffer, position)
+            except CorruptBatch as damage:
+                self.damage = damage
+                return
+            position += batch.size
+            self.next_offset = max(self.next_offset, batch.next_offset)  # the first may end below what was asked for
+            self.batches.append(batch)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.batches and self.damage is None
+
+    def visible(self) -> Iterator[Batch]:
+        """What an isolation level shows. Raises: KafkaError for a bad marker."""
+        hides = self._aborted.hides
+        return (batch for batch in self.batches if not hides(batch))
+
+
+class _Answer(NamedTuple):
+    """found: what came. lost: why there is nothing more, or what was passed over."""
+
+    found: Piece | None
+    lost: str = ""
+
+
+def chunks(options: SourceOptions, whole: Range, asked: Asked) -> Iterator[Columns]:
+    """The records of the range as the isolation level shows them, in order, some thousands at a time.
+
+    Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
+    """
+    reading = _Reading(cluster_for(options), options, whole)
+    columns = Columns(asked)
+    coming = begin(reading.fetch(whole.start))
+    try:
+        while True:
+            answer = coming.result()
+            if answer.lost:
+                tell_loss(options, answer.lost)
+            found = answer.found
+            if found is None:
+                break
+            is_last = found.next_offset >= whole.end
+            if not is_last:
+                coming = begin(reading.fetch(found.next_offset))
+            for batch in found.visible():
+                if batch.base_offset >= whole.end:
+                    break
+                _add(columns, batch, whole)
+                if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
+                    yield columns
+                    columns = Columns(asked)
+            if is_last:
+                break
+            if found.damage is not None:
+                raise _corrupt(whole, found.next_offset, found.damage.reason)
+    finally:
+        coming.cancel()
+    if len(columns):
+        yield columns
+
+
+def tell_loss(options: SourceOptions, text: str) -> None:
+    """Raises DataLost, unless it is to be gone on with."""
+    if options.fail_on_loss:
+        raise DataLost(text)
+    log.warning("%s; going on, as failOnDataLoss is false", text)
+
+
+def _add(columns: Columns, batch: Batch, whole: Range) -> None:
+    try:
+        verify(batch)
+        columns.add(batch, whole.start, whole.end)
+    except (CorruptBatch, KafkaError) as damage:
+        text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
+        raise _corrupt(whole, batch.base_offset, text) from damage
+
+
+def _corrupt(whole: Range, offset: int, reason: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{whole.topic_partition}: at offset {offset}: {reason}",
+        hint="a query that begins behind it goes on without it",
+    )
+
+
+async def fetch_once(
+    cluster: Cluster,
+    options: SourceOptions,
+    tp: TopicPartition,
+    position: int,
+    *,
+    max_bytes: int | None = None,
+    max_wait_ms: int | None = None,
+) -> FetchResponse.Topic.Partition:
+    """One fetch of one partition, by the id of its topic where the broker has ids. Raises what is wrong with asking."""
+    fetch = options.fetch
+    leader = cluster.metadata.leader(tp)
+    if leader is None:
+        raise error_of(cluster.metadata.error(tp.topic) or ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+    connection = await cluster.node(leader, LANE)
+    version = connection.version_of(FetchRequest)
+    topic_id = cluster.metadata.topic_id(tp.topic)
+    if version >= _BY_ID_FROM and topic_id == ZERO_UUID:
+        version = connection.version_of(FetchRequest, cap=_BY_ID_FROM - 1)
+    Topic = FetchRequest.Topic
+    wanted = Topic.Partition(
+        partition=tp.partition,
+        current_leader_epoch=cluster.metadata.leader_epoch(tp),
+        fetch_offset=position,
+        partition_max_bytes=max_bytes or fetch.max_partition_fetch_bytes,
+    )
+    wait_ms = fetch.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=fetch.fetch_min_bytes,
+        max_bytes=max_bytes or fetch.fetch_max_bytes,
+        isolation_level=options.isolation,
+        topics=[Topic(topic=tp.topic, topic_id=topic_id, partitions=[wanted])],
+        rack_id=fetch.client_rack,
+    )
+    response: FetchResponse = await connection.send(request, version, timeout_ms=fetch.request_timeout_ms + wait_ms)
+    if response.error_code:
+        raise error_of(response.error_code)
+    for topic in response.responses:
+        for part in topic.partitions:
+            return part
+    raise error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} is missing in the answer")
+
+
+class _Reading:
+    """Fetches of one range, in the loop."""
+
+    def __init__(self, cluster: Cluster, options: SourceOptions, whole: Range) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._whole = whole
+        self._tp = whole.topic_partition
+        self._unknown_since_ms: float | None = None
+        self._is_fresh = False
+        self._most_bytes: int | None = None  # for a batch that is larger than what is usually asked for
+
+    async def fetch(self, position: int) -> _Answer:
+        """What there is from this offset on, as soon as there is something. Raises RequestTimedOutError, …"""
+        cluster = self._cluster
+        deadline = Deadline(cluster.outside.clock, self._options.patience_ms)
+        failure: KafkaError | None = None
+        seen = ""
+        lost = ""
+        attempt = 0
+        while deadline.left_ms() > 0:
+            try:
+                if gone := await self._gone(position):
+                    return _Answer(None, gone)
+                part = await fetch_once(cluster, self._options, self._tp, position, max_bytes=self._most_bytes)
+                if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    at, text = await self._out_of_range(position)
+                    if at is None:
+                        return _Answer(None, text)
+                    position, lost = at, text or lost
+                elif part.error_code:
+                    raise error_of(part.error_code, f"{self._tp}: {code_of(part.error_code).text}")
+                else:
+                    found = self._found(part, position)
+                    if not found.is_empty:
+                        return _Answer(found, lost)
+                    if found.cut_off_bytes:
+                        self._most_bytes = max(found.cut_off_bytes, self._options.fetch.max_partition_fetch_bytes)
+                    seen = f"its last stable offset is {part.last_stable_offset}, its end {part.high_watermark}"
+                    attempt = 0
+                    continue
+            except KafkaError as error:
+                if not is_retriable(error) and error.code not in _GONE:
+                    raise
+                failure = error
+            await asyncio.sleep(cluster.backoff.delay_ms(attempt, cluster.outside.rng.random()) / 1000)
+            attempt += 1
+            await self._refresh()
+        raise RequestTimedOutError(
+            f"nothing came of {self._tp} from offset {position} on within {self._options.patience_ms} ms, and it is to"
+            f" be read up to {self._whole.end}: {failure or seen}",
+            hint="kafkaConsumer.pollTimeoutMs says how long to wait",
+        ) from failure
+
+    async def _refresh(self) -> None:
+        try:
+            await self._cluster.refresh([self._tp.topic])
+        except KafkaError as error:
+            if not is_retriable(error):
+                raise
+
+    async def _gone(self, position: int) -> str:
+        """Why there is nothing to be read any more; empty if there is."""
+        if not self._is_fresh:  # what this process knows may be of the topic before
+            self._is_fresh = True
+            await self._refresh()
+        metadata = self._cluster.metadata
+        now = id_text(metadata.topic_id(self._tp.topic))
+        if now and self._whole.topic_id and now != self._whole.topic_id:
+            return f"topic {self._tp.topic} was deleted and made again while it was read, {self._tp} from {position} on"
+        now_ms = self._cluster.outside.clock.monotonic_ms()
+        if metadata.error(self._tp.topic) not in _GONE:
+            self._unknown_since_ms = None
+            return ""
+        self._unknown_since_ms = self._unknown_since_ms or now_ms
+        if now_ms - self._unknown_since_ms < _BELIEVED_AFTER_MS:
+            return ""
+        return f"partition {self._tp} is gone, and with it its offsets {position} to {self._whole.end - 1}"
+
+    def _found(self, part: FetchResponse.Topic.Partition, position: int) -> Piece:
+        aborted = part.aborted_transactions if self._options.reads_committed else None
+        listed = [(each.producer_id, each.first_offset) for each in aborted or ()]
+        return Piece(position, part.records or (), listed)
+
+    async def _out_of_range(self, position: int) -> tuple[int | None, str]:
+        """(where to go on, None for nowhere, and what was lost)."""
+        begins = await self._end(EARLIEST)
+        ends = await self._end(LATEST)
+        end = self._whole.end
+        if position < begins:
+            text = f"the records of {self._tp} from offset {position} to {min(begins, end) - 1} are gone"
+            return (begins if begins < end else None), text
+        if position > ends:
+            return None, f"the log of {self._tp} ends at offset {ends}, and is to be read from {position} to {end}"
+        return position, ""  # asked of a broker that was not up to date
+
+    async def _end(self, which: int) -> int:
+        found = await list_offsets(
+            self._cluster, {self._tp: which}, READ_UNCOMMITTED, timeout_ms=self._options.fetch.default_api_timeout_ms
+        )
+        return found[self._tp].offset

@@ -1,0 +1,67 @@
+"""The data source and sink `fencepost`, as Spark finds it.
+
+The rule: options are read when Spark makes a reader or a writer, so what is wrong with them is said on the driver and
+at once. The two halves import each other's modules no more than needed: who only reads never loads the sink.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from .hints import hinted
+from .options import includes_headers, redacted, source_options
+from .reader import BatchReader, StreamReader
+from .requirements import check_versions
+from .rows import check_schema, schema_text
+
+check_versions()
+
+
+class FencepostDataSource(DataSource):
+    """`spark.dataSource.register(FencepostDataSource)`, then `format("fencepost")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fencepost"
+
+    def __repr__(self) -> str:
+        return f"<fencepost {redacted(self._given)}>"
+
+    @property
+    def _given(self) -> Mapping[str, str]:
+        return dict(self.options)
+
+    def schema(self) -> str:
+        """That of Spark's Kafka source."""
+        return schema_text(includes_headers(self._given))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with hinted():
+            check_schema(schema)
+            return BatchReader(source_options(self._given, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        with hinted():
+            check_schema(schema)
+            return StreamReader(source_options(self._given, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from .writer import batch_writer
+
+        with hinted():
+            made: DataSourceArrowWriter = batch_writer(self._given, schema, overwrite)
+            return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from .writer import stream_writer
+
+        with hinted():
+            made: DataSourceStreamArrowWriter = stream_writer(self._given, schema)
+            return made

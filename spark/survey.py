@@ -1,0 +1,161 @@
+"""What the cluster has of what a query selects: topics, ids, and where logs begin and end.
+
+The rule: the end is what this isolation level may read; below the last stable offset everything is decided, so a range
+that ends there reads the same for ever. A topic that is missing is asked for again for some seconds before it is
+believed. Internal topics are not found by a pattern. Source: Spark's KafkaOffsetReaderAdmin.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+
+from ..client.cluster import Cluster
+from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_of
+from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
+from ..client.retry import Deadline
+from ..client.topology import Topic
+from ..client.values import TopicPartition
+from ..protocol.errors import ErrorCode, KafkaError
+from .offsets import Log, Offsets, Range, Seen, id_text
+from .options import EARLIEST, LATEST, Bound, Selection, SourceOptions
+from .reading import Piece, fetch_once
+
+MISSING_MS = 5_000
+_LIST_MS = 15_000
+_PAUSE_S = 0.2
+_SAMPLE_BYTES = 64 << 10
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+async def look(cluster: Cluster, options: SourceOptions, expected: Collection[str] = ()) -> Seen:
+    """All that is selected, as it is now. expected: topics whose absence is not believed at once.
+
+    Raises what a broker refuses with, RequestTimedOutError.
+    """
+    deadline = Deadline(cluster.outside.clock, MISSING_MS)
+    while True:
+        topics = await _topics(cluster, options.selection)
+        missing = set(expected) - set(topics)
+        try:
+            if not missing or deadline.left_ms() <= 0:
+                return await _logs(cluster, options, topics)
+        except UnknownTopicError:  # deleted while it was asked about
+            if deadline.left_ms() <= 0:
+                raise
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _topics(cluster: Cluster, selection: Selection) -> dict[str, Topic]:
+    if selection.pattern:
+        metadata = await cluster.refresh(all_topics=True)
+    else:
+        metadata = await cluster.refresh(selection.named)
+    found: dict[str, Topic] = {}
+    for name, topic in metadata.topics.items():
+        if not selection.takes(name) or (selection.pattern and topic.is_internal):
+            continue
+        if topic.error and topic.error not in _MISSING:
+            raise error_of(topic.error, f"topic {name!r}: {error_of(topic.error).code.text}")
+        if not topic.error:
+            found[name] = topic
+    return found
+
+
+async def _logs(cluster: Cluster, options: SourceOptions, topics: Mapping[str, Topic]) -> Seen:
+    wanted = options.selection.partitions
+    parts = [
+        tp
+        for name, topic in topics.items()
+        for number in topic.partitions
+        if (tp := TopicPartition(name, number)) in wanted or not wanted
+    ]
+    ids = {name: text for name, topic in topics.items() if (text := id_text(topic.topic_id))}
+    if not parts:
+        return Seen({}, ids)
+    begins, ends, highest = await asyncio.gather(
+        _edges(cluster, parts, EARLIEST, READ_UNCOMMITTED),
+        _edges(cluster, parts, LATEST, options.isolation),
+        _edges(cluster, parts, LATEST, READ_UNCOMMITTED),
+    )
+    return Seen({tp: Log(begins[tp], ends[tp], max(highest[tp], ends[tp])) for tp in parts}, ids)
+
+
+async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, isolation: int) -> Offsets:
+    found = await list_offsets(cluster, dict.fromkeys(parts, which), isolation, timeout_ms=_LIST_MS)
+    return {tp: each.offset for tp, each in found.items()}
+
+
+async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen: Seen, name: str) -> Offsets:
+    """The offset of each partition that a bound stands for. name: of the option, for errors.
+
+    Raises UnknownTopicError, InvalidConfigurationError.
+    """
+    for topic in options.selection.named:
+        if not any(tp.topic == topic for tp in seen.logs):
+            raise UnknownTopicError(f"there is no topic {topic!r}", hint="create the topic first")
+    for tp in options.selection.partitions:
+        if tp not in seen.logs:
+            raise UnknownTopicError(f"there is no partition {tp}")
+    if bound.edge is not None:
+        return {tp: _edge(log, bound.edge) for tp, log in seen.logs.items()}
+    if bound.offsets is not None:
+        _check_all(name, bound.offsets, seen)
+        return {tp: _edge(log, bound.offsets[tp]) for tp, log in seen.logs.items()}
+    if bound.timestamps is not None:
+        _check_all(name, bound.timestamps, seen)
+        times = {tp: bound.timestamps[tp] for tp in seen.logs}
+    else:
+        assert bound.timestamp is not None
+        times = dict.fromkeys(seen.logs, bound.timestamp)
+    if not times:
+        return {}
+    found = await list_offsets(cluster, times, options.isolation, timeout_ms=_LIST_MS)
+    for tp, each in found.items():
+        if each.offset < 0 and not bound.latest_if_none:
+            raise InvalidConfigurationError(
+                f"{tp} has no record at or after {times[tp]}",
+                hint="startingOffsetsByTimestampStrategy=latest begins at the end there",
+            )
+    return {tp: each.offset if each.offset >= 0 else seen.logs[tp].end for tp, each in found.items()}
+
+
+def _edge(log: Log, offset: int) -> int:
+    return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+
+
+def _check_all(name: str, given: Offsets, seen: Seen) -> None:
+    """As Spark's Kafka source does: a partition that is left out is rather forgotten than meant."""
+    left_out = sorted(set(seen.logs) - set(given))
+    unknown = sorted(set(given) - set(seen.logs))
+    if left_out or unknown:
+        which = f"does not name {left_out[0]}" if left_out else f"names {unknown[0]}, which there is not"
+        raise InvalidConfigurationError(
+            f"{name} {which}", hint="name every partition that is selected; -1 is the latest offset, -2 the earliest"
+        )
+
+
+async def densities(cluster: Cluster, options: SourceOptions, begins: Offsets) -> dict[TopicPartition, float]:
+    """Bytes of a record as it lies in the log, by a sample at these offsets; no entry where there is none."""
+    found = await asyncio.gather(*[_density(cluster, options, tp, at) for tp, at in begins.items()])
+    return {tp: each for tp, each in zip(begins, found, strict=True) if each is not None}
+
+
+async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition, at: int) -> float | None:
+    try:
+        part = await fetch_once(cluster, options, tp, at, max_bytes=_SAMPLE_BYTES, max_wait_ms=0)
+    except KafkaError:
+        return None  # the batch itself will say what is wrong
+    if part.error_code or not part.records:
+        return None
+    sample = Piece(at, part.records).batches
+    offsets = sum(batch.last_offset_delta + 1 for batch in sample)
+    return sum(batch.size for batch in sample) / offsets if offsets else None
+
+
+def spread(found: Mapping[TopicPartition, float], parts: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+    """The same, with the mean where there was no sample."""
+    mean = sum(found.values()) / len(found) if found else 1.0
+    return {tp: found.get(tp, mean) for tp in parts}
+
+
+def starts_of(found: Iterable[Range]) -> dict[TopicPartition, int]:
+    return {each.topic_partition: each.start for each in found}
