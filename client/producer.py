@@ -58,13 +58,15 @@ class Producer:
         producer._set_up(settings_from(ProducerSettings, config), outside)
         return producer
 
-    def _set_up(self, settings: ProducerSettings, outside: Outside) -> None:
+    def _set_up(self, settings: ProducerSettings, outside: Outside, cluster: Cluster | None = None) -> None:
+        """cluster: one that others use too, and that outlives this."""
         self.settings = settings
         self._started = self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outside = outside
         self._now_ms = outside.clock.now_ms
-        self._cluster = Cluster(settings, outside)
+        self._cluster = cluster or Cluster(settings, outside)
+        self._owns_cluster = cluster is None
         self._accumulator = Accumulator(
             now_ms=outside.clock.monotonic_ms,
             max_batch_bytes=min(settings.max_batch_size, settings.max_request_size),
@@ -145,7 +147,8 @@ class Producer:
             pass
         finally:
             self._let_go()
-            await self._cluster.close()
+            if self._owns_cluster:
+                await self._cluster.close()
 
     stop = close
 
@@ -384,7 +387,7 @@ _ENDING: set["asyncio.Task[None]"] = set()
 def _as_bytes(value: Any, what: str) -> bytes:
     """A copy, if it is bytes that its owner may change. Raises TypeError."""
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
+        return bytes(cast("bytes", value))
     encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
     raise TypeError(
         f"a {what} is bytes or None, not {type(value).__name__}: {encode}give the producer a {what}_serializer"
@@ -392,8 +395,8 @@ def _as_bytes(value: Any, what: str) -> bytes:
 
 
 def _pairs(headers: HeadersLike) -> Headers:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = []
+    pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
+    checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         if not isinstance(name, str):
             raise TypeError(f"the name of a header is a text, not {type(name).__name__}")

@@ -8,6 +8,7 @@ Source: Kafka's Sender; KIP-91.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -405,6 +406,8 @@ class Sender:
     def close(self, error: KafkaError) -> None:
         """Fail everything that is left, now."""
         self._is_closed = True
+        with contextlib.suppress(ValueError):  # the cluster may outlive this
+            self._cluster.on_metadata.remove(self._look_at_topics)
         for handle in (self._timer, self._expiry):
             if handle is not None:
                 handle.cancel()

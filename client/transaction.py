@@ -239,6 +239,10 @@ class ClientTransaction:
             self._happened(Event.SEND_COMMIT)
         return False
 
+    def prepared(self) -> None:
+        """A decision of the broker's ledger ends it, and nothing that this producer asks may."""
+        self._break(IllegalStateError("the transaction waits for its decision: its producer is done with"))
+
     def end_unanswered(self) -> None:
         """EndTxn may have reached the broker, and no answer came."""
         self.maybe_ended = self._loose = True

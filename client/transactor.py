@@ -75,9 +75,9 @@ class Transactor:
 
     # ---- what a Sender asks (Gate) ---------------------------------------------------------------------------
 
-    def may_send(self, partition: TopicPartition) -> bool:
+    def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether a batch may go there now. With version 1 the partition is added first; then the sender is woken."""
-        if self.machine.may_write_to(partition):
+        if self.machine.may_write_to(topic_partition):
             return True
         if self.machine.adding and self._adder is None and self.machine.state in _OPEN:
             self._adder = asyncio.get_running_loop().create_task(self._add_partitions())
@@ -91,16 +91,16 @@ class Transactor:
         """The highest version of Produce that belongs to this version of transactions."""
         return None if self.machine.version >= 2 else PRODUCE_V1
 
-    def failed(self, partition: TopicPartition, error: Exception) -> None:
+    def failed(self, topic_partition: TopicPartition, error: Exception) -> None:
         """A batch failed for good."""
         if not isinstance(error, KafkaError):
-            error = ClientError(f"{partition}: {error}", code=ErrorCode.INVALID_RECORD)
+            error = ClientError(f"{topic_partition}: {error}", code=ErrorCode.INVALID_RECORD)
         self.machine.failed(error)
 
     def renew(self) -> None:
         """Never asked: a transaction that cannot go on is aborted, and has a new epoch then."""
 
-    def sent(self, partition: TopicPartition) -> None:
+    def sent(self, topic_partition: TopicPartition) -> None:
         """A batch is on its way. may_send has noted it already."""
 
     # ---- beginning -------------------------------------------------------------------------------------------
@@ -288,6 +288,16 @@ class Transactor:
         if machine.outcome != "committed":
             await self._explain()
             raise machine.failure()
+
+    async def prepare(self, ask: Callable[[], Awaitable[Iterable[int]]]) -> None:
+        """Wait for every write, then ask until the transaction is out of our hands; the producer is done with then.
+
+        Raises AbortableTransactionError and the like: abort it.
+        """
+        self.machine.asked(Event.COMMIT)
+        await self.sender.flush()
+        await self._insist(ask, self._requests.target, self._deadline(), "PrepareTxn")
+        self.machine.prepared()
 
     async def abort(self) -> None:
         """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again."""

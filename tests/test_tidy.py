@@ -90,6 +90,8 @@ PURE = [
     "client/record_decoding.py",
     "client/record_runs.py",
     "client/subscription.py",
+    "spark/sink.py",
+    "spark/sink_options.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 

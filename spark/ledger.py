@@ -1,0 +1,133 @@
+"""The ledger of a broker, as a sink's driver and its operator need it: decisions, who waits, and what was decided.
+
+The rule: a decision that was not answered is asked for again, and is the same one; only the broker knows whether it was
+made. Source: docs/apis.md.
+"""
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+
+from ..client.cluster import Cluster
+from ..client.errors import code_of, error_of
+from ..client.versions import OWN_FEATURE
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ..protocol.messages.ledger import (
+    DescribeLedgerRequest,
+    DescribeLedgerResponse,
+    RemoveLedgerEntriesRequest,
+    RemoveLedgerEntriesResponse,
+)
+from ..protocol.messages.transactions import EndTxnRequest
+from .sink import Limits, Written
+
+R = TypeVar("R")
+
+DEFAULT_PREFIX = "fencepost.once."
+SAFE_TIMEOUT_MS = 60_000  # where the broker does not say how long is allowed
+PREFIX_SETTING, TIMEOUT_SETTING = "transactional.id.ephemeral.prefix", "transaction.max.timeout.ms"
+
+_BROKER = 4  # a kind of resource in DescribeConfigs
+_LATER = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class Facts(NamedTuple):
+    """What a broker is, as far as a sink asks."""
+
+    has_ledger: bool
+    prefix: str
+    timeout_ms: int
+
+
+async def facts(cluster: Cluster) -> Facts:
+    """Raises BrokerUnreachableError and the like."""
+    connection = await cluster.any_node()
+    if not connection.features.get(OWN_FEATURE, 0):
+        return Facts(False, "", SAFE_TIMEOUT_MS)
+    node = next(iter(cluster.metadata.brokers), connection.node_id)
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=_BROKER, resource_name=str(node), configuration_keys=[PREFIX_SETTING, TIMEOUT_SETTING]
+    )
+    found: dict[str, str | None] = {}
+    if connection.knows(DescribeConfigsRequest):
+        request = DescribeConfigsRequest(resources=[resource])
+        answer: DescribeConfigsResponse = await cluster.ask(node, request)
+        found = {each.name: each.value for result in answer.results for each in result.configs}
+    return Facts(
+        True,
+        found.get(PREFIX_SETTING) or DEFAULT_PREFIX,
+        int(found.get(TIMEOUT_SETTING) or SAFE_TIMEOUT_MS),
+    )
+
+
+def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
+    """For a task."""
+    return Limits(found.prefix, found.timeout_ms, prepared_timeout_ms)
+
+
+async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:
+    """The response, whatever it says of what was asked. Raises RequestTimedOutError and the like: not known."""
+
+    def verdict(response: Any) -> int:
+        code = getattr(response, "error_code", 0)
+        return int(code) if code_of(code) in _LATER else 0
+
+    return await cluster.ask_until(("transaction", key), request, verdict=verdict, timeout_ms=timeout_ms)
+
+
+async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *, timeout_ms: float) -> R:
+    """The driver's steps, to their end."""
+    answer: Any = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as end:
+            found: R = end.value
+            return found
+        answer = await ask(cluster, key, request, timeout_ms=timeout_ms)
+
+
+async def described(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
+    """DescribeLedger's keys: of these, or of all there are."""
+    answer: DescribeLedgerResponse = await ask(
+        cluster, keys[0] if keys else "", DescribeLedgerRequest(keys=list(keys) or None), timeout_ms=timeout_ms
+    )
+    if answer.error_code:
+        raise error_of(answer.error_code, answer.error_message or "")
+    return list(answer.keys)
+
+
+async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) -> list[Written]:
+    """End these one by one, as far as they are still there. Returns those that were."""
+    ended = []
+    for written in waiting:
+        request = EndTxnRequest(
+            transactional_id=written.transactional_id,
+            producer_id=written.producer_id,
+            producer_epoch=written.producer_epoch,
+            committed=False,
+        )
+        answer = await ask(cluster, written.transactional_id, request, timeout_ms=timeout_ms)
+        if not answer.error_code:
+            ended.append(written)
+    return ended
+
+
+async def forget(cluster: Cluster, *keys: str, timeout_ms: float) -> None:
+    """Remove entries. Raises what the broker says of the first that stays."""
+    if not keys:
+        return
+    answer: RemoveLedgerEntriesResponse = await ask(
+        cluster, keys[0], RemoveLedgerEntriesRequest(keys=list(keys)), timeout_ms=timeout_ms
+    )
+    for each in answer.keys:
+        if each.error_code not in (0, ErrorCode.RESOURCE_NOT_FOUND):
+            raise error_of(each.error_code, each.error_message or each.key)

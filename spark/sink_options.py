@@ -1,0 +1,109 @@
+"""The options of the sink: what they are called, what they mean, and which of them go together.
+
+The rule: names and meanings are those of Spark's Kafka sink where it has them. What would weaken the guarantee that was
+asked for is refused, with what to do instead. Source: Spark's KafkaWriter; docs "Structured Streaming + Kafka".
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ..client.config_names import settings_from
+from ..client.errors import InvalidConfigurationError
+from ..client.settings import AdminSettings, ProducerSettings
+from .options import connection_of, duration_ms, read_names, truth, whole
+from .sink import MOST_SINK_ID_CHARS, WrongUseError
+
+SINK_NAMES = ("topic", "deliveryGuarantee", "sinkId", "batchId", "preparedTimeout", "includeHeaders")
+SPARKS_OWN = ("checkpointLocation", "queryName", "path", "asyncProgressTrackingEnabled")
+"""What Spark hands on of its own options."""
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
+
+_SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """topic: None, each row says. guarantee: None, the best that the broker has. sink_id: None, the query's own id.
+    batch_id: of a foreachBatch. checkpoint: where Spark keeps it, if it was given as an option."""
+
+    connection: AdminSettings
+    produce: ProducerSettings
+    topic: str | None = None
+    guarantee: str | None = None
+    sink_id: str | None = None
+    batch_id: int | None = None
+    prepared_timeout_ms: int = 3_600_000
+    include_headers: bool = False
+    checkpoint: str | None = None
+
+
+def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Raises InvalidConfigurationError."""
+    own, kafka = read_names(given, SINK_NAMES, SPARKS_OWN)
+    spark = {name.lower(): value for name, value in given.items()}
+    guarantee = own.get("deliveryGuarantee")
+    if guarantee is not None:
+        guarantee = guarantee.strip().lower()
+        if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+            raise InvalidConfigurationError(
+                f"option 'deliveryGuarantee' is {guarantee!r}, and has to be {EXACTLY_ONCE} or {AT_LEAST_ONCE}"
+            )
+    for name in ("transactional.id", "transaction.timeout.ms"):
+        if name in kafka:
+            raise InvalidConfigurationError(
+                f"option 'kafka.{name}' is the sink's own to choose", hint="leave it out; sinkId names the sink"
+            )
+    sink_id, batch_id = _identity(own, streaming)
+    if spark.get("asyncprogresstrackingenabled", "false").lower() == "true" and guarantee != AT_LEAST_ONCE:
+        raise WrongUseError(
+            "with asyncProgressTrackingEnabled Spark may change what a batch is made of, so it cannot be exactly once",
+            hint="leave it out, or set deliveryGuarantee to at_least_once",
+        )
+    produce = settings_from(ProducerSettings, kafka)
+    timeout = own.get("preparedTimeout", "1h").strip()
+    return SinkOptions(
+        connection=connection_of(produce),
+        produce=produce,
+        topic=own.get("topic") or None,
+        guarantee=guarantee,
+        sink_id=sink_id,
+        batch_id=batch_id,
+        prepared_timeout_ms=-1 if timeout == "-1" else min(2**31 - 1, duration_ms("preparedTimeout", timeout)),
+        include_headers=truth("includeHeaders", own.get("includeHeaders", "false")),
+        checkpoint=spark.get("checkpointlocation") or None,
+    )
+
+
+def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int | None]:
+    sink_id = own.get("sinkId")
+    if sink_id is not None and not _SINK_ID.fullmatch(sink_id):
+        raise InvalidConfigurationError(
+            f"option 'sinkId' is {sink_id!r}, and has to be 1 to {MOST_SINK_ID_CHARS} letters, digits and _.:/-"
+        )
+    batch_id = whole("batchId", own["batchId"], 0) if "batchId" in own else None
+    if streaming and batch_id is not None:
+        raise InvalidConfigurationError("option 'batchId' is for foreachBatch: a stream counts its batches by itself")
+    if not streaming and (sink_id is None) is not (batch_id is None):
+        raise InvalidConfigurationError(
+            "a batch write has both options 'sinkId' and 'batchId', or none of them",
+            hint="in foreachBatch give the batch's number as batchId, and each write a sinkId of its own",
+        )
+    return sink_id, batch_id
+
+
+# ---- what a batch is known by --------------------------------------------------------------------------------------
+
+
+def digest_of(topic: str | None, offsets: str | None) -> bytes:
+    """Of a decision. topic: None, where rows say. offsets: the file of the batch in the checkpoint, if it was read.
+
+    Of the file only what was planned counts: the lines after the version and after the time and settings of its plan.
+    """
+    found = sha256(b"*" if topic is None else b"=" + topic.encode()).digest()
+    if offsets is not None:
+        planned = "\n".join(line.strip() for line in offsets.strip().splitlines()[2:])
+        found += sha256(planned.encode()).digest()
+    return found

@@ -1,0 +1,122 @@
+"""A task's hands: the steps of sink.py carried out by a producer, in the loop's thread, a whole column at a time.
+
+The rule: while one batch of rows is encoded and sent, the task already reads the next from Spark; it is never more than
+one ahead, so the producer's buffer is what bounds memory.
+"""
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from ..client.cluster import Cluster
+from ..client.connection import log
+from ..client.errors import KafkaError
+from ..client.task_producer import TaskProducer
+from .client_thread import begin, cluster_for, run
+from .sink import Abort, Begin, Prepare, Step, Write, Written
+from .sink_options import SinkOptions
+from .written_rows import Columns
+
+CLOSE_TIMEOUT_MS = 5_000
+MARGIN_S = 10.0
+
+
+def monotonic_ms() -> int:
+    """This machine's."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class TaskHands:
+    """One task's. It has at most one transaction open."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._cluster: Cluster = cluster_for(options)
+        self._producer: TaskProducer | None = None
+        self._sending: Future[None] | None = None
+
+    def do(self, step: Step) -> Any:
+        """Carry one out. Raises KafkaError and the like: the transaction has to be aborted."""
+        if isinstance(step, Write):
+            return self._write(step.rows)
+        if isinstance(step, Begin):
+            return self._begin(step)
+        if isinstance(step, Prepare):
+            return self._prepare(step)
+        assert isinstance(step, Abort)
+        return self.close()
+
+    def _begin(self, step: Begin) -> Written:
+        producer = self._producer = self._made(step.transactional_id, step.timeout_ms)
+        self._run(producer.begin())
+        return Written(step.transactional_id, producer.producer_id, producer.producer_epoch)
+
+    def _made(self, transactional_id: str | None, timeout_ms: int) -> TaskProducer:
+        async def make() -> TaskProducer:
+            return TaskProducer(
+                self._cluster,
+                self._options.produce,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+            )
+
+        made: TaskProducer = self._run(make())
+        return made
+
+    def _run(self, work: Any) -> Any:
+        produce = self._options.produce
+        return run(work, (produce.delivery_timeout_ms + 2 * produce.max_block_ms) / 1000 + MARGIN_S)
+
+    def _write(self, rows: Columns) -> int:
+        producer = self._producer
+        assert producer is not None
+        self._await_sent()
+        self._sending = begin(producer.send_columns(rows.topic, rows.values, rows.keys, rows.partitions, rows.headers))
+        return len(rows.values)
+
+    def _await_sent(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.result()
+
+    def _prepare(self, step: Prepare) -> None:
+        self._await_sent()
+        assert self._producer is not None
+        self._run(self._producer.prepare(step.ledger_key, step.number, step.timeout_ms))
+        self.close()
+
+    def finish(self, pieces: Iterable[Columns]) -> int:
+        """Without a transaction: write all, and wait until all is acknowledged. How many."""
+        rows = 0
+        for piece in pieces:
+            if self._producer is None:
+                self._producer = self._made(None, 0)
+                self._run(self._producer.begin())
+            rows += self._write(piece)
+        self._await_sent()
+        if self._producer is not None:
+            self._run(self._producer.finish())
+        return rows
+
+    def close(self) -> None:
+        """Let go; what is open is aborted, for a bounded time."""
+        producer, self._producer = self._producer, None
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
+        if producer is None:
+            return
+        try:
+            run(producer.close(timeout_ms=CLOSE_TIMEOUT_MS), CLOSE_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError as error:
+            log.info("%r: %s", producer, error)
+
+
+def write_plainly(options: SinkOptions, pieces: Iterable[Columns]) -> int:
+    """At least once."""
+    hands = TaskHands(options)
+    try:
+        return hands.finish(pieces)
+    finally:
+        hands.close()

@@ -1,0 +1,270 @@
+"""What Spark calls to write: a writer for a micro-batch, and one for `df.write`.
+
+The rules: a writer is made on the driver, and travels to each task and to the commit by being pickled, so it holds what
+all of them need to know and nothing that lives. What is done with rows and messages is decided in sink.py. Which batch
+a task belongs to is known from properties that Spark sets without promising them; where they are missing the user is
+told what to set instead, and nothing is guessed.
+Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution, for the properties.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlparse
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..client.errors import KafkaError, UnsupportedVersionError
+from . import ledger
+from .client_thread import cluster_for, run
+from .sink import (
+    UNNAMED,
+    Decided,
+    Limits,
+    SinkBatch,
+    TaskDone,
+    WrongUseError,
+    abort_steps,
+    carry_out,
+    commit_steps,
+    complete,
+    forgettable,
+    task_steps,
+)
+from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options
+from .task_hands import TaskHands, monotonic_ms, write_plainly
+from .written_rows import check_columns, columns_of
+
+log = logging.getLogger("fencepost.spark")
+
+BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+RUN_ID = "spark.jobGroup.id"  # of a stream it is the run's id
+MARGIN_S = 10.0
+ABORT_TIMEOUT_MS = 10_000
+
+_said: set[str] = set()
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task gives to the commit. done: None where nothing is to be decided."""
+
+    done: TaskDone | None
+    rows: int
+
+
+class Place(NamedTuple):
+    """Where a task runs, as Spark tells it; None: it does not."""
+
+    partition: int
+    task: int
+    batch_id: str | None
+    query_id: str | None
+    run_id: str | None
+
+
+def place() -> Place:
+    """Of this task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise WrongUseError("a writer writes inside a task of Spark")
+    of = context.getLocalProperty
+    return Place(context.partitionId(), context.taskAttemptId(), of(BATCH_ID), of(QUERY_ID), of(RUN_ID))
+
+
+def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
+    """For one micro-batch. Append and Complete mode write alike: what Spark gives is added."""
+    return StreamWriter(*_prepared(given, schema, streaming=True))
+
+
+def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "BatchWriter":
+    """For one `df.write`."""
+    if overwrite:
+        raise WrongUseError("a topic cannot be overwritten", hint='use mode("append")')
+    return BatchWriter(*_prepared(given, schema, streaming=False))
+
+
+def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tuple[SinkOptions, str, Limits, str]:
+    """What a writer is made of. Raises InvalidConfigurationError, BrokerUnreachableError and the like."""
+    options = sink_options(given, streaming=streaming)
+    check_columns(schema, options.topic, options.include_headers)
+    cluster = cluster_for(options)
+    found = run(ledger.facts(cluster), options.connection.default_api_timeout_ms / 1000)
+    guarantee = options.guarantee or EXACTLY_ONCE
+    if guarantee == EXACTLY_ONCE and not found.has_ledger:
+        servers = ", ".join(f"{host}:{port}" for host, port in options.connection.bootstrap_servers)
+        if options.guarantee is not None:
+            raise UnsupportedVersionError(
+                f"the broker at {servers} is not fencepost, so a sink cannot write exactly once to it",
+                hint="set deliveryGuarantee to at_least_once",
+            )
+        guarantee = AT_LEAST_ONCE
+        _say_once(f"the broker at {servers} is not fencepost: rows are written at least once, so a retry repeats them")
+    return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), os.urandom(8).hex()
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        log.warning(text)
+
+
+class SinkWriter:
+    """What both writers do. attempt: shared by all tasks of this attempt, and by no other attempt."""
+
+    is_stream: bool
+
+    def __init__(self, options: SinkOptions, guarantee: str, limits: Limits, attempt: str) -> None:
+        self.options = options
+        self.guarantee = guarantee
+        self.limits = limits
+        self.attempt = attempt
+
+    def write(self, iterator: Iterable[Any]) -> TaskMessage:
+        """The rows of one task. Nothing of them counts before the commit."""
+        pieces = self._pieces(iterator)
+        if self.guarantee == AT_LEAST_ONCE:
+            return TaskMessage(None, write_plainly(self.options, pieces))
+        here = place()
+        batch = self.batch_of(here)
+        hands = TaskHands(self.options)
+        try:
+            done = carry_out(task_steps(batch, here.partition, here.task, pieces, self.limits, monotonic_ms), hands.do)
+        finally:
+            hands.close()
+        return TaskMessage(done, done.rows)
+
+    def _pieces(self, iterator: Iterable[Any]) -> Iterator[Any]:
+        for batch in iterator:
+            if batch.num_rows:
+                yield from columns_of(batch, self.options.topic, self.options.include_headers)
+
+    def batch_of(self, here: Place) -> SinkBatch:
+        """Raises WrongUseError where Spark does not say what has to be known."""
+        options = self.options
+        owner = here.query_id or ""
+        if not self.is_stream:
+            if options.sink_id is None or options.batch_id is None:
+                return SinkBatch(UNNAMED + self.attempt, 0, "", self.attempt)
+            run_id = here.run_id or ""
+            return SinkBatch(options.sink_id, options.batch_id, owner, self.attempt, run_id, bool(run_id))
+        if here.batch_id is None:
+            raise WrongUseError(
+                "this Spark does not tell a task which batch it writes",
+                hint="write in foreachBatch with sinkId and batchId, or set deliveryGuarantee to at_least_once",
+            )
+        if options.sink_id is None and not owner:
+            raise WrongUseError(
+                "this Spark does not tell a task which query it belongs to", hint="set the option sinkId"
+            )
+        return SinkBatch(options.sink_id or owner, int(here.batch_id), owner, self.attempt)
+
+    # ---- on the driver -----------------------------------------------------------------------------------------
+
+    def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
+        """Commit the batch, or find that it is. Raises SinkConflictError, BatchRefusedError, and what is not known."""
+        if self.guarantee == AT_LEAST_ONCE or not messages:  # without tasks nothing was written
+            return None
+        done = complete([None if message is None else message.done for message in messages])
+        key = done[0].batch.sink
+        if done[0].batch.number != number:
+            raise WrongUseError(f"Spark commits batch {number}, and told the tasks {done[0].batch.number}")
+        digest = digest_of(self.options.topic, self._planned(number) if self.is_stream else None)
+        timeout_ms = self.options.produce.delivery_timeout_ms
+        cluster = cluster_for(self.options)
+        steps = commit_steps(done, digest)
+        decided: Decided = run(
+            ledger.carry_out(cluster, key, steps, timeout_ms=timeout_ms), timeout_ms / 1000 + MARGIN_S
+        )
+        if decided.already:
+            log.warning("batch %d of sink %r was committed before; what was written now is dropped", number, key)
+        return decided
+
+    def undo(self, messages: Sequence[TaskMessage | None]) -> None:
+        """Free readers of what this attempt left; what cannot be freed now, the next decision or its timeout frees."""
+        found = [message.done for message in messages if message is not None and message.done is not None]
+        key = found[0].batch.sink if found else self._sink()
+        if self.guarantee == AT_LEAST_ONCE or key is None:
+            return
+        try:
+            run(self._undone(key), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError as error:
+            log.warning("what a failed attempt wrote to sink %r could not be aborted now: %s", key, error)
+
+    async def _undone(self, key: str) -> None:
+        cluster = cluster_for(self.options)
+        steps = abort_steps(key, self.attempt)
+        waiting = await ledger.carry_out(cluster, key, steps, timeout_ms=ABORT_TIMEOUT_MS)
+        await ledger.abort(cluster, waiting, timeout_ms=ABORT_TIMEOUT_MS)
+
+    def _sink(self) -> str | None:
+        """The ledger key, where no message says it. None: not known."""
+        if self.options.sink_id is not None:
+            return self.options.sink_id
+        if not self.is_stream:
+            return UNNAMED + self.attempt
+        text = self._checkpointed("metadata")
+        return None if text is None else str(json.loads(text).get("id") or "") or None
+
+    def _planned(self, number: int) -> str | None:
+        return self._checkpointed("offsets", str(number))
+
+    def _checkpointed(self, *names: str) -> str | None:
+        """A file of the checkpoint, if this process can read it: it may be anywhere that Spark can reach."""
+        parsed = urlparse(self.options.checkpoint or "")
+        if not parsed.path or parsed.scheme not in ("", "file"):
+            return None
+        try:
+            with open(os.path.join(parsed.path, *names), encoding="utf-8") as file:
+                return file.read()
+        except (OSError, ValueError):
+            return None
+
+
+class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
+    """One micro-batch."""
+
+    is_stream = True
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        """All of the batch, or nothing of it."""
+        self.decide(messages, batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        """Also called after a commit that failed, which may have been carried out."""
+        self.undo(messages)
+
+
+class BatchWriter(SinkWriter, DataSourceArrowWriter):
+    """One `df.write`."""
+
+    is_stream = False
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """All of it, or nothing."""
+        decided = self.decide(messages, self.options.batch_id or 0)
+        if decided is not None and self.options.sink_id is None:
+            self._forget_old(decided)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Also called after a commit that failed, which may have been carried out."""
+        self.undo(messages)
+
+    def _forget_old(self, decided: Decided) -> None:
+        """Entries of writes that nobody can repeat would else be kept for ever."""
+        if decided.entry is None:
+            return
+        try:
+            run(self._forgotten(decided.entry.decided_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError as error:
+            log.info("old entries of the ledger could not be removed: %s", error)
+
+    async def _forgotten(self, now_ms: int) -> None:
+        cluster = cluster_for(self.options)
+        keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
+        await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)

@@ -1,0 +1,96 @@
+"""Rows that are written: which columns the sink takes, and Arrow batches of them as the lists that a producer takes.
+
+The rule: columns and what they mean are those of Spark's Kafka sink: `value`, and if they are there `key`, `topic`,
+`partition` and, when they are asked for, `headers`. Columns of other names are left out, as Spark's sink does.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..client.errors import InvalidConfigurationError
+
+TAKEN = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+class Columns(NamedTuple):
+    """Records for one topic."""
+
+    topic: str
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    partitions: Sequence[int | None] | None = None
+    headers: Sequence[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def check_columns(schema: Any, topic: str | None, include_headers: bool) -> None:
+    """schema: a StructType. Raises InvalidConfigurationError for what cannot be written."""
+    types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
+    if "value" not in types:
+        raise InvalidConfigurationError(
+            "there is no column 'value'", hint='name it: selectExpr("to_json(struct(*)) as value")'
+        )
+    if topic is None and "topic" not in types:
+        raise InvalidConfigurationError("neither option 'topic' nor a column 'topic' says where rows go")
+    for name, allowed in TAKEN.items():
+        if name in types and not (name == "headers" and not include_headers) and types[name] not in allowed:
+            wanted = " or ".join(allowed)
+            raise InvalidConfigurationError(
+                f"column {name!r} is {types[name]}, and has to be {wanted}",
+                hint=f'cast it: selectExpr("cast({name} as {allowed[-1]})")',
+            )
+
+
+def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator[Columns]:
+    """batch: a pyarrow.RecordBatch. One for each topic that its rows go to. Raises InvalidConfigurationError."""
+    places = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+
+    def column(name: str) -> Any:
+        return batch.column(places[name]) if name in places else None
+
+    found = Columns(
+        topic or "",
+        _bytes(column("value")),
+        None if column("key") is None else _bytes(column("key")),
+        _partitions(column("partition")),
+        _headers(column("headers")) if include_headers else None,
+    )
+    if topic is not None:
+        yield found
+        return
+    topics = column("topic").to_pylist()
+    if None in topics:
+        raise InvalidConfigurationError("a row's topic is null, and there is no option 'topic'")
+    for name in dict.fromkeys(topics):
+        rows = [index for index, each in enumerate(topics) if each == name]
+        yield Columns(name, *(None if each is None else [each[row] for row in rows] for each in found[1:]))  # type: ignore[arg-type]
+
+
+def _bytes(column: Any) -> list[bytes | None]:
+    import pyarrow as pa
+
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _partitions(column: Any) -> list[int | None] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    found: list[int | None] = column.to_pylist()
+    return found
+
+
+def _headers(column: Any) -> list[Any] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    return [None if row is None else [(each["key"], each["value"]) for each in row] for row in column.to_pylist()]

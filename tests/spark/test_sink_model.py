@@ -1,0 +1,359 @@
+"""The steps of a sink in random worlds: nothing lost, nothing twice, nothing mixed; and what each rule is for."""
+
+import contextlib
+from collections import Counter, defaultdict
+
+import pytest
+from fake_ledger import FakeBroker, RealBroker
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.ledger import DescribeLedgerRequest, RemoveLedgerEntriesRequest
+from fencepost.spark.sink import (
+    BatchRefusedError,
+    SinkBatch,
+    SinkConflictError,
+    TaskDone,
+    abort_steps,
+    commit_steps,
+    task_steps,
+)
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sink_world import LIMITS, Checkpoint, World, run
+
+RUNS, REAL_RUNS = 2_000, 40
+SEEDS = st.integers(0, 2**40)
+
+
+def random_runs(count):
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def wrong(world, checkpoints):
+    """What is wrong with the rows that readers see, as words."""
+    found = [row.rpartition(b"@") for row in world.broker.visible()]
+    counts = Counter(row for row, _, _ in found)
+    planned = [row for one in checkpoints for number in one.done for row in one.plans[number]]
+    faults = set()
+    if any(count > 1 for count in counts.values()):
+        faults.add("duplicated")
+    if set(planned) - set(counts):
+        faults.add("lost")
+    if set(counts) - set(planned):
+        faults.add("unplanned")
+    attempts = defaultdict(set)
+    for row, _, attempt in found:
+        attempts[row.rpartition(b"/")[0]].add(attempt)
+    if any(len(each) > 1 for each in attempts.values()):
+        faults.add("mixed")
+    return faults
+
+
+def left_waiting(world):
+    (key,) = world.broker.ask(DescribeLedgerRequest(keys=[world.sink])).keys
+    return list(key.waiting)
+
+
+def lives(broker, seed, shortcut="", name="s"):
+    """One random life of a query: what is wrong with it at the end."""
+    world = World(broker, seed, shortcut, name)
+    checkpoint = Checkpoint("q")
+    faults = set()
+    if not run(world, checkpoint):
+        faults.add("stuck")
+    if left_waiting(world):
+        faults.add("left waiting")
+    broker.advance(LIMITS.timeout_ms + 11_000)  # what tasks that were killed left open ends by itself
+    if not broker.is_quiet():
+        faults.add("left open")
+    return faults | wrong(world, [checkpoint])
+
+
+@random_runs(RUNS)
+@given(SEEDS)
+def test_a_query_that_is_killed_anywhere_loses_nothing_and_writes_nothing_twice(seed):
+    assert not lives(FakeBroker(), seed)
+
+
+@pytest.mark.parametrize("count", [REAL_RUNS, pytest.param(RUNS, marks=pytest.mark.long)])
+def test_the_same_lives_against_the_real_broker(count):
+    broker = RealBroker()
+
+    @random_runs(count)
+    @given(SEEDS)
+    def each(seed):
+        broker.next_run()
+        assert not lives(broker, seed, name=f"s{broker.runs}")
+
+    with broker.broker:
+        each()
+
+
+# ---- what each rule is for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "breaks"),
+    [
+        ("commit inside write", {"duplicated", "mixed"}),
+        ("no ledger", {"duplicated", "mixed", "left waiting", "left open"}),
+        ("number not checked", {"duplicated", "mixed", "left open"}),
+    ],
+)
+def test_without_this_rule_rows_are_written_twice(shortcut, breaks):
+    found = set().union(*(lives(FakeBroker(), seed, shortcut) for seed in range(200)))
+    assert found == breaks
+
+
+def test_without_the_broker_aborting_the_others_they_hold_readers_up():
+    class Lazy(FakeBroker):
+        def _end_others(self, asked):
+            pass
+
+    assert "left waiting" in set().union(*(lives(Lazy(), seed) for seed in range(100)))
+
+
+def test_without_a_success_for_what_is_decided_already_a_query_never_goes_on():
+    class Strict(FakeBroker):
+        def ask(self, request):
+            answer = super().ask(request)
+            if getattr(answer, "already_decided", False):
+                return type(answer)(error_code=ErrorCode.LEDGER_CONFLICT)
+            return answer
+
+    stuck = [seed for seed in range(200) if "stuck" in lives_or_failed(Strict(), seed)]
+    assert stuck
+
+
+def lives_or_failed(broker, seed):
+    try:
+        return lives(broker, seed)
+    except KafkaError:
+        return {"stuck"}
+
+
+def attempt_of(world, batch, rows, partition=0, task=0):
+    """A task that runs to its end; its message."""
+    actor = world.start(task_steps(batch, partition, task, [rows], LIMITS, lambda: world.broker.now_ms))
+    step = actor.step
+    while True:
+        try:
+            step = actor.steps.send(world.perform(step, actor))
+        except StopIteration as end:
+            return end.value
+
+
+def decided(world, steps):
+    """The driver's steps, carried out."""
+    answer = None
+    while True:
+        try:
+            answer = world.broker.ask(steps.send(answer))
+        except StopIteration as end:
+            return end.value
+
+
+def ended(world, found):
+    return [world.broker.end(each, False) for each in found]
+
+
+def two_attempts():
+    return SinkBatch("s", 4, "q", "one"), SinkBatch("s", 4, "q", "two")
+
+
+def calm():
+    world = World(FakeBroker(), 1)
+    world.budget = 0
+    return world
+
+
+def test_an_abort_leaves_another_attempt_alone():
+    world, (one, two) = calm(), two_attempts()
+    ours = attempt_of(world, one, [b"r@1"])
+    attempt_of(world, two, [b"r@2"])
+    ended(world, decided(world, abort_steps("s", "two")))
+    assert decided(world, commit_steps([ours], b"d")).rows == 1
+
+
+def test_an_abort_that_touched_another_attempt_would_make_its_commit_fail():
+    world, (one, two) = calm(), two_attempts()
+    ours = attempt_of(world, one, [b"r@1"])
+    attempt_of(world, two, [b"r@2"])
+    ended(world, decided(world, world._waiting("s", "")))
+    with pytest.raises(BatchRefusedError, match=r"s\.4\.one\.0\.0\.0: it has ended"):
+        decided(world, commit_steps([ours], b"d"))
+
+
+def test_with_one_transactional_id_for_each_partition_a_copy_of_a_task_would_end_what_the_first_prepared():
+    world, (one, _) = calm(), two_attempts()
+    ours = attempt_of(world, one, [b"r@1"], task=7)
+    attempt_of(world, one, [b"r@2"], task=7)
+    with pytest.raises(BatchRefusedError):
+        decided(world, commit_steps([ours], b"d"))
+
+
+def test_a_task_that_finishes_after_the_commit_is_aborted_and_waits_for_nobody():
+    world, (one, _) = calm(), two_attempts()
+    ours = attempt_of(world, one, [b"r@1"], task=1)
+    assert not decided(world, commit_steps([ours], b"d")).already
+    attempt_of(world, one, [b"r@2"], task=2)
+    assert not left_waiting(world)
+    assert world.broker.visible() == [b"r@1"]
+
+
+def test_a_batch_that_is_decided_is_decided_again_by_whatever_attempt():
+    world, (one, two) = calm(), two_attempts()
+    decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
+    assert decided(world, commit_steps([attempt_of(world, two, [b"r@2"])], b"d")).already
+    assert world.broker.visible() == [b"r@1"]
+
+
+def test_a_decision_that_was_removed_meanwhile_is_not_taken_for_one_that_stands():
+    world, (one, two) = calm(), two_attempts()
+    decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
+    late = attempt_of(world, two, [b"r@2"])  # refused, as the batch is decided
+    world.broker.ask(RemoveLedgerEntriesRequest(keys=["s"]))
+    with pytest.raises(BatchRefusedError):
+        decided(world, commit_steps([late], b"d"))
+
+
+# ---- misuse: nothing is skipped in silence -----------------------------------------------------------------------
+
+TOPIC, OFFSETS = b"t" * 32, b"o" * 32
+
+
+def committed_at_4(digest=TOPIC + OFFSETS):
+    world = calm()
+    decided(world, commit_steps([attempt_of(world, SinkBatch("s", 4, "q", "one"), [b"r@1"])], digest))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("batch", "digest", "says"),
+    [
+        (SinkBatch("s", 3, "q", "two"), TOPIC + OFFSETS, "the checkpoint was set back"),
+        (SinkBatch("s", 4, "q", "two"), TOPIC + b"x" * 32, "other offsets"),
+        (SinkBatch("s", 4, "q", "two"), b"u" * 32 + OFFSETS, "another topic"),
+        (SinkBatch("s", 4, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
+        (SinkBatch("s", 5, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
+        (SinkBatch("s", 0, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
+    ],
+    ids=["set back", "other offsets", "other topic", "two queries", "a query that is ahead", "checkpoint deleted"],
+)
+def test_a_sink_that_stands_elsewhere_stops_the_query(batch, digest, says):
+    world = committed_at_4()
+    message = attempt_of(world, batch, [b"x@2"])
+    with pytest.raises(SinkConflictError, match=says):
+        decided(world, commit_steps([message], digest))
+    ended(world, decided(world, abort_steps("s", "two")))
+    assert world.broker.visible() == [b"r@1"]
+    assert world.broker.is_quiet()
+
+
+@pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])
+def test_offsets_that_could_not_be_read_in_one_of_two_runs_do_not_stop_the_query(digests):
+    world = committed_at_4(digests[0])
+    message = attempt_of(world, SinkBatch("s", 4, "q", "two"), [b"r@2"])
+    assert decided(world, commit_steps([message], digests[1])).already
+
+
+@pytest.mark.parametrize("shortcut", ["owner not checked", "digest not checked"])
+def test_without_owner_or_digest_a_batch_would_be_skipped_in_silence(shortcut):
+    for without in ("", shortcut):
+        world = calm()
+        world.shortcut = without
+        first, second = Checkpoint("a"), Checkpoint("a" if "digest" in shortcut else "b")
+        first.plans[0], second.plans[0] = [b"a/0/0"], [b"b/0/0"]
+        assert run(world, first, 1)
+        assert run(world, second, 1) is bool(without)
+        assert wrong(world, [first, second]) == ({"lost"} if without else set())
+
+
+def two_writes(seed, shortcut=""):
+    world = World(FakeBroker(), seed, shortcut)
+    checkpoint = Checkpoint("q")
+    checkpoint.plans[0] = [b"q/0/0"]
+    return run(world, checkpoint, 1, writes=2, turns=2_000), world
+
+
+@random_runs(100)
+@given(SEEDS)
+def test_two_writes_of_a_foreachbatch_with_one_sink_id_always_stop_the_query(seed):
+    is_done, world = two_writes(seed)
+    assert not is_done
+    assert any("written twice" in str(conflict) for conflict in world.conflicts)
+
+
+def test_without_telling_writes_apart_the_second_one_would_be_skipped_in_silence():
+    is_done, world = two_writes(1, "writes not told apart")
+    assert is_done
+    assert len(world.broker.visible()) == 1
+
+
+def test_one_write_of_a_foreachbatch_may_be_run_again():
+    world = calm()
+    for start, attempt in (("r1", "one"), ("r2", "two"), ("r2", "two")):
+        batch = SinkBatch("s", 4, "q", attempt, start, is_shared=True)
+        message = attempt_of(world, batch, [b"r@" + attempt.encode()])
+        assert decided(world, commit_steps([message], b"d")).already is (start == "r2")
+
+
+def test_the_claims_of_many_runs_fit_the_ledger():
+    world = calm()
+    for number in range(30):
+        batch = SinkBatch("s", number, "q", f"a{number}", "r", is_shared=True)
+        decided(world, commit_steps([attempt_of(world, batch, [b"r@1"])], b"d"))
+    assert len(world.broker.ledger["s#writes"].digest) <= 256
+
+
+# ---- messages, and long tasks ------------------------------------------------------------------------------------
+
+
+def test_a_task_without_rows_opens_nothing_and_its_batch_is_decided_all_the_same():
+    world, (one, _) = calm(), two_attempts()
+    message = next_value(task_steps(one, 0, 0, [], LIMITS, lambda: 0))
+    assert message == TaskDone(one, 0, (), 0)
+    assert not decided(world, commit_steps([message], b"d")).already
+
+
+def next_value(steps):
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    return end.value.value
+
+
+def test_a_task_older_than_a_third_of_its_timeout_goes_on_in_a_new_transaction():
+    world, (one, _) = calm(), two_attempts()
+
+    def pieces():
+        for index in range(4):
+            yield [b"r%d@1" % index]
+            world.broker.advance(LIMITS.timeout_ms // 6 + 1)
+
+    actor = world.start(task_steps(one, 0, 0, pieces(), LIMITS, lambda: world.broker.now_ms))
+    while not actor.ended:
+        with contextlib.suppress(StopIteration):
+            actor.step = actor.steps.send(world.perform(actor.step, actor))
+            continue
+        break
+    assert [waiting.number for waiting in left_waiting(world)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [TaskDone(SinkBatch("s", 4, "q", "one"), 0, ()), None],
+        [TaskDone(SinkBatch("s", 4, "q", "one"), 0, ()), TaskDone(SinkBatch("s", 4, "q", "two"), 1, ())],
+        [TaskDone(SinkBatch("s", 4, "q", "one"), 0, ()), TaskDone(SinkBatch("s", 4, "q", "one"), 0, ())],
+    ],
+    ids=["one is missing", "two attempts", "one task twice"],
+)
+def test_messages_that_are_not_those_of_one_attempt_are_never_decided(messages):
+    with pytest.raises(BatchRefusedError):
+        next(commit_steps(messages, b"d"))

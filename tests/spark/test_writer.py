@@ -1,0 +1,384 @@
+"""The writers against a real broker, called as Spark calls them: pickled, in tasks, then commit or abort."""
+
+import asyncio
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from fencepost.client.admin import Admin
+from fencepost.client.consumer import Consumer
+from fencepost.client.errors import InvalidConfigurationError, UnsupportedVersionError
+from fencepost.client.values import TopicPartition
+from fencepost.spark import client_thread, ledger, writer
+from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError
+from fencepost.spark.writer import Place, batch_writer, stream_writer
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from served_broker import ServedBroker
+
+TEXT, BYTES, INT = StringType(), BinaryType(), IntegerType()
+HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
+
+
+def schema_of(**columns):
+    return StructType([StructField(name, type_) for name, type_ in columns.items()])
+
+
+SCHEMA = schema_of(key=TEXT, value=BYTES)
+QUERY, RUN = "5f0c", "7a1b"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with ServedBroker(transactional_id_ephemeral_prefix="once-") as served:
+        yield served
+        client_thread.close_all()
+
+
+class Spark:
+    """What Spark does around a writer, one topic for each test."""
+
+    def __init__(self, broker, topic, monkeypatch):
+        self.broker, self.topic = broker, topic
+        self.servers = f"127.0.0.1:{broker.port}"
+        self.tasks = 0
+        self._patch = monkeypatch
+
+    def options(self, **more):
+        return {"kafka.bootstrap.servers": self.servers, "topic": self.topic} | {k: str(v) for k, v in more.items()}
+
+    def stream(self, schema=SCHEMA, **more):
+        return pickle.loads(pickle.dumps(stream_writer(self.options(**more), schema)))
+
+    def batch(self, schema=SCHEMA, **more):
+        return pickle.loads(pickle.dumps(batch_writer(self.options(**more), schema, False)))
+
+    def task(self, made, rows, *, partition=0, batch_id="0", query_id=QUERY, run_id=RUN):
+        """One task; its message, as it arrives at the driver. rows: a list of (key, value)."""
+        self.tasks += 1
+        here = Place(partition, self.tasks, batch_id, query_id, run_id)
+        self._patch.setattr(writer, "place", lambda: here)
+        return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(made)).write(iter([arrow(rows)] if rows else []))))
+
+    def rows(self, topic=None):
+        """What a read_committed reader sees, over all partitions."""
+        return asyncio.run(self._rows(topic or self.topic))
+
+    async def _rows(self, topic):
+        async with Consumer(self.servers, auto_offset_reset="earliest") as consumer:
+            partitions = [TopicPartition(topic, each) for each in range(2)]
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            found = []
+            while any([await consumer.position(each) < ends[each] for each in partitions]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += records
+            return sorted((each.key, each.value) for each in found)
+
+    def stands(self, key):
+        """The ledger's entry, and how many wait."""
+        options = writer.sink_options(self.options(), streaming=True)
+        cluster = client_thread.cluster_for(options)
+        (found,) = client_thread.run(ledger.described(cluster, key, timeout_ms=5000), 10)
+        return found.entry, len(found.waiting)
+
+
+def arrow(rows):
+    keys, values = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.string()), pa.array(values, pa.binary())], ["key", "value"])
+
+
+@pytest.fixture
+def spark(broker, request, monkeypatch):
+    topic = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")[:200]
+    made = Spark(broker, topic, monkeypatch)
+
+    async def create():
+        async with Admin(made.servers) as admin:
+            from fencepost.client.admin_values import NewTopic
+
+            await admin.create_topics([NewTopic(topic, 2)])
+
+    asyncio.run(create())
+    return made
+
+
+ONE, TWO = [("a", b"1"), ("b", b"2")], [("c", b"3")]
+BOTH = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+
+
+def test_a_batch_is_seen_as_a_whole_with_its_commit(spark):
+    made = spark.stream()
+    messages = [spark.task(made, ONE), spark.task(made, TWO, partition=1)]
+    assert [message.rows for message in messages] == [2, 1]
+    assert not spark.rows()
+    made.commit(messages, 0)
+    assert spark.rows() == BOTH
+    entry, waiting = spark.stands(QUERY)
+    assert (entry.number, entry.owner, waiting) == (0, QUERY, 0)
+
+
+def test_a_commit_may_run_twice_and_so_may_its_batch(spark):
+    made = spark.stream(sinkId="again")
+    messages = [spark.task(made, ONE)]
+    made.commit(messages, 0)
+    made.commit(messages, 0)
+    made = spark.stream(sinkId="again")  # the driver was killed before it wrote that batch 0 is done
+    made.commit([spark.task(made, ONE), spark.task(made, [], partition=1)], 0)
+    assert len(spark.rows()) == 2
+
+
+def test_a_task_that_is_tried_again_counts_once(spark):
+    made = spark.stream(sinkId="retry")
+    spark.task(made, ONE)
+    made.commit([spark.task(made, ONE)], 0)
+    assert len(spark.rows()) == 2
+    assert spark.stands("retry")[1] == 0
+
+
+def test_an_abort_with_the_messages_that_there_are_frees_what_all_tasks_left(spark):
+    made, other = spark.stream(sinkId="abort"), spark.stream(sinkId="abort")
+    good = spark.task(other, TWO)
+    spark.task(made, ONE)
+    made.abort([None, None], 0)
+    assert spark.stands("abort")[1] == 1
+    other.commit([good], 0)
+    assert spark.rows() == BOTH[2:]
+
+
+def test_a_failed_commit_that_was_carried_out_is_not_undone_by_its_abort(spark):
+    made = spark.stream(sinkId="undo")
+    messages = [spark.task(made, ONE)]
+    made.commit(messages, 0)
+    made.abort(messages, 0)
+    assert len(spark.rows()) == 2
+
+
+def test_without_messages_the_sink_is_known_from_the_checkpoint(spark, tmp_path):
+    (tmp_path / "metadata").write_text(json.dumps({"id": "from-checkpoint"}))
+    made = spark.stream(checkpointLocation=f"file://{tmp_path}")
+    spark.task(made, ONE, query_id="from-checkpoint")
+    assert spark.stands("from-checkpoint")[1] == 1
+    made.abort([None], 0)
+    assert spark.stands("from-checkpoint")[1] == 0
+
+
+def plan(tmp_path, offsets):
+    (tmp_path / "offsets").mkdir(exist_ok=True)
+    (tmp_path / "offsets" / "0").write_text("v1\n" + '{"batchTimestampMs":1}\n' + json.dumps(offsets))
+
+
+def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(spark, tmp_path):
+    for offsets in ({"t": {"0": 5}}, {"t": {"0": 9}}):
+        plan(tmp_path, offsets)
+        made = spark.stream(sinkId="replanned", checkpointLocation=tmp_path)
+        messages = [spark.task(made, ONE)]
+        if offsets["t"]["0"] == 5:
+            made.commit(messages, 0)
+            continue
+        with pytest.raises(SinkConflictError, match="other offsets"):
+            made.commit(messages, 0)
+    assert len(spark.rows()) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "query_id", "says"),
+    [("3", QUERY, "set back"), ("9", "another", "sinkId of its own"), ("0", "new", "sinkId of its own")],
+    ids=["rewound", "two queries", "checkpoint deleted"],
+)
+def test_a_sink_that_stands_elsewhere_stops_the_query(spark, number, query_id, says):
+    name = f"elsewhere-{number}"
+    made = spark.stream(sinkId=name)
+    made.commit([spark.task(made, ONE, batch_id="5")], 5)
+    made = spark.stream(sinkId=name)
+    messages = [spark.task(made, TWO, batch_id=number, query_id=query_id)]
+    with pytest.raises(SinkConflictError, match=says):
+        made.commit(messages, int(number))
+    made.abort(messages, int(number))
+    assert len(spark.rows()) == 2
+    assert spark.stands(name)[1] == 0
+
+
+def test_a_task_that_raises_leaves_nothing_open(spark):
+    made = spark.stream(sinkId="raises")
+
+    def broken():
+        yield arrow(ONE)
+        raise ValueError("no more")
+
+    spark.task(made, [])
+    with pytest.raises(ValueError, match="no more"):
+        made.write(broken())
+    assert spark.stands("raises")[1] == 0
+    assert not spark.rows()
+
+
+def test_an_old_task_goes_on_in_a_new_transaction(spark, monkeypatch):
+    made = spark.stream(sinkId="old")
+    now_ms = iter(range(0, 10**9, 200_000))
+    monkeypatch.setattr(writer, "monotonic_ms", lambda: next(now_ms))
+    spark.task(made, [])
+    message = made.write(iter([arrow(ONE), arrow(TWO), arrow(ONE)]))
+    assert len(message.done.transactions) > 1
+    made.commit([message], 0)
+    assert len(spark.rows()) == 5
+
+
+def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(spark):
+    made = spark.stream(sinkId="ended")
+    messages = [spark.task(made, ONE), spark.task(made, TWO, partition=1)]
+    options = writer.sink_options(spark.options(), streaming=True)
+    cluster = client_thread.cluster_for(options)
+    client_thread.run(ledger.abort(cluster, list(messages[0].done.transactions), timeout_ms=5000), 10)
+    with pytest.raises(BatchRefusedError, match="it has ended"):
+        made.commit(messages, 0)
+    assert not spark.rows()
+    made.abort(messages, 0)
+    assert spark.stands("ended")[1] == 0
+
+
+def test_spark_that_says_too_little_is_told_what_to_set(spark):
+    made = spark.stream()
+    with pytest.raises(WrongUseError) as raised:
+        spark.task(made, ONE, batch_id=None)
+    assert "foreachBatch" in raised.value.hint
+    with pytest.raises(WrongUseError) as raised:
+        spark.task(made, ONE, query_id=None)
+    assert raised.value.hint == "set the option sinkId"
+    made = spark.stream(sinkId="told")
+    made.commit([spark.task(made, ONE, query_id=None)], 0)
+    assert len(spark.rows()) == 2
+
+
+# ---- df.write ----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_write_is_all_or_nothing(spark):
+    made = spark.batch()
+    messages = [spark.task(made, ONE, batch_id=None), spark.task(made, TWO, partition=1, batch_id=None)]
+    assert not spark.rows()
+    made.commit(messages)
+    assert spark.rows() == BOTH
+
+
+def test_two_batch_writes_are_two(spark):
+    for _ in range(2):
+        made = spark.batch()
+        made.commit([spark.task(made, ONE, batch_id=None)])
+    assert len(spark.rows()) == 4
+
+
+def test_a_write_without_any_task_is_a_success(spark):
+    spark.batch().commit([])
+    assert not spark.rows()
+
+
+def test_each_batch_of_a_foreachbatch_is_written_once(spark):
+    for number, run in ((0, "r1"), (1, "r1"), (1, "r2")):
+        made = spark.batch(sinkId="each", batchId=number)
+        made.commit([spark.task(made, ONE, run_id=run)])
+    assert len(spark.rows()) == 4
+
+
+def test_two_writes_of_a_foreachbatch_need_two_sink_ids(spark):
+    made = spark.batch(sinkId="first", batchId=0)
+    made.commit([spark.task(made, ONE)])
+    made = spark.batch(sinkId="first", batchId=0)
+    messages = [spark.task(made, TWO)]
+    with pytest.raises(SinkConflictError, match="written twice") as raised:
+        made.commit(messages)
+    assert "sinkId of its own" in raised.value.hint
+    made = spark.batch(sinkId="second", batchId=0)
+    made.commit([spark.task(made, TWO)])
+    assert spark.rows() == BOTH
+
+
+def test_to_overwrite_is_refused_with_a_hint_at_append(spark):
+    with pytest.raises(WrongUseError) as raised:
+        batch_writer(spark.options(), SCHEMA, True)
+    assert raised.value.hint == 'use mode("append")'
+
+
+@pytest.mark.parametrize("more", [{"sinkId": "x"}, {"batchId": 1}], ids=["no batchId", "no sinkId"])
+def test_a_named_batch_write_has_both_names(spark, more):
+    with pytest.raises(InvalidConfigurationError, match="both options 'sinkId' and 'batchId'"):
+        spark.batch(**more)
+
+
+# ---- guarantees, options, columns --------------------------------------------------------------------------------
+
+
+def test_at_least_once_writes_without_a_transaction(spark):
+    made = spark.stream(deliveryGuarantee="at_least_once")
+    message = spark.task(made, ONE, batch_id=None, query_id=None)
+    assert message.done is None
+    assert len(spark.rows()) == 2
+    made.commit([message], 0)
+    made.abort([message], 0)
+
+
+def test_another_broker_gets_at_least_once_and_that_is_said_once(spark, monkeypatch, caplog):
+    async def facts(cluster):
+        return ledger.Facts(False, "", 60_000)
+
+    monkeypatch.setattr(ledger, "facts", facts)
+    for _ in range(2):
+        assert spark.stream().guarantee == "at_least_once"
+    assert caplog.text.count("at least once") == 1
+    with pytest.raises(UnsupportedVersionError, match="not fencepost"):
+        spark.stream(deliveryGuarantee="exactly_once")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"topik": "x"}, "did you mean 'topic'"),
+        ({"deliveryGuarantee": "at_most_once"}, "exactly_once or at_least_once"),
+        ({"kafka.transactional.id": "x"}, "the sink's own"),
+        ({"sinkId": "a#b"}, "letters"),
+        ({"batchId": 1}, "foreachBatch"),
+        ({"asyncProgressTrackingEnabled": "true"}, "cannot be exactly once"),
+        ({"preparedTimeout": "soon"}, "a time"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_a_wrong_option_of_a_stream_is_refused(spark, more, says):
+    with pytest.raises(InvalidConfigurationError, match=says):
+        spark.stream(**more)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"key": TEXT}, "no column 'value'"),
+        ({"value": INT}, "column 'value' is int"),
+        ({"value": TEXT, "partition": LongType()}, "column 'partition' is bigint"),
+    ],
+    ids=["no value", "value", "partition"],
+)
+def test_a_column_that_cannot_be_written_is_refused_before_any_task(spark, columns, says):
+    with pytest.raises(InvalidConfigurationError, match=says):
+        spark.stream(schema=schema_of(**columns))
+
+
+def test_rows_say_where_they_go(spark):
+    options = {k: v for k, v in spark.options(includeHeaders="true", sinkId="rows").items() if k != "topic"}
+    made = stream_writer(options, schema_of(value=TEXT, topic=TEXT, partition=INT, headers=HEADERS, other=INT))
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"value": "x", "topic": spark.topic, "partition": 1, "headers": [{"key": "h", "value": b"1"}], "other": 1},
+            {"value": "y", "topic": spark.topic, "partition": None, "headers": None, "other": 2},
+        ],
+        pa.schema(
+            [
+                ("value", pa.string()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+                ("other", pa.int32()),
+            ]
+        ),
+    )
+    spark.task(made, [])
+    made.commit([made.write(iter([rows]))], 0)
+    assert spark.rows() == [(None, b"x"), (None, b"y")]

@@ -1,0 +1,356 @@
+"""Spark around the steps of a sink, as a random model: drivers and tasks that run, fail, are killed, and wake up late.
+
+What Spark promises is what the world keeps: which rows a batch has is written down before the batch runs, that it is
+done is written down after its commit returned, and nothing else survives a driver. A batch that is run again may have
+another number of tasks. Each request may be lost, answered to nobody, or arrive long after whoever sent it has gone.
+Every choice comes from one seed. `shortcut` leaves something out that spark/sink.py does, to show what it is for.
+"""
+
+import itertools
+import random
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fake_ledger import PREFIX, FakeBroker, RealBroker
+from fencepost.client.errors import KafkaError
+from fencepost.protocol.messages.ledger import DescribeLedgerRequest
+from fencepost.spark import sink
+from fencepost.spark.sink import (
+    Abort,
+    BatchRefusedError,
+    Begin,
+    Limits,
+    Prepare,
+    SinkBatch,
+    SinkConflictError,
+    TaskDone,
+    Write,
+    Written,
+)
+
+LIMITS = Limits(PREFIX, 900_000, 3_600_000)
+MOST_ATTEMPTS = 3
+IDLE = "idle"  # an actor that has nothing to ask just now
+
+
+class TaskFailed(Exception):
+    """What Spark hears of it."""
+
+
+@dataclass
+class Checkpoint:
+    """What is on disk: the plan of each batch, and which are done."""
+
+    owner: str
+    plans: dict[int, list[bytes]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def copy(self) -> "Checkpoint":
+        return Checkpoint(self.owner, dict(self.plans), set(self.done))
+
+    def digest(self, number: int) -> bytes:
+        return b"t" * 32 + b"".join(self.plans[number])[:32].ljust(32, b".")
+
+
+@dataclass
+class Job:
+    """The tasks of one attempt."""
+
+    parts: list[list[bytes]]
+    messages: list[TaskDone | None]
+    attempts: list[int]
+    running: list[int]
+    failed: bool = False
+
+
+class World:
+    def __init__(self, broker: FakeBroker | RealBroker, seed: int, shortcut: str = "", name: str = "s") -> None:
+        self.broker = broker
+        self.rng = random.Random(seed)
+        self.shortcut = shortcut
+        self.sink = name
+        self.budget = self.rng.randint(0, 12)  # faults to come
+        self.actors: list[Any] = []
+        self.late: list[Any] = []  # requests on their way, whose senders are gone
+        self.refusals = 0
+        self.conflicts: list[SinkConflictError] = []
+        self.finished = 0  # drivers that ran to their end
+        self._names = itertools.count()
+
+    def chance(self, share: float) -> bool:
+        """Whether a fault happens now."""
+        if self.budget and self.rng.random() < share:
+            self.budget -= 1
+            return True
+        return False
+
+    # ---- actors ------------------------------------------------------------------------------------------------
+
+    def start(self, steps: Generator[Any, Any, Any]) -> "Actor":
+        actor = Actor(self, steps)
+        self.actors.append(actor)
+        return actor
+
+    def turn(self) -> None:
+        """One actor goes on; or a request arrives that nobody waits for; or time passes."""
+        if self.late and self.rng.random() < 0.1:
+            self.late.pop(self.rng.randrange(len(self.late)))()
+        if self.chance(0.01):
+            self.broker.advance(self.rng.choice((1_000, 301_000, 901_000)))
+        self.rng.choice(self.actors).turn()
+        self.actors = [actor for actor in self.actors if not actor.ended]
+
+    def perform(self, step: Any, actor: "Actor") -> Any:
+        """At the broker. Raises TaskFailed as a task's client would raise."""
+        broker = self.broker
+        if isinstance(step, Begin):
+            actor.written = broker.begin(step.transactional_id, step.timeout_ms)
+            return actor.written
+        if isinstance(step, Write):
+            if broker.write(actor.written, step.rows):
+                raise TaskFailed
+            return len(step.rows)
+        if isinstance(step, Prepare):
+            if self.shortcut == "commit inside write":
+                code = broker.end(actor.written, True)
+            else:
+                code = broker.prepare(actor.written, step.ledger_key, step.number, step.timeout_ms)
+            if code not in (0, 10_000):
+                raise TaskFailed
+            return None
+        if isinstance(step, Abort):
+            broker.end(actor.written, False)
+            return None
+        if isinstance(step, tuple):  # ("end", written, whether to commit)
+            return broker.end(*step[1:])
+        return broker.ask(step)
+
+    # ---- a query -----------------------------------------------------------------------------------------------
+
+    def plan(self, checkpoint: Checkpoint, number: int) -> list[bytes]:
+        rows = [b"%s/%d/%d" % (checkpoint.owner.encode(), number, row) for row in range(self.rng.randint(0, 4))]
+        return checkpoint.plans.setdefault(number, rows)
+
+    def driver(self, checkpoint: Checkpoint, batches: int, *, writes: int = 1) -> Generator[Any, Any, None]:
+        """One start of a query. writes: how many its foreachBatch does; 1: there is none."""
+        run = f"r{next(self._names)}"
+        while len(checkpoint.done) < batches:
+            number = next(n for n in range(batches) if n not in checkpoint.done)
+            rows = self.plan(checkpoint, number)
+            for part in range(writes):
+                own = rows if writes == 1 else [row + b"w%d" % part for row in rows or [b"x/%d/0" % number]]
+                batch = SinkBatch(
+                    self.sink, number, checkpoint.owner, f"a{next(self._names)}", run, is_shared=writes > 1
+                )
+                if not (yield from self._batch(self._shortened(batch), own, checkpoint.digest(number))):
+                    return
+            checkpoint.done.add(number)
+        self.finished += 1
+
+    def _shortened(self, batch: SinkBatch) -> SinkBatch:
+        if self.shortcut == "number not checked":
+            return batch._replace(sink=f"{batch.sink}/{batch.attempt}")
+        if self.shortcut == "owner not checked":
+            return batch._replace(owner="anybody")
+        if self.shortcut == "writes not told apart":
+            return batch._replace(is_shared=False)
+        return batch
+
+    def _batch(self, batch: SinkBatch, rows: list[bytes], digest: bytes) -> Generator[Any, Any, bool]:
+        """Whether it was committed, as far as the driver knows."""
+        if self.shortcut in ("digest not checked", "owner not checked"):
+            digest = b"d"
+        job = self._split(rows)
+        for partition in range(len(job.parts)):
+            self._launch(job, batch, partition)
+        while any(message is None for message in job.messages):
+            yield IDLE
+            if job.failed:
+                yield from self._abort(batch, job.messages)
+                return False
+            if self.chance(0.1):  # speculation; or an executor that is silent, and not dead
+                self._launch(job, batch, self.rng.randrange(len(job.parts)))
+        try:
+            if self.shortcut == "no ledger":
+                yield from self._end_each(job.messages)
+            else:
+                yield from sink.commit_steps(job.messages, digest)
+        except (BatchRefusedError, SinkConflictError) as error:
+            self.refusals += isinstance(error, BatchRefusedError)
+            if isinstance(error, SinkConflictError):
+                self.conflicts.append(error)
+            yield from self._abort(batch, job.messages)
+            return False
+        return True
+
+    def _end_each(self, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
+        for message in messages:
+            for written in message.transactions if message is not None else ():
+                yield ("end", written, True)
+
+    def _abort(self, batch: SinkBatch, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
+        attempt = "" if self.shortcut == "abort touches others" else batch.attempt
+        waiting = yield from self._waiting(batch.sink, attempt)
+        for written in waiting:
+            yield ("end", written, False)
+
+    def _waiting(self, name: str, attempt: str) -> Generator[Any, Any, list[Written]]:
+        if attempt:
+            return (yield from sink.abort_steps(name, attempt))
+        found = yield DescribeLedgerRequest(keys=[name])
+        return [
+            Written(each.transactional_id, each.producer_id, each.producer_epoch)
+            for key in found.keys
+            for each in key.waiting
+        ]
+
+    def _split(self, rows: list[bytes]) -> Job:
+        count = self.rng.randint(1, 3)
+        parts = [rows[index::count] for index in range(count)]
+        return Job(parts, [None] * count, [0] * count, [0] * count)
+
+    def _launch(self, job: Job, batch: SinkBatch, partition: int) -> None:
+        job.attempts[partition] += 1
+        job.running[partition] += 1
+        actor = self.start(self._task(job, batch, partition, next(self._names)))
+        actor.on_lost = lambda: self._failed(job, batch, partition)
+
+    def _task(self, job: Job, batch: SinkBatch, partition: int, task: int) -> Generator[Any, Any, None]:
+        """One attempt, and what Spark makes of its end: the first message counts, a failure is tried again."""
+        rows = [row + b"@" + batch.attempt.encode() for row in job.parts[partition]]
+        pieces: Iterator[list[bytes]] = iter([rows[:1], rows[1:]] if len(rows) > 1 else [rows] if rows else [])
+        if self.shortcut == "one id for each partition":
+            batch, task = batch._replace(attempt="."), 0
+        try:
+            done = yield from sink.task_steps(batch, partition, task, pieces, LIMITS, lambda: self.broker.now_ms)
+        except TaskFailed:
+            self._failed(job, batch, partition)
+            return
+        job.running[partition] -= 1
+        if self.shortcut == "commit inside write":
+            done = done._replace(transactions=())
+        if job.messages[partition] is None:
+            job.messages[partition] = done
+
+    def _failed(self, job: Job, batch: SinkBatch, partition: int) -> None:
+        job.running[partition] -= 1
+        if job.messages[partition] is None and not job.running[partition]:
+            if job.attempts[partition] < MOST_ATTEMPTS:
+                self._launch(job, batch, partition)
+            else:
+                job.failed = True
+
+
+class Actor:
+    """Steps that somebody carries out, one a turn."""
+
+    def __init__(self, world: World, steps: Generator[Any, Any, Any]) -> None:
+        self.world = world
+        self.steps = steps
+        self.written: Any = None
+        self.ended = False
+        self.asleep = 0
+        self.on_lost: Callable[[], None] | None = None  # of a task
+        self.step: Any = None
+        self._go(None)
+
+    def turn(self) -> None:
+        world = self.world
+        if self.ended:
+            return
+        if self.asleep:
+            self.asleep -= 1
+            return
+        step = self.step
+        if step is IDLE:
+            self._go(None)
+            return
+        is_task = self.on_lost is not None
+        if is_task and world.chance(0.02):
+            self.die()
+            return
+        if world.chance(0.03):
+            self.asleep = world.rng.randint(1, 200)
+        if world.chance(0.03) and not isinstance(step, Write | Begin):  # lost: asked again
+            return
+        if world.chance(0.03):  # sent, and then its sender was killed, or gave up
+            written = self.written
+            world.late.append(lambda: self._arrives(step, written))
+            self.die() if not is_task else self.throw(TaskFailed())
+            return
+        try:
+            answer = world.perform(step, self)
+        except TaskFailed as error:
+            self.throw(error)
+            return
+        if world.chance(0.05):  # answered to nobody
+            if isinstance(step, Write | Begin | Abort):
+                self.throw(TaskFailed())
+            return
+        self._go(answer)
+
+    def _arrives(self, step: Any, written: Any) -> None:
+        ghost = Ghost(written)
+        try:
+            self.world.perform(step, ghost)
+        except (TaskFailed, KafkaError):
+            pass
+
+    def die(self) -> None:
+        self.ended = True
+        self.steps.close()
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def throw(self, error: Exception) -> None:
+        try:
+            self.step = self.steps.throw(error)
+        except (StopIteration, TaskFailed):
+            self.ended = True
+
+    def _go(self, answer: Any) -> None:
+        try:
+            self.step = self.steps.send(answer)
+        except StopIteration:
+            self.ended = True
+
+
+@dataclass
+class Ghost:
+    """Who sent a request, and is gone."""
+
+    written: Any
+
+
+def run(world: World, checkpoint: Checkpoint, batches: int = 3, *, turns: int = 6_000, writes: int = 1) -> bool:
+    """Start drivers until one has done all batches, or none can. Whether all are done, as the checkpoint knows."""
+    everything = set(range(batches))
+    drivers: list[Actor] = []
+    in_vain = 0
+    for _ in range(turns):
+        if all(driver.ended or driver.asleep for driver in drivers):  # one that sleeps is taken for dead
+            if (checkpoint.done >= everything and all(driver.ended for driver in drivers)) or in_vain == 4:
+                break
+            in_vain += not world.budget
+            drivers.append(world.start(world.driver(checkpoint, batches, writes=writes)))
+        elif world.chance(0.01):
+            drivers[-1].die()
+        if world.actors:
+            world.turn()
+    settle(world)
+    return checkpoint.done >= everything
+
+
+def settle(world: World) -> None:
+    """Everybody who is left goes on to the end, and what is on its way arrives."""
+    world.budget = 0
+    for _ in range(5_000):
+        if not world.actors:
+            break
+        for actor in world.actors:
+            actor.asleep = 0
+        world.turn()
+    for arrives in world.late:
+        arrives()
+    world.late.clear()
