@@ -3,6 +3,8 @@
 The rule: an answer counts only for the position it was asked for (`PartitionState.epoch`). Nothing is skipped in
 silence: a topic that was made again, or a log that was cut, is told to the reader. A partition is not asked for while
 more than max_partition_fetch_bytes of it lie here, and none while fetch_max_bytes do. No task runs per fetch.
+From version 12 on each fetch names the epoch of the record before it, and the leader compares that with its log before
+it answers: that is all an OffsetForLeaderEpoch would ask after a change of leaders, and nothing can be cut in between.
 Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-516 (topic ids).
 """
 

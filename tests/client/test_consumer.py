@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 from fencepost.client.consumer import Consumer
-from fencepost.client.errors import ClosedError, IllegalStateError, NoOffsetError, OffsetOutOfRangeError
+from fencepost.client.errors import (
+    ClosedError,
+    CommitOutcomeUnknownError,
+    IllegalStateError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+)
 from fencepost.client.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
@@ -139,6 +145,31 @@ def test_after_an_unknown_outcome_the_committed_offsets_tell_where_to_go_on(comm
             batch.outcome_unknown()
             batches = consumer.batches(max_records=9)
             assert values(await anext(batches)) == [b"a", b"b", b"c"][committed:]
+
+    within(main)
+
+
+@pytest.mark.parametrize("lost", ["before_write", "after_write"])
+def test_a_first_batch_of_unknown_outcome_is_neither_lost_nor_done_twice(lost):
+    """There is no committed offset yet, and "latest" would begin behind it."""
+
+    async def main(world):
+        await write(world, b"a")
+        producer = await world.producer(transaction_timeout_ms=10_000)
+        async with reader(world, group_id="g", topics=["t"], auto_offset_reset="latest") as consumer:
+            await consumer.assigned()
+            await write(world, b"b", b"c")
+            batch = await anext(consumer.batches(max_records=1))
+            assert values(batch) == [b"b"]
+            silence = world.faults.blackhole("EndTxn", when=lost)
+            with pytest.raises(CommitOutcomeUnknownError):
+                async with producer.transaction(batch) as tx:
+                    await tx.send("copies", b"b", partition=0)
+            world.faults.remove(silence)
+            following = await asyncio.wait_for(anext(consumer.batches(max_records=1)), 60)
+            done = lost == "after_write"
+            assert values(following) == [b"c" if done else b"b"]
+            assert await world.values("copies") == ([b"b"] if done else [])
 
     within(main)
 
