@@ -58,3 +58,27 @@ def clients(scale: float) -> list[Row]:
         rows.append(_row("SDK consume-transform-produce: records/s", 2.0, "loop", "aiokafka", load("read", 50_000)))
         rows.append(_row("SDK transactions/s, one producer", 1.3, "txn", "confluent", load("txn", 1_500)))
     return rows
+
+
+STARTS = {
+    "import fencepost, ms": ("import fencepost", "", 60.0),
+    "import of the pytest plugin, ms": ("import fencepost.testing.plugin", "import pytest, fencepost", 5.0),
+    "fp.Broker() ready after imports, ms": ("broker.start()", "import fencepost; broker = fencepost.Broker()", 300.0),
+}
+"""What is timed, what is done before it, and the bar."""
+
+
+def starts() -> list[Row]:
+    """What a user waits for before the first record, each in a process of its own."""
+    rows = []
+    for title, (timed, before, bar) in STARTS.items():
+        program = f"import time\n{before}\nbegan = time.perf_counter()\n{timed}\nprint(time.perf_counter() - began)"
+        program += "\nif 'broker' in globals(): broker.stop()"
+        times = []
+        for _ in range(2 * ROUNDS + 1):
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+            )
+            times.append(1e3 * float(done.stdout))
+        rows.append(Row(title, statistics.median(times), "<=", bar, f"{statistics.median(times):.1f}", "-"))
+    return rows

@@ -19,7 +19,7 @@ import click
 import uvloop
 
 from . import accounting, idle, librdkafka, peers, recovery, small, stalls, steps, syncloop, topics
-from .clients import clients
+from .clients import clients, starts
 from .rows import ROUNDS, Row, line
 from .transactions import aborted_fetch, many_ids, transactions
 
@@ -175,6 +175,7 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
         "transactions": lambda: transactions(seconds, kafka),
         "aborted_fetch": aborted_fetch,
         "many_ids": many_ids,
+        "client_starts": starts,
         "clients": lambda: clients(0.1 if quick else 1.0),
         "full_journal": full_journal,
         "loop_stalls": lambda: loop_stalls(5.0 if quick else 20.0),

@@ -145,7 +145,7 @@ def copy_under_kills(broker, copiers: list[Copier], reader: Reader, chance: rand
         done = max(reader.count, done + sum(copier.progress() for copier in copiers))
         if plan and done >= plan[0][0]:
             time.sleep(chance.uniform(0, 0.1))
-            if plan.pop(0)[1]:
+            if plan.pop(0)[1] and broker is not None:
                 broker.kill()
                 broker.start()
                 killed["brokers"] += 1
@@ -211,3 +211,28 @@ def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, k
             time.sleep(0.05)
         late.end()
         check(late.found)
+
+
+@pytest.mark.skipif("KAFKA" not in os.environ, reason="no Apache Kafka to copy in: KAFKA=HOST:PORT")
+@pytest.mark.parametrize("kind", [kind for kind in COPIES if kind.startswith("sdk")])
+def test_the_sdk_copies_exactly_once_in_apache_kafka_too(kind, monkeypatch):
+    chance, name = random.Random(SEED), f"copy-{os.urandom(4).hex()}"
+    for place in ("SOURCE", "TARGET", "GROUP"):
+        monkeypatch.setitem(globals(), place, f"{name}-{place.lower()}")
+    monkeypatch.setenv("SESSION_MS", "6000")  # it takes no shorter ones
+    kafka = os.environ["KAFKA"]
+    make_topics(kafka)
+    fill_source(kafka)
+    with ChaosProxy(kafka, seed=SEED) as proxy:
+        bad_network(proxy)
+        copiers = [Copier(kind, proxy.bootstrap, f"{name}-{number}") for number in range(COPIERS)]
+        reader = Reader(kafka, f"{name}-onlooker")
+        reader.start()
+        try:
+            copy_under_kills(None, copiers, reader, chance)
+            time.sleep(0.5)
+        finally:
+            for copier in copiers:
+                copier.kill()
+            reader.end()
+    check(reader.found)

@@ -14,6 +14,7 @@ from fencepost.client.connection import Connection
 
 import fencepost as fp
 
+SESSION_MS = int(os.environ.get("SESSION_MS", "2000"))
 PAUSE_S = 0.1  # in each transaction: who is killed then is inside of one, and nobody is done before the last kill
 SETTINGS = {"request_timeout_ms": 3000, "retry_backoff_max_ms": 200}
 
@@ -30,7 +31,7 @@ async def copy(bootstrap: str, source: str, target: str, group: str, name: str, 
             topics=[source],
             group_id=group,
             auto_offset_reset="earliest",
-            session_timeout_ms=2000,
+            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=400,
             **SETTINGS,
         ) as consumer,
