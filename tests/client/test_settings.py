@@ -58,7 +58,7 @@ def test_a_producer_is_idempotent_with_acks_all_and_retries_unless_told_otherwis
     assert settings.most_retries == INT32_MAX
 
 
-@pytest.mark.requirement("S-53", "S-54")
+@pytest.mark.requirement("S-53", "S-54", "S-117")
 @pytest.mark.parametrize(("idempotent", "transactional"), [(False, None), (True, None), (True, "t")])
 def test_idempotence_and_transactional_id_go_together_except_an_id_without_it(idempotent, transactional):
     settings = producer_settings("a", enable_idempotence=idempotent, transactional_id=transactional)
@@ -66,7 +66,7 @@ def test_idempotence_and_transactional_id_go_together_except_an_id_without_it(id
     assert "idempotence" in str(_refused(enable_idempotence=False, transactional_id="t"))
 
 
-@pytest.mark.requirement("S-55")
+@pytest.mark.requirement("S-55", "S-117")
 def test_a_transaction_times_out_after_a_minute_unless_told_otherwise():
     assert producer_settings("a").transaction_timeout_ms == 60_000
 
@@ -100,6 +100,7 @@ def test_a_consumer_setting_that_means_nothing_is_refused(wrong):
         consumer_settings("a", **wrong)
 
 
+@pytest.mark.requirement("S-117", "S-118")
 def test_a_consumer_reads_what_is_committed_and_commits_only_when_told():
     settings = consumer_settings("a", group_id="g")
     assert (settings.isolation_level, settings.enable_auto_commit, settings.auto_offset_reset) == (
