@@ -1,0 +1,386 @@
+"""The readers against a real broker, without a JVM: what is planned, what is read, what is said."""
+
+import logging
+import time
+
+import pytest
+from fencepost.client import sync
+from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError
+from fencepost.client.values import TopicPartition
+from fencepost.spark import client_thread, reading
+from fencepost.spark.offsets import DataLost
+from fencepost.testing.served import ObservedBroker
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from spark_source import Source, places, values
+
+
+@pytest.fixture(scope="module")
+def source():
+    with ObservedBroker() as broker:
+        made = Source(broker.bootstrap_servers)
+        yield made
+        made.close()
+        client_thread.close_all()
+
+
+@pytest.fixture
+def topic(source, request):
+    return source.create(f"t{abs(hash(request.node.name))}", 2)
+
+
+def put(source, topic, first, last, partition=0):
+    source.write(topic, *[b"%d" % number for number in range(first, last)], partition=partition)
+
+
+def numbers(rows):
+    return sorted(int(each) for each in values(rows))
+
+
+# ---- batches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_what_there_is_and_twice_the_same(source, topic):
+    put(source, topic, 0, 50)
+    put(source, topic, 50, 60, partition=1)
+    reader = source.batch(subscribe=topic)
+    parts = reader.partitions()
+    assert [part.value.size for part in parts] == [50, 10], "the largest first"
+    found = source.rows(subscribe=topic)
+    assert numbers(found) == list(range(60))
+    assert source.rows(subscribe=topic) == found
+
+
+def test_every_batch_of_records_is_cut_to_the_range(source, topic):
+    put(source, topic, 0, 100)
+    for split in (1, 7, 50):
+        found = source.rows(subscribe=topic, maxRecordsPerPartition=split)
+        assert sorted(places(found)) == [(topic, 0, offset) for offset in range(100)]
+    some = f'{{"{topic}":{{"0":13,"1":-2}}}}', f'{{"{topic}":{{"0":17,"1":-1}}}}'
+    found = source.rows(subscribe=topic, startingOffsets=some[0], endingOffsets=some[1])
+    assert numbers(found) == [13, 14, 15, 16]
+
+
+def test_splits_by_bytes_and_by_a_wanted_number(source, topic):
+    source.write(topic, *[b"v" * 1000 for _ in range(200)])
+    parts = source.batch(subscribe=topic, maxBytesPerPartition="20k").partitions()
+    assert 8 <= len(parts) <= 13
+    assert len(source.batch(subscribe=topic, minPartitions=4).partitions()) == 4
+
+
+def test_chunks_of_many_small_batches_are_merged_and_come_in_order(source, topic, monkeypatch):
+    monkeypatch.setattr(reading, "ROWS", 30)
+    for first in range(0, 100, 5):
+        put(source, topic, first, first + 5)
+    reader = source.batch(subscribe=topic)
+    (part,) = reader.partitions()
+    sizes = [batch.num_rows for batch in reader.read(part)]
+    assert sum(sizes) == 100
+    assert all(size >= 30 for size in sizes[:-1])
+    assert [int(row["value"]) for batch in reader.read(part) for row in batch.to_pylist()] == list(range(100))
+
+
+def test_fetches_that_bring_little_bring_everything(source, topic):
+    source.write(topic, *[b"%05d" % number * 100 for number in range(300)])
+    found = source.rows(subscribe=topic, kafka__max__partition__fetch__bytes=1000)
+    assert len(found) == 300
+
+
+def test_only_the_columns_of_the_schema(source, topic):
+    source.write(topic, b"v", key=b"k", headers={"a": b"1"}, timestamp_ms=1_700_000_000_123)
+    pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    schema = StructType([StructField("headers", ArrayType(pair)), StructField("timestamp", TimestampType())])
+    (row,) = source.rows(schema, subscribe=topic)
+    assert row["headers"] == [{"key": "a", "value": b"1"}]
+    assert round(row["timestamp"].timestamp() * 1000) == 1_700_000_000_123
+    assert source.rows(StructType([StructField("offset", LongType())]), subscribe=topic) == [{"offset": 0}]
+
+
+def test_times_say_where_to_begin_and_to_end(source, topic):
+    for at in (1000, 2000, 3000):
+        source.write(topic, b"%d" % at, timestamp_ms=at)
+    put(source, topic, 9, 10, partition=1)
+    assert numbers(source.rows(subscribe=topic, startingTimestamp=2000)) == [9, 2000, 3000]
+    assert numbers(source.rows(subscribe=topic, endingTimestamp=3000)) == [1000, 2000]
+    each = f'{{"{topic}":{{"0":2500,"1":0}}}}'
+    assert numbers(source.rows(subscribe=topic, startingOffsetsByTimestamp=each)) == [9, 3000]
+    late = {"subscribe": topic, "startingTimestamp": 2**42}
+    with pytest.raises(InvalidConfigurationError, match="no record at or after"):
+        source.rows(**late)
+    assert source.rows(**late, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_offsets_have_to_name_every_partition(source, topic):
+    with pytest.raises(InvalidConfigurationError, match=f"does not name {topic}-1"):
+        source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0}}}}')
+    with pytest.raises(InvalidConfigurationError, match="which there is not"):
+        source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}')
+
+
+def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
+    put(source, topic, 0, 3)
+    put(source, topic, 3, 5, partition=1)
+    assert numbers(source.rows(assign=f'{{"{topic}":[1]}}')) == [3, 4]
+    assert numbers(source.rows(subscribePattern=f"{topic[:-2]}.*")) == [0, 1, 2, 3, 4]
+    assert source.rows(subscribePattern="nothing-like-it.*") == []
+    assert source.rows(subscribePattern="__.*") == [], "internal topics are not found by a pattern"
+
+
+def test_a_topic_that_is_not_there_is_said(source, monkeypatch):
+    monkeypatch.setattr(reading, "_BELIEVED_AFTER_MS", 100)
+    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 100)
+    with pytest.raises(UnknownTopicError, match="'nowhere'") as caught:
+        source.rows(subscribe="nowhere")
+    assert any("create the topic" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.requirement("S-100")
+def test_what_was_aborted_is_not_read_and_markers_never_are(source, topic):
+    with sync.Producer(source.bootstrap, transactional_id=topic) as producer:
+        for number in range(6):
+            transaction = producer.transaction()
+            try:
+                with transaction as tx:
+                    for step in range(4):
+                        tx.send(topic, b"%d" % (number * 10 + step), partition=0)
+                    if number % 2:
+                        raise ValueError
+            except ValueError:
+                pass
+    kept = [number * 10 + step for number in (0, 2, 4) for step in range(4)]
+    for split in (1, 3, 100):
+        assert numbers(source.rows(subscribe=topic, maxRecordsPerPartition=split)) == kept, "also in splits inside one"
+    everything = source.rows(subscribe=topic, isolationLevel="read_uncommitted")
+    assert len(everything) == 24
+
+
+def test_what_is_not_decided_is_not_there_yet_and_uncommitted_reads_see_it(source, topic):
+    put(source, topic, 0, 3)
+    with sync.Producer(source.bootstrap, transactional_id=topic) as producer, producer.transaction() as tx:
+        tx.send_and_wait(topic, b"3", partition=0)
+        assert numbers(source.rows(subscribe=topic)) == [0, 1, 2]
+        assert numbers(source.rows(subscribe=topic, kafka__isolation__level="read_uncommitted")) == [0, 1, 2, 3]
+    assert numbers(source.rows(subscribe=topic)) == [0, 1, 2, 3]
+
+
+def test_records_that_are_gone_are_loss_and_gaps_are_not(source, topic, caplog):
+    put(source, topic, 0, 10)
+    source.admin.delete_records({TopicPartition(topic, 0): 4})
+    assert numbers(source.rows(subscribe=topic)) == list(range(4, 10)), "from the beginning is from where it begins"
+    given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2,"1":0}}}}'}
+    with pytest.raises(DataLost, match=f"{topic}-0 from offset 2 to 3 are gone") as caught:
+        source.rows(**given)
+    assert "failOnDataLoss" in caught.value.hint
+    with caplog.at_level(logging.WARNING, "fencepost.spark"):
+        assert numbers(source.rows(**given, failOnDataLoss="false")) == list(range(4, 10))
+    assert "from offset 2 to 3 are gone" in caplog.text
+
+
+def test_records_that_go_between_planning_and_reading_are_loss(source, topic):
+    put(source, topic, 0, 10)
+    for lenient in (False, True):
+        reader = source.batch(subscribe=topic, failOnDataLoss=str(not lenient))
+        parts = reader.partitions()
+        source.admin.delete_records({TopicPartition(topic, 0): 3 + 3 * lenient})
+        if lenient:
+            assert [r["offset"] for part in parts for b in reader.read(part) for r in b.to_pylist()] == [6, 7, 8, 9]
+        else:
+            with pytest.raises(DataLost, match="from offset 0 to 2 are gone"):
+                list(reader.read(parts[0]))
+
+
+def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(source, topic):
+    put(source, topic, 0, 10)
+    reader = source.batch(subscribe=topic)
+    (part,) = reader.partitions()
+    source.admin.delete_topics([topic])
+    source.create(topic, 2)
+    put(source, topic, 100, 130)
+    with pytest.raises(DataLost, match="made again"):
+        list(reader.read(part))
+    assert len(source.rows(subscribe=topic)) == 30
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_reads_everything_once_and_nothing_when_there_is_nothing(source, topic):
+    put(source, topic, 0, 5)
+    query = source.stream(subscribe=topic, startingOffsets="earliest")
+    assert numbers(query.batch()) == list(range(5))
+    assert query.batch() is None
+    put(source, topic, 5, 8, partition=1)
+    assert numbers(query.batch()) == [5, 6, 7]
+    query.restart()
+    assert query.batch() is None
+    put(source, topic, 8, 9)
+    assert numbers(query.batch()) == [8]
+
+
+def test_a_first_batch_that_is_run_again_after_a_restart_loses_nothing(source, topic):
+    put(source, topic, 0, 5)
+    query = source.stream(subscribe=topic)  # from the latest on
+    query._where()
+    put(source, topic, 5, 8)
+    assert query.plan()
+    for more in (8, 11):
+        put(source, topic, more, more + 3)
+        query.restart()
+        assert numbers(query.run()) == [5, 6, 7], "not what is the latest by now"
+    query.done = 1
+    assert numbers(query.batch()) == list(range(8, 14))
+
+
+def test_limits_by_records_share_by_lag_and_starve_nobody(source, topic):
+    put(source, topic, 0, 90)
+    put(source, topic, 90, 100, partition=1)
+    query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    sizes, found = [], []
+    while (rows := query.batch()) is not None:
+        sizes.append(len(rows))
+        found += rows
+    assert sorted(places(found)) == sorted({*places(found)})
+    assert numbers(found) == list(range(100))
+    assert sizes[0] == 10
+    assert max(sizes) <= 12
+    fresh = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    assert len(fresh.everything()) == 100, "a trigger that wants everything gets it"
+
+
+def test_limits_by_bytes(source, topic):
+    source.write(topic, *[b"v" * 1000 for _ in range(100)])
+    query = source.stream(subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="20k")
+    assert 15 <= len(query.batch()) <= 22
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever(source, topic):
+    put(source, topic, 0, 1)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "300ms"}
+    query = source.stream(subscribe=topic, **options)
+    assert len(query.batch()) == 1, "the first does not wait"
+    put(source, topic, 1, 3)
+    assert query.batch() is None
+    time.sleep(0.3)
+    assert len(query.batch()) == 2
+    put(source, topic, 3, 13)
+    assert len(query.batch()) == 10
+
+
+def test_available_now_reads_what_there_was_in_limits_and_ends(source, topic):
+    put(source, topic, 0, 25)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 10, "minOffsetsPerTrigger": 10}
+    query = source.stream(subscribe=topic, **options)
+    query.reader.prepareForTriggerAvailableNow()
+    put(source, topic, 25, 30)
+    found = []
+    while (rows := query.batch()) is not None:
+        found += rows
+    assert numbers(found) == list(range(25))
+    query.restart()
+    assert numbers(query.available_now()) == list(range(25, 30))
+    query.restart()
+    assert query.available_now() == []
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(source, topic):
+    put(source, topic, 0, 2)
+    query = source.stream(subscribe=topic)
+    assert query.batch() == []
+    source.admin.create_partitions({topic: 3})
+    put(source, topic, 2, 5, partition=2)
+    assert query.plan()
+    put(source, topic, 5, 6, partition=2)
+    query.restart()
+    assert numbers(query.run()) == [2, 3, 4]
+
+
+def test_topics_that_a_pattern_finds_later_are_read_from_their_beginning(source, topic):
+    query = source.stream(subscribePattern=f"{topic}.*")
+    assert query.batch() == []
+    source.create(f"{topic}-more")
+    put(source, f"{topic}-more", 0, 4)
+    assert numbers(query.batch()) == [0, 1, 2, 3]
+
+
+def test_a_topic_made_again_while_it_is_read_is_loss_and_then_read_from_its_beginning(source, topic, caplog):
+    put(source, topic, 0, 5)
+    strict = source.stream(subscribe=topic, startingOffsets="earliest")
+    lenient = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    assert len(strict.batch()) == len(lenient.batch()) == 5
+    source.admin.delete_topics([topic])
+    source.create(topic, 2)
+    put(source, topic, 100, 120)  # more than there were: an offset alone would not show it
+    with pytest.raises(DataLost, match="deleted and made again"):
+        strict.batch()
+    with caplog.at_level(logging.WARNING, "fencepost.spark"):
+        assert numbers(lenient.batch()) == list(range(100, 120))
+    assert "deleted and made again" in caplog.text
+    assert lenient.batch() is None
+
+
+def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
+    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 300)
+    put(source, topic, 0, 5)
+    query = source.stream(subscribe=topic, startingOffsets="earliest")
+    assert len(query.batch()) == 5
+    source.admin.delete_topics([topic])
+    with pytest.raises(DataLost, match="is gone"):
+        query.batch()
+
+
+def test_records_deleted_ahead_of_a_stream_are_loss(source, topic):
+    put(source, topic, 0, 5)
+    strict = source.stream(subscribe=topic, startingOffsets="earliest")
+    lenient = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    assert len(strict.batch()) == len(lenient.batch()) == 5
+    put(source, topic, 5, 10)
+    source.admin.delete_records({TopicPartition(topic, 0): 7})
+    with pytest.raises(DataLost, match="from offset 5 to 6 are gone"):
+        strict.batch()
+    assert numbers(lenient.batch()) == [7, 8, 9]
+
+
+def test_progress_says_how_far_behind(source, topic):
+    put(source, topic, 0, 5)
+    query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    assert query.reader.reportLatestOffset() is None
+    with sync.Producer(source.bootstrap, transactional_id=topic) as producer, producer.transaction() as tx:
+        tx.send_and_wait(topic, b"5", partition=0)
+        query.batch()
+        report = query.reader.reportLatestOffset()
+    assert report[topic] == {"0": 6, "1": 0}
+    own = report["@fencepost"]
+    assert (own["behindHighWatermark"], own["behindReadable"]) == (4, 3)
+    assert own["readable"][topic] == {"0": 5, "1": 0}
+
+
+def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
+    monkeypatch.setattr("fencepost.spark.holding.PATIENCE_MS", 0)
+    query = source.stream(subscribe=topic, startingOffsets="earliest")
+    query.batch()
+    with (
+        caplog.at_level(logging.WARNING, "fencepost.spark"),
+        sync.Producer(source.bootstrap, transactional_id=f"id-{topic}") as producer,
+        producer.transaction() as tx,
+    ):
+        tx.send_and_wait(topic, b"x", partition=0)
+        for _ in range(3):
+            assert query.batch() is None
+        said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1, "once a minute"
+    assert f"{topic}-0 is held at offset 0" in said[0]
+    assert f"transaction 'id-{topic}', open for" in said[0]
+
+
+def test_offsets_are_shown_to_lag_tools_when_a_group_is_named(source, topic):
+    put(source, topic, 0, 5)
+    query = source.stream(subscribe=topic, startingOffsets="earliest", commitGroup=f"g-{topic}")
+    query.batch()
+    query.reader.commit(query.log[-1])
+    found = source.admin.list_group_offsets(f"g-{topic}")
+    assert found[TopicPartition(topic, 0)].offset == 5
+
+
+def test_a_reader_is_given_nothing_to_read(source, topic):
+    from pyspark.sql.datasource import InputPartition
+
+    assert list(source.batch(subscribe=topic).read(InputPartition(None))) == []
