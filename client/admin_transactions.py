@@ -149,7 +149,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         if not old:
             return []
         owners = await self._owners(each.producer.producer_id for each in old)
-        suspects = []
+        suspects: list[OpenTransaction] = []
         for each in old:
             owner = owners.get(each.producer.producer_id)
             if owner is None or each.topic_partition not in owner.partitions:

@@ -33,12 +33,12 @@ class Batch(Numbered):
     __slots__ = (
         "attempts",
         "base_offset",
-        "bytes",
         "codec",
         "created_ms",
         "deadline_ms",
         "done",
         "error",
+        "framed",
         "framed_as",
         "headers",
         "is_awaited",
@@ -66,7 +66,7 @@ class Batch(Numbered):
         self.size_bytes = 0
         self.codec = 0
         self.records = b""
-        self.bytes = b""
+        self.framed = b""
         self.framed_as: tuple[ProducerIdentity | None, int] | None = None
         self.attempts = 0
         self.retry_at_ms = 0
@@ -90,7 +90,7 @@ class Batch(Numbered):
         if self.framed_as != (self.identity, self.sequence):
             producer_id, epoch = self.identity or (-1, -1)
             times = self.timestamps
-            self.bytes = framed(
+            self.framed = framed(
                 self.records,
                 self.count,
                 times[0],
@@ -102,13 +102,13 @@ class Batch(Numbered):
                 transactional=transactional,
             )
             self.framed_as = (self.identity, self.sequence)
-        return self.bytes
+        return self.framed
 
     def halves(self, transactional: bool) -> "list[Batch]":
         """Two batches with the records of this one, in order."""
         rows = list(records(read(memoryview(self.frame(transactional))), limit=1 << 31))
         middle = (len(rows) + 1) // 2
-        parts = []
+        parts: list[Batch] = []
         for start, own in ((0, rows[:middle]), (middle, rows[middle:])):
             part = Batch(self.partition, self.created_ms, self.deadline_ms)
             part.keys = [row.key for row in own]
@@ -126,7 +126,7 @@ class Batch(Numbered):
         """It is done with; who waits is told."""
         self.done = True
         self.error = error
-        self.records = self.bytes = b""
+        self.records = self.framed = b""
         self.keys, self.values, self.headers = [], [], {}
         calls, self.on_done = self.on_done, []
         for call in calls:
@@ -336,7 +336,7 @@ class Accumulator:
         """The two halves, which take its place; it is done when they are."""
         parts = batch.halves(transactional)
         left = len(parts)
-        batch.records = batch.bytes = b""
+        batch.records = batch.framed = b""
         del self.incomplete[batch]
 
         def part_done() -> None:

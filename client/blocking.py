@@ -2,12 +2,14 @@
 
 The rule: the inner client lives in the loop's thread and is touched nowhere else.
 """
+# pyright: reportPrivateUsage=false
+# The functions below belong to Blocking, but are no methods, which every client would show to its users.
 
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from .loop_thread import loop_thread
 
@@ -71,3 +73,8 @@ def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
     functools.update_wrapper(forward, method)
     return forward
+
+
+def inner_of(source: Any) -> Any:
+    """The client that a blocking one stands for; anything else is itself."""
+    return cast("Blocking[Any]", source)._inner if isinstance(source, Blocking) else source

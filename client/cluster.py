@@ -359,7 +359,7 @@ class Cluster:
     # ---- asking ------------------------------------------------------------------------------------------------
 
     async def ask(
-        self, target: Target, request: Any, *, timeout_ms: float | None = None, cap: int | None = None
+        self, target: Target, request: object, *, timeout_ms: float | None = None, cap: int | None = None
     ) -> Any:
         """One attempt, connecting included. target: a node, "any", "controller", ("group", id), ("transaction", id).
 
@@ -426,16 +426,16 @@ class Cluster:
             self.request_refresh()
 
     def _suspect(self, target: Target) -> None:
-        if isinstance(target, tuple):
+        if not isinstance(target, int | str) and not callable(target):
             self.forget_coordinator(*target)
 
     async def _connection(self, target: Target) -> Connection:
         if isinstance(target, int):
             return self.ready(target) or await self.node(target)
-        if isinstance(target, tuple):
-            return await self.coordinator(*target)
-        if not isinstance(target, str):
+        if callable(target):
             return await target()
+        if not isinstance(target, str):
+            return await self.coordinator(*target)
         if target == "controller" and self.metadata.controller_id >= 0:
             return await self.node(self.metadata.controller_id)
         return await self.any_node()

@@ -174,10 +174,10 @@ class Connection(asyncio.Protocol):
         elif self._timer is None:
             self._set_timer(self._loop.time() + self._max_idle_s)
 
-    def data_received(self, chunk: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         pending = self._pending
         try:
-            for frame in self._framer.feed(chunk):
+            for frame in self._framer.feed(data):
                 if not pending:
                     raise MalformedFrame("a response that nobody asked for")
                 number, api, version, future, _ = pending[0]
@@ -199,9 +199,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed:
-            self._end(error or ConnectionError("the broker closed the connection"))
+            self._end(exc or ConnectionError("the broker closed the connection"))
 
     # ---- ends --------------------------------------------------------------------------------------------------
 

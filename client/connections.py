@@ -8,6 +8,7 @@ a join) is not to hold up what does not.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .connection import Connection, log
@@ -117,7 +118,7 @@ class Connections:
             place.opening = None
         place.opened_ms = clock.monotonic_ms()
         self._put(place, connection)
-        connection.on_lost.append(lambda ended, error: self._lost(place, ended, error))
+        connection.on_lost.append(partial(self._lost, place))
         return connection
 
     def _put(self, place: _Place, connection: Connection) -> None:

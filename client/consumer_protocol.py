@@ -145,7 +145,7 @@ class Reader:
         return None if length == -1 else self._take(length)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        found = []
+        found: list[TopicPartition] = []
         for _ in range(self.count(6)):
             topic = self.string()
             found += [TopicPartition(topic, self.int32()) for _ in range(self.count(4))]

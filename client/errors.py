@@ -125,7 +125,7 @@ class ProducerFencedError(ApplicationRecoverableError):
         current_epoch: int = -1,
     ) -> None:
         super().__init__(detail, code=code, hint=hint)
-        self.reason = reason
+        self.reason: FencedBy = reason
         self.current_epoch = current_epoch
 
 

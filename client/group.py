@@ -8,7 +8,7 @@ poll the member leaves by itself, and its commits fail. Source: Kafka's Consumer
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,7 +95,7 @@ class Group:
         self._heart.pulse.polled(self._clock.monotonic_ms())
 
     @contextmanager
-    def polling(self) -> Iterator[None]:
+    def polling(self) -> Generator[None]:
         """While the application waits inside of a poll, its time does not run out."""
         self._heart.pulse.poll_begins(self._clock.monotonic_ms())
         try:

@@ -211,7 +211,7 @@ def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
 
 
 def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
-    found = {}
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(name: str, partition: int, offset: int, metadata: str | None, leader_epoch: int) -> None:
         if offset >= 0:

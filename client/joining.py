@@ -104,7 +104,7 @@ class Joining:
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
         membership, asked = self._membership, self._membership.stamp
-        assignments = await self._lead(joined) if membership.leads else {}
+        assignments: Mapping[str, bytes] = await self._lead(joined) if membership.leads else {}
         if membership.stamp != asked or membership.state is not State.SYNCING:
             return  # a heartbeat learnt that it is out
         response = await self._asked(membership.sync_request(assignments))

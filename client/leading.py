@@ -9,13 +9,13 @@ from dataclasses import replace
 from ..protocol.errors import ErrorCode, MalformedFrame
 from ..protocol.messages.groups import JoinGroupResponse
 from .assignors import Assignor, Members
-from .consumer_protocol import Assignment, decode_subscription, encode_assignment
+from .consumer_protocol import Assignment, Subscription, decode_subscription, encode_assignment
 from .errors import ClientError
 
 
 def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
     """What each member said, in the order of the answer. Raises ClientError for one that cannot be read."""
-    found = {}
+    found: dict[str, Subscription] = {}
     for member in named:
         try:
             said = decode_subscription(member.metadata)

@@ -180,7 +180,7 @@ class Membership:
         self.state = State.JOINING
         self.joined_topics = frozenset(topics)
         wanted = tuple(sorted(self.joined_topics))
-        protocols = []
+        protocols: list[JoinGroupRequest.Protocol] = []
         for name, assignor in self.assignors.items():
             said = Subscription(
                 wanted, assignor.user_data(self._last), tuple(owned), self.generation, self.terms.rack_id

@@ -57,7 +57,7 @@ def produce_request(
 def answers(request: ProduceRequest, response: ProduceResponse, version: int) -> dict[tuple[str, int], Answer]:
     """What the response says of each partition of the request, by topic name and index."""
     names = {topic.topic_id: topic.name for topic in request.topic_data}
-    found = {}
+    found: dict[tuple[str, int], Answer] = {}
     for topic in response.responses:
         name = names.get(topic.topic_id) if version > LAST_WITH_NAMES else topic.name
         for one in topic.partition_responses:

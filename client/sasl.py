@@ -4,6 +4,8 @@ The rule: nothing that was sent or received is in an error; a SCRAM server that 
 is not trusted. Sources: KIP-43, KIP-84, KIP-152, KIP-368, RFC 4616, RFC 5802.
 """
 
+from typing import Any, cast
+
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.security import (
     SaslAuthenticateRequest,
@@ -79,7 +81,9 @@ async def _scram(talk: _Talk, mechanism: str, username: str, password: str, outs
 
     # scramp escapes "," and "=" in the name (RFC 5802, saslname).
     try:
-        client = ScramClient([mechanism], username, password, c_nonce=outside.rng.bytes(_NONCE_BYTES).hex())
+        client = cast("Any", ScramClient)(
+            [mechanism], username, password, c_nonce=outside.rng.bytes(_NONCE_BYTES).hex()
+        )
         first = await talk.say(client.get_client_first().encode())
         client.set_server_first(first.decode())
         final = await talk.say(client.get_client_final().encode())

@@ -5,7 +5,8 @@ anybody, and two moves of one topic that undo each other are one move less; if a
 moved. Source: Kafka's AbstractStickyAssignor, GeneralAssignmentBuilder and PartitionMovements (KIP-54).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, cast
 
 from sortedcontainers import SortedKeyList
 
@@ -24,6 +25,15 @@ def assign_unequal(
 ) -> Assigned:
     """Who gets what. topics: what each member wants; before: whose a partition was in an older generation."""
     return _Unequal(partitions, topics, owned, before).assign()
+
+
+class _ByLoad(Protocol):
+    """Members in the order of how much they have: a SortedKeyList, which says nothing of its types."""
+
+    def add(self, value: str) -> None: ...
+    def remove(self, value: str) -> None: ...
+    def __getitem__(self, index: int) -> str: ...
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class _Unequal:
@@ -48,7 +58,7 @@ class _Unequal:
             self._assigned[member] = [place for place in places if place.topic in self._wants[member]]
             self._lost_a_topic |= len(self._assigned[member]) < len(places)
             self._owner.update((place, member) for place in self._assigned[member])
-        self._by_load: SortedKeyList = SortedKeyList(self._assigned, key=self._load)
+        self._by_load = cast("_ByLoad", SortedKeyList(self._assigned, key=self._load))
 
     def _load(self, member: str) -> tuple[int, str]:
         return len(self._assigned[member]), member

@@ -22,7 +22,7 @@ class Admin(Blocking[AsyncAdmin]):
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
         admin = cls.__new__(cls)
-        Blocking.__init__(admin, lambda: AsyncAdmin.from_config(config))
+        super(Admin, admin).__init__(lambda: AsyncAdmin.from_config(config))
         return admin
 
     abort_transaction = forwarded(AsyncAdmin.abort_transaction)

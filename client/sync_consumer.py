@@ -50,7 +50,7 @@ class Consumer(Blocking[AsyncConsumer]):
     def from_config(cls, config: Mapping[str, Any], *, topics: Collection[str] = ()) -> Self:
         """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
-        Blocking.__init__(consumer, lambda: AsyncConsumer.from_config(config, topics=topics))
+        super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics))
         return consumer
 
     def close(self, timeout: float = CLOSING_MS / 1000) -> None:

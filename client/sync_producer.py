@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .blocking import Blocking, forwarded
+from .blocking import Blocking, forwarded, inner_of
 from .delivery import Delivery as AsyncDelivery
 from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
@@ -64,7 +64,7 @@ class Producer(Blocking[AsyncProducer]):
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
         producer = cls.__new__(cls)
-        Blocking.__init__(producer, lambda: AsyncProducer.from_config(config))
+        super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config))
         return producer
 
     def close(self, timeout_ms: float | None = None) -> None:
@@ -100,7 +100,7 @@ class Producer(Blocking[AsyncProducer]):
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Of a blocking consumer (the batch it yielded last), of a batch, or a mapping with its metadata."""
-        self._wait(lambda: self._inner.send_offsets_to_transaction(_inner_of(source), metadata))
+        self._wait(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
 
     def transaction(self, batch: Any = None, label: str | None = None) -> "Transaction":
         """`with producer.transaction() as tx`: commits at the end, aborts on any exception."""
@@ -157,7 +157,7 @@ class Transaction:
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Commit offsets with the transaction: of a consumer, a batch, or a mapping with its metadata."""
-        self._thread.run(lambda: self._inner.send_offsets_to_transaction(_inner_of(source), metadata))
+        self._thread.run(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
 
     def __enter__(self) -> Self:
         self._thread.run(self._inner.__aenter__)
@@ -178,7 +178,3 @@ async def _soon(ending: Coroutine[Any, Any, None]) -> None:
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-def _inner_of(source: Any) -> Any:
-    return source._inner if isinstance(source, Blocking) else source

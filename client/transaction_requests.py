@@ -57,7 +57,7 @@ class TransactionRequests:
         return connection
 
     async def _answer(
-        self, connection: Connection, request: Any, cap: int | None, target: tuple[CoordinatorKind, str]
+        self, connection: Connection, request: object, cap: int | None, target: tuple[CoordinatorKind, str]
     ) -> Any:
         """Raises as Cluster.ask does. Whoever is cancelled here has sent it."""
         answer = connection.send(request, connection.version_of(type(request), cap), timeout_ms=self._timeout_ms)

@@ -5,7 +5,7 @@ consumer of a batch hears of its end, because its position depends on it.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from .errors import IllegalStateError
 from .transaction import Outcome
@@ -65,7 +65,8 @@ def offsets_of(
     if isinstance(source, Mapping):
         if metadata is None:
             raise TypeError("offsets go with group metadata: send_offsets_to_transaction(offsets, metadata)")
-        return {TopicPartition(*partition): _position(at) for partition, at in source.items()}, metadata, None
+        given = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
+        return {TopicPartition(*partition): _position(at) for partition, at in given.items()}, metadata, None
     batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
     if batch is None:
         raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")

@@ -40,7 +40,7 @@ class Line:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, request: Any, *, version: int | None = None, cap: int | None = None) -> Any:
+    def ask(self, request: object, *, version: int | None = None, cap: int | None = None) -> Any:
         """The response. cap: the highest version in which this request can be said. Raises OSError."""
         api = APIS[schema_of(type(request)).api or 0]
         if version is None:

@@ -29,7 +29,7 @@ class Asserting(Observed):
         lost, extra = wanted - found, found - wanted
         twice = {one: count for one, count in extra.items() if one in wanted}
         strange = [one for one in extra if one not in wanted]
-        problems = []
+        problems: list[str] = []
         if lost:
             problems.append(f"lost {lost.total()}: {_some(lost)}")
         if twice:
@@ -52,7 +52,7 @@ class Asserting(Observed):
                 written[txn(record)].add(_place_and_content(record))
             for record in self.records(topic):
                 visible[txn(record)][_place_and_content(record)] += 1
-        problems = []
+        problems: list[str] = []
         for label, contents in written.items():
             seen = visible.get(label)
             if label is None or not seen:

@@ -51,7 +51,8 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
         pytest.skip("fp_broker_factory makes embedded brokers, which --fencepost-external excludes")
     from ..broker.embedded import BrokerHaltedError
 
-    brokers, made = request.config.stash[BROKERS], []
+    brokers = request.config.stash[BROKERS]
+    made: list[ObservedBroker] = []
 
     def make(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> "ObservedBroker":
         broker = ObservedBroker(data_dir, **settings)

@@ -5,7 +5,7 @@ The rule: a plain reading of the protocol (KIP-98), not the SDK's, so that one i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME, OffsetAndMetadata, Record, TopicPartition
 from ..protocol.batches import Batch, walk
@@ -43,7 +43,10 @@ class TransactionSeen:
 class Observed:
     """What can be asked of a broker; whoever inherits it says where it is."""
 
-    bootstrap_servers: str
+    if TYPE_CHECKING:
+
+        @property
+        def bootstrap_servers(self) -> str: ...
 
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
         """All records of a topic that a reader of this isolation level gets, by partition and offset."""
@@ -197,7 +200,7 @@ def _transactions(asker: Asker) -> list[TransactionSeen]:
         listed = node.ask(ListTransactionsRequest())
         check(listed.error_code, "transactions")
         ids |= {one.transactional_id for one in listed.transaction_states}
-    seen = []
+    seen: list[TransactionSeen] = []
     for name in sorted(ids):
         asked = DescribeTransactionsRequest(transactional_ids=[name])
         (found,) = asker.coordinator(TRANSACTION, name).ask(asked).transaction_states

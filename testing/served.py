@@ -117,7 +117,11 @@ class ExternalBroker(Asserting):
     """A Kafka that runs elsewhere, for the same tests."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
+        self._bootstrap_servers = bootstrap_servers
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._bootstrap_servers
 
     def __repr__(self) -> str:
         return f"<{self.bootstrap_servers}, which runs elsewhere>"
