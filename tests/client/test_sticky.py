@@ -58,6 +58,11 @@ def improvable(assigned, wanted):
     )
 
 
+def uneven(assigned):
+    """The assignor's own measure: the sum of the differences between every two members."""
+    return sum(abs(len(one) - len(other)) for one, other in itertools.combinations(assigned.values(), 2))
+
+
 def fewest_moves(partitions, owned):
     """The reference, for members that want everything: of all ways to share evenly, how many places must move."""
     count, members = sum(partitions.values()), list(owned)
@@ -95,7 +100,7 @@ def test_members_that_want_different_topics_are_balanced_or_left_as_they_were(gr
 
 @settings(max_examples=300)
 @given(groups(alike=True) | groups(alike=False))
-def test_the_cooperative_one_never_gives_away_what_somebody_still_has_and_ends_where_the_eager_one_does(group):
+def test_the_cooperative_one_never_gives_away_what_somebody_still_has_and_ends_as_evenly_as_the_eager_one(group):
     partitions, wanted, owned = group
     goal = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     now = owned
@@ -110,7 +115,7 @@ def test_the_cooperative_one_never_gives_away_what_somebody_still_has_and_ends_w
             break
     else:
         pytest.fail("it never settles")
-    assert sorted(map(len, now.values())) == sorted(map(len, goal.values()))
+    assert uneven(now) <= uneven(goal)  # step by step it may find a better one, where members want different topics
     assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
 
 
