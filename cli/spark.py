@@ -8,11 +8,12 @@ import click
 
 from .failures import Failure
 from .ranges import COUNT
+from .spark_sinks import abort, list_sinks, reset
 
 
 @click.group()
 def spark() -> None:
-    """The PySpark connector: the environment it needs."""
+    """The PySpark connector: the environment it needs, and the sinks of its queries."""
 
 
 @spark.command()
@@ -41,3 +42,7 @@ def demo(lines: int) -> None:
     except SparkUnusable as problem:
         raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
     sys.exit(0 if good else 1)
+
+
+for _command in (list_sinks, abort, reset):
+    spark.add_command(_command)

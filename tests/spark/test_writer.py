@@ -89,7 +89,7 @@ def arrow(rows):
 
 
 @pytest.fixture
-def spark(broker, request, monkeypatch):
+def driver(broker, request, monkeypatch):
     topic = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")[:200]
     made = Spark(broker, topic, monkeypatch)
 
@@ -107,60 +107,60 @@ ONE, TWO = [("a", b"1"), ("b", b"2")], [("c", b"3")]
 BOTH = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
 
-def test_a_batch_is_seen_as_a_whole_with_its_commit(spark):
-    made = spark.stream()
-    messages = [spark.task(made, ONE), spark.task(made, TWO, partition=1)]
+def test_a_batch_is_seen_as_a_whole_with_its_commit(driver):
+    made = driver.stream()
+    messages = [driver.task(made, ONE), driver.task(made, TWO, partition=1)]
     assert [message.rows for message in messages] == [2, 1]
-    assert not spark.rows()
+    assert not driver.rows()
     made.commit(messages, 0)
-    assert spark.rows() == BOTH
-    entry, waiting = spark.stands(QUERY)
+    assert driver.rows() == BOTH
+    entry, waiting = driver.stands(QUERY)
     assert (entry.number, entry.owner, waiting) == (0, QUERY, 0)
 
 
-def test_a_commit_may_run_twice_and_so_may_its_batch(spark):
-    made = spark.stream(sinkId="again")
-    messages = [spark.task(made, ONE)]
+def test_a_commit_may_run_twice_and_so_may_its_batch(driver):
+    made = driver.stream(sinkId="again")
+    messages = [driver.task(made, ONE)]
     made.commit(messages, 0)
     made.commit(messages, 0)
-    made = spark.stream(sinkId="again")  # the driver was killed before it wrote that batch 0 is done
-    made.commit([spark.task(made, ONE), spark.task(made, [], partition=1)], 0)
-    assert len(spark.rows()) == 2
+    made = driver.stream(sinkId="again")  # the driver was killed before it wrote that batch 0 is done
+    made.commit([driver.task(made, ONE), driver.task(made, [], partition=1)], 0)
+    assert len(driver.rows()) == 2
 
 
-def test_a_task_that_is_tried_again_counts_once(spark):
-    made = spark.stream(sinkId="retry")
-    spark.task(made, ONE)
-    made.commit([spark.task(made, ONE)], 0)
-    assert len(spark.rows()) == 2
-    assert spark.stands("retry")[1] == 0
+def test_a_task_that_is_tried_again_counts_once(driver):
+    made = driver.stream(sinkId="retry")
+    driver.task(made, ONE)
+    made.commit([driver.task(made, ONE)], 0)
+    assert len(driver.rows()) == 2
+    assert driver.stands("retry")[1] == 0
 
 
-def test_an_abort_with_the_messages_that_there_are_frees_what_all_tasks_left(spark):
-    made, other = spark.stream(sinkId="abort"), spark.stream(sinkId="abort")
-    good = spark.task(other, TWO)
-    spark.task(made, ONE)
+def test_an_abort_with_the_messages_that_there_are_frees_what_all_tasks_left(driver):
+    made, other = driver.stream(sinkId="abort"), driver.stream(sinkId="abort")
+    good = driver.task(other, TWO)
+    driver.task(made, ONE)
     made.abort([None, None], 0)
-    assert spark.stands("abort")[1] == 1
+    assert driver.stands("abort")[1] == 1
     other.commit([good], 0)
-    assert spark.rows() == BOTH[2:]
+    assert driver.rows() == BOTH[2:]
 
 
-def test_a_failed_commit_that_was_carried_out_is_not_undone_by_its_abort(spark):
-    made = spark.stream(sinkId="undo")
-    messages = [spark.task(made, ONE)]
+def test_a_failed_commit_that_was_carried_out_is_not_undone_by_its_abort(driver):
+    made = driver.stream(sinkId="undo")
+    messages = [driver.task(made, ONE)]
     made.commit(messages, 0)
     made.abort(messages, 0)
-    assert len(spark.rows()) == 2
+    assert len(driver.rows()) == 2
 
 
-def test_without_messages_the_sink_is_known_from_the_checkpoint(spark, tmp_path):
+def test_without_messages_the_sink_is_known_from_the_checkpoint(driver, tmp_path):
     (tmp_path / "metadata").write_text(json.dumps({"id": "from-checkpoint"}))
-    made = spark.stream(checkpointLocation=f"file://{tmp_path}")
-    spark.task(made, ONE, query_id="from-checkpoint")
-    assert spark.stands("from-checkpoint")[1] == 1
+    made = driver.stream(checkpointLocation=f"file://{tmp_path}")
+    driver.task(made, ONE, query_id="from-checkpoint")
+    assert driver.stands("from-checkpoint")[1] == 1
     made.abort([None], 0)
-    assert spark.stands("from-checkpoint")[1] == 0
+    assert driver.stands("from-checkpoint")[1] == 0
 
 
 def plan(tmp_path, offsets):
@@ -168,17 +168,17 @@ def plan(tmp_path, offsets):
     (tmp_path / "offsets" / "0").write_text("v1\n" + '{"batchTimestampMs":1}\n' + json.dumps(offsets))
 
 
-def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(spark, tmp_path):
+def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(driver, tmp_path):
     for offsets in ({"t": {"0": 5}}, {"t": {"0": 9}}):
         plan(tmp_path, offsets)
-        made = spark.stream(sinkId="replanned", checkpointLocation=tmp_path)
-        messages = [spark.task(made, ONE)]
+        made = driver.stream(sinkId="replanned", checkpointLocation=tmp_path)
+        messages = [driver.task(made, ONE)]
         if offsets["t"]["0"] == 5:
             made.commit(messages, 0)
             continue
         with pytest.raises(SinkConflictError, match="other offsets"):
             made.commit(messages, 0)
-    assert len(spark.rows()) == 2
+    assert len(driver.rows()) == 2
 
 
 @pytest.mark.parametrize(
@@ -186,147 +186,147 @@ def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(spark, 
     [("3", QUERY, "set back"), ("9", "another", "sinkId of its own"), ("0", "new", "sinkId of its own")],
     ids=["rewound", "two queries", "checkpoint deleted"],
 )
-def test_a_sink_that_stands_elsewhere_stops_the_query(spark, number, query_id, says):
+def test_a_sink_that_stands_elsewhere_stops_the_query(driver, number, query_id, says):
     name = f"elsewhere-{number}"
-    made = spark.stream(sinkId=name)
-    made.commit([spark.task(made, ONE, batch_id="5")], 5)
-    made = spark.stream(sinkId=name)
-    messages = [spark.task(made, TWO, batch_id=number, query_id=query_id)]
+    made = driver.stream(sinkId=name)
+    made.commit([driver.task(made, ONE, batch_id="5")], 5)
+    made = driver.stream(sinkId=name)
+    messages = [driver.task(made, TWO, batch_id=number, query_id=query_id)]
     with pytest.raises(SinkConflictError, match=says):
         made.commit(messages, int(number))
     made.abort(messages, int(number))
-    assert len(spark.rows()) == 2
-    assert spark.stands(name)[1] == 0
+    assert len(driver.rows()) == 2
+    assert driver.stands(name)[1] == 0
 
 
-def test_a_task_that_raises_leaves_nothing_open(spark):
-    made = spark.stream(sinkId="raises")
+def test_a_task_that_raises_leaves_nothing_open(driver):
+    made = driver.stream(sinkId="raises")
 
     def broken():
         yield arrow(ONE)
         raise ValueError("no more")
 
-    spark.task(made, [])
+    driver.task(made, [])
     with pytest.raises(ValueError, match="no more"):
         made.write(broken())
-    assert spark.stands("raises")[1] == 0
-    assert not spark.rows()
+    assert driver.stands("raises")[1] == 0
+    assert not driver.rows()
 
 
-def test_an_old_task_goes_on_in_a_new_transaction(spark, monkeypatch):
-    made = spark.stream(sinkId="old")
+def test_an_old_task_goes_on_in_a_new_transaction(driver, monkeypatch):
+    made = driver.stream(sinkId="old")
     now_ms = iter(range(0, 10**9, 200_000))
     monkeypatch.setattr(writer, "monotonic_ms", lambda: next(now_ms))
-    spark.task(made, [])
+    driver.task(made, [])
     message = made.write(iter([arrow(ONE), arrow(TWO), arrow(ONE)]))
     assert len(message.done.transactions) > 1
     made.commit([message], 0)
-    assert len(spark.rows()) == 5
+    assert len(driver.rows()) == 5
 
 
-def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(spark):
-    made = spark.stream(sinkId="ended")
-    messages = [spark.task(made, ONE), spark.task(made, TWO, partition=1)]
-    options = writer.sink_options(spark.options(), streaming=True)
+def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(driver):
+    made = driver.stream(sinkId="ended")
+    messages = [driver.task(made, ONE), driver.task(made, TWO, partition=1)]
+    options = writer.sink_options(driver.options(), streaming=True)
     cluster = client_thread.cluster_for(options)
     client_thread.run(ledger.abort(cluster, list(messages[0].done.transactions), timeout_ms=5000), 10)
     with pytest.raises(BatchRefusedError, match="it has ended"):
         made.commit(messages, 0)
-    assert not spark.rows()
+    assert not driver.rows()
     made.abort(messages, 0)
-    assert spark.stands("ended")[1] == 0
+    assert driver.stands("ended")[1] == 0
 
 
-def test_spark_that_says_too_little_is_told_what_to_set(spark):
-    made = spark.stream()
+def test_spark_that_says_too_little_is_told_what_to_set(driver):
+    made = driver.stream()
     with pytest.raises(WrongUseError) as raised:
-        spark.task(made, ONE, batch_id=None)
+        driver.task(made, ONE, batch_id=None)
     assert "foreachBatch" in raised.value.hint
     with pytest.raises(WrongUseError) as raised:
-        spark.task(made, ONE, query_id=None)
+        driver.task(made, ONE, query_id=None)
     assert raised.value.hint == "set the option sinkId"
-    made = spark.stream(sinkId="told")
-    made.commit([spark.task(made, ONE, query_id=None)], 0)
-    assert len(spark.rows()) == 2
+    made = driver.stream(sinkId="told")
+    made.commit([driver.task(made, ONE, query_id=None)], 0)
+    assert len(driver.rows()) == 2
 
 
 # ---- df.write ----------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_write_is_all_or_nothing(spark):
-    made = spark.batch()
-    messages = [spark.task(made, ONE, batch_id=None), spark.task(made, TWO, partition=1, batch_id=None)]
-    assert not spark.rows()
+def test_a_batch_write_is_all_or_nothing(driver):
+    made = driver.batch()
+    messages = [driver.task(made, ONE, batch_id=None), driver.task(made, TWO, partition=1, batch_id=None)]
+    assert not driver.rows()
     made.commit(messages)
-    assert spark.rows() == BOTH
+    assert driver.rows() == BOTH
 
 
-def test_two_batch_writes_are_two(spark):
+def test_two_batch_writes_are_two(driver):
     for _ in range(2):
-        made = spark.batch()
-        made.commit([spark.task(made, ONE, batch_id=None)])
-    assert len(spark.rows()) == 4
+        made = driver.batch()
+        made.commit([driver.task(made, ONE, batch_id=None)])
+    assert len(driver.rows()) == 4
 
 
-def test_a_write_without_any_task_is_a_success(spark):
-    spark.batch().commit([])
-    assert not spark.rows()
+def test_a_write_without_any_task_is_a_success(driver):
+    driver.batch().commit([])
+    assert not driver.rows()
 
 
-def test_each_batch_of_a_foreachbatch_is_written_once(spark):
+def test_each_batch_of_a_foreachbatch_is_written_once(driver):
     for number, run in ((0, "r1"), (1, "r1"), (1, "r2")):
-        made = spark.batch(sinkId="each", batchId=number)
-        made.commit([spark.task(made, ONE, run_id=run)])
-    assert len(spark.rows()) == 4
+        made = driver.batch(sinkId="each", batchId=number)
+        made.commit([driver.task(made, ONE, run_id=run)])
+    assert len(driver.rows()) == 4
 
 
-def test_two_writes_of_a_foreachbatch_need_two_sink_ids(spark):
-    made = spark.batch(sinkId="first", batchId=0)
-    made.commit([spark.task(made, ONE)])
-    made = spark.batch(sinkId="first", batchId=0)
-    messages = [spark.task(made, TWO)]
+def test_two_writes_of_a_foreachbatch_need_two_sink_ids(driver):
+    made = driver.batch(sinkId="first", batchId=0)
+    made.commit([driver.task(made, ONE)])
+    made = driver.batch(sinkId="first", batchId=0)
+    messages = [driver.task(made, TWO)]
     with pytest.raises(SinkConflictError, match="written twice") as raised:
         made.commit(messages)
     assert "sinkId of its own" in raised.value.hint
-    made = spark.batch(sinkId="second", batchId=0)
-    made.commit([spark.task(made, TWO)])
-    assert spark.rows() == BOTH
+    made = driver.batch(sinkId="second", batchId=0)
+    made.commit([driver.task(made, TWO)])
+    assert driver.rows() == BOTH
 
 
-def test_to_overwrite_is_refused_with_a_hint_at_append(spark):
+def test_to_overwrite_is_refused_with_a_hint_at_append(driver):
     with pytest.raises(WrongUseError) as raised:
-        batch_writer(spark.options(), SCHEMA, True)
+        batch_writer(driver.options(), SCHEMA, True)
     assert raised.value.hint == 'use mode("append")'
 
 
 @pytest.mark.parametrize("more", [{"sinkId": "x"}, {"batchId": 1}], ids=["no batchId", "no sinkId"])
-def test_a_named_batch_write_has_both_names(spark, more):
+def test_a_named_batch_write_has_both_names(driver, more):
     with pytest.raises(InvalidConfigurationError, match="both options 'sinkId' and 'batchId'"):
-        spark.batch(**more)
+        driver.batch(**more)
 
 
 # ---- guarantees, options, columns --------------------------------------------------------------------------------
 
 
-def test_at_least_once_writes_without_a_transaction(spark):
-    made = spark.stream(deliveryGuarantee="at_least_once")
-    message = spark.task(made, ONE, batch_id=None, query_id=None)
+def test_at_least_once_writes_without_a_transaction(driver):
+    made = driver.stream(deliveryGuarantee="at_least_once")
+    message = driver.task(made, ONE, batch_id=None, query_id=None)
     assert message.done is None
-    assert len(spark.rows()) == 2
+    assert len(driver.rows()) == 2
     made.commit([message], 0)
     made.abort([message], 0)
 
 
-def test_another_broker_gets_at_least_once_and_that_is_said_once(spark, monkeypatch, caplog):
+def test_another_broker_gets_at_least_once_and_that_is_said_once(driver, monkeypatch, caplog):
     async def facts(cluster):
         return ledger.Facts(False, "", 60_000)
 
     monkeypatch.setattr(ledger, "facts", facts)
     for _ in range(2):
-        assert spark.stream().guarantee == "at_least_once"
+        assert driver.stream().guarantee == "at_least_once"
     assert caplog.text.count("at least once") == 1
     with pytest.raises(UnsupportedVersionError, match="not fencepost"):
-        spark.stream(deliveryGuarantee="exactly_once")
+        driver.stream(deliveryGuarantee="exactly_once")
 
 
 @pytest.mark.parametrize(
@@ -342,9 +342,9 @@ def test_another_broker_gets_at_least_once_and_that_is_said_once(spark, monkeypa
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_a_wrong_option_of_a_stream_is_refused(spark, more, says):
+def test_a_wrong_option_of_a_stream_is_refused(driver, more, says):
     with pytest.raises(InvalidConfigurationError, match=says):
-        spark.stream(**more)
+        driver.stream(**more)
 
 
 @pytest.mark.parametrize(
@@ -356,18 +356,18 @@ def test_a_wrong_option_of_a_stream_is_refused(spark, more, says):
     ],
     ids=["no value", "value", "partition"],
 )
-def test_a_column_that_cannot_be_written_is_refused_before_any_task(spark, columns, says):
+def test_a_column_that_cannot_be_written_is_refused_before_any_task(driver, columns, says):
     with pytest.raises(InvalidConfigurationError, match=says):
-        spark.stream(schema=schema_of(**columns))
+        driver.stream(schema=schema_of(**columns))
 
 
-def test_rows_say_where_they_go(spark):
-    options = {k: v for k, v in spark.options(includeHeaders="true", sinkId="rows").items() if k != "topic"}
+def test_rows_say_where_they_go(driver):
+    options = {k: v for k, v in driver.options(includeHeaders="true", sinkId="rows").items() if k != "topic"}
     made = stream_writer(options, schema_of(value=TEXT, topic=TEXT, partition=INT, headers=HEADERS, other=INT))
     rows = pa.RecordBatch.from_pylist(
         [
-            {"value": "x", "topic": spark.topic, "partition": 1, "headers": [{"key": "h", "value": b"1"}], "other": 1},
-            {"value": "y", "topic": spark.topic, "partition": None, "headers": None, "other": 2},
+            {"value": "x", "topic": driver.topic, "partition": 1, "headers": [{"key": "h", "value": b"1"}], "other": 1},
+            {"value": "y", "topic": driver.topic, "partition": None, "headers": None, "other": 2},
         ],
         pa.schema(
             [
@@ -379,6 +379,6 @@ def test_rows_say_where_they_go(spark):
             ]
         ),
     )
-    spark.task(made, [])
+    driver.task(made, [])
     made.commit([made.write(iter([rows]))], 0)
-    assert spark.rows() == [(None, b"x"), (None, b"y")]
+    assert driver.rows() == [(None, b"x"), (None, b"y")]
