@@ -1,0 +1,73 @@
+"""The source with brokers of every release: what they do not know is done without, and said once."""
+
+import logging
+
+import pytest
+from capped_broker import RELEASES, capped
+from fencepost.client import sync
+from fencepost.spark import client_thread
+from fencepost.spark.offsets import DataLost
+from fencepost.testing.served import ObservedBroker
+from spark_source import Source, values
+
+
+@pytest.fixture(params=RELEASES)
+def source(request):
+    with ObservedBroker() as broker:
+        broker.intercept(lambda serve: capped(serve, request.param))
+        made = Source(broker.bootstrap_servers)
+        made.release = tuple(map(int, request.param.split(".")))
+        yield made
+        made.close()
+        client_thread.close_all()
+
+
+def test_a_stream_reads_what_was_committed_once(source, caplog):
+    source.create("t", 2)
+    source.write("t", b"0", b"1", partition=1)
+    with sync.Producer(source.bootstrap, transactional_id="x") as producer:
+        for verdict in ("commit", "abort", "commit"):
+            try:
+                with producer.transaction() as tx:
+                    tx.send("t", verdict.encode(), partition=0)
+                    if verdict == "abort":
+                        raise ValueError
+            except ValueError:
+                pass
+    with caplog.at_level(logging.WARNING, "fencepost.spark"):
+        query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger=3)
+        found = query.available_now()
+    assert sorted(values(found)) == [b"0", b"1", b"commit", b"commit"]
+    assert caplog.text.count("no ids of topics") == (source.release < (2, 8))
+    assert ("ids" in query.log[-1]["@fencepost"]) == (source.release >= (2, 8))
+    query.restart()
+    source.write("t", b"2")
+    assert values(query.batch()) == [b"2"]
+
+
+def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(source):
+    source.create("t")
+    source.write("t", *[b"old"] * 5)
+    query = source.stream(startingOffsets="earliest")
+    assert len(query.batch()) == 5
+    source.admin.delete_topics(["t"])
+    source.create("t")
+    source.write("t", b"new")
+    with pytest.raises(DataLost):
+        query.batch()
+
+
+def test_who_holds_a_stream_is_said_as_far_as_the_broker_knows(source, caplog, monkeypatch):
+    monkeypatch.setattr("fencepost.spark.holding.PATIENCE_MS", 0)
+    source.create("t")
+    query = source.stream(startingOffsets="earliest")
+    with (
+        caplog.at_level(logging.WARNING, "fencepost.spark"),
+        sync.Producer(source.bootstrap, transactional_id="holder") as producer,
+        producer.transaction() as tx,
+    ):
+        tx.send_and_wait("t", b"x", partition=0)
+        query.batch()
+        assert query.batch() is None
+    assert "t-0" in caplog.text
+    assert ("'holder'" in caplog.text) == (source.release >= (3, 0))
