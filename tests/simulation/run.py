@@ -70,7 +70,8 @@ def simulate(seed: int, seconds: float = SECONDS, prepare: Callable[[Any], None]
             world.end()
             _close(loop)
     anomalies = check(world.history)
-    world.bury()
+    with Quiet():
+        world.bury()
     return Result(seed, world.history, anomalies, world.failures, world.lives, struck, loop.time(), broken)
 
 

@@ -257,7 +257,7 @@ class SdkIncarnation(SdkClient):
         commit = self.rng.random() < COMMITS
         self._said_yes = False
         try:
-            async with self.producer.transaction(batch) as tx:
+            async with self.open(batch) as tx:
                 identity = self.identity
                 self.history.invoke(self.name, Begin(txn, self.transactional_id, identity, TXN_TIMEOUT_MS)).ok()
                 await self.fill(tx, identity, txn, sent, batch)
@@ -278,6 +278,9 @@ class SdkIncarnation(SdkClient):
             self._committed(ends)
         finally:
             await self.settle(sent)
+
+    def open(self, batch: Any) -> Any:
+        return self.producer.transaction(batch)
 
     def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
         return [self.history.invoke(self.name, End(txn, self.transactional_id, identity, commit))]

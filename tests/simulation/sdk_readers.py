@@ -16,8 +16,9 @@ from simulation.world import World
 import fencepost as fp
 
 SDK_GROUP, SDK_WORKERS = "sdk-movers", "sdk-workers"
-SESSION_MS, MAX_POLL_MS = 3_000, 6_000
+SESSION_MS, MAX_POLL_MS = 3_000, (1_500, 6_000)
 CATCH_UP_S = 30.0
+BY_HAND = 0.3
 STRATEGIES = (
     (("range",),),
     (("cooperative-sticky",),),
@@ -35,7 +36,7 @@ async def member(client: SdkClient, group: str, topics: Collection[str], **more:
         partition_assignment_strategy=client.rng.choice(client.world.rng(f"strategies {group}").choice(STRATEGIES)),
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=300,
-        max_poll_interval_ms=MAX_POLL_MS,
+        max_poll_interval_ms=client.world.rng(f"polls {group}").choice(MAX_POLL_MS),
         fetch_max_wait_ms=200,
         max_partition_fetch_bytes=client.rng.choice((500, 1 << 20)),
         **more,
@@ -76,6 +77,8 @@ class SdkMover(SdkIncarnation):
         super().__init__(world, transactional_id, number, tv, ())
         self.inputs = inputs
         self.output = output
+        self._by_hand = False
+        self._sent: Op | None = None  # offsets, by hand
 
     async def work(self) -> None:
         consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
@@ -98,16 +101,36 @@ class SdkMover(SdkIncarnation):
 
     # ---- its transactions ------------------------------------------------------------------------------------
 
+    async def transaction(self, txn: str, batch: Any = None) -> None:
+        """Made from the batch; or its offsets are sent by hand, and then it takes its time."""
+        self._by_hand, self._sent = self.rng.random() < BY_HAND, None
+        try:
+            await super().transaction(txn, batch)
+        finally:
+            if self._by_hand and self._sent is None:
+                batch.aborted()  # the SDK has never heard of it
+
+    def open(self, batch: Any) -> Any:
+        return self.producer.transaction(None if self._by_hand else batch)
+
     async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
         for record in batch:
             source = ((record.topic, record.partition), record.offset)
             sent.append(await self.send(tx, identity, (self.output, record.partition), txn, source))
+        if self._by_hand:
+            op = self._offsets(txn, identity, batch)
+            await tx.send_offsets_to_transaction(batch)
+            self._sent = op
+            await asyncio.sleep(self.rng.choice((0, 0, 0.5, 2.5)))
 
     def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
-        positions = tuple(((tp.topic, tp.partition), each.offset) for tp, each in batch.offsets.items())
-        group = Offsets(txn, SDK_GROUP, identity, batch.group_metadata.generation, positions)
-        ops = [self.history.invoke(self.name, group)] if commit else []
+        ops = [self._sent or self._offsets(txn, identity, batch)] if commit else []
         return [*ops, *super().ending(txn, identity, commit, batch)]
+
+    def _offsets(self, txn: str, identity: Producer, batch: Any) -> Op:
+        positions = tuple(((tp.topic, tp.partition), each.offset) for tp, each in batch.offsets.items())
+        what = Offsets(txn, SDK_GROUP, identity, batch.group_metadata.generation, positions)
+        return self.history.invoke(self.name, what)
 
 
 def read(

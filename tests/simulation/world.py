@@ -59,6 +59,7 @@ class World:
         self.seed = seed
         self.loop = loop
         loop.set_task_factory(owned_task)
+        loop.set_exception_handler(self._complained)
         self.clock = loop.clock()
         self.history = History(self.clock.monotonic_ms, STALL_MS)
         self.net = SimulatedNet(seed=seed)
@@ -161,6 +162,11 @@ class World:
     def _look_for_failures(self) -> None:
         if self.broker is not None:
             self.failures += [f"in the broker: {error!r}" for error in self.broker.metrics.failures]
+
+    def _complained(self, loop: Any, context: dict[str, Any]) -> None:
+        """Of what nobody handled; what the dead leave behind is not looked at."""
+        if not self.history.closed:
+            self.failures.append(f"unhandled: {context['message']} {context.get('exception')!r}"[:400])
 
     def end(self) -> None:
         """All is over: what is left is looked at and let go."""
