@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ..client.errors import KafkaError, UnsupportedVersionError
 from . import ledger
 from .client_thread import cluster_for, run
+from .hints import hinted
 from .sink import (
     UNNAMED,
     Decided,
@@ -125,6 +126,7 @@ class SinkWriter:
         self.limits = limits
         self.attempt = attempt
 
+    @hinted()
     def write(self, iterator: Iterable[Any]) -> TaskMessage:
         """The rows of one task. Nothing of them counts before the commit."""
         pieces = self._pieces(iterator)
@@ -166,6 +168,7 @@ class SinkWriter:
 
     # ---- on the driver -----------------------------------------------------------------------------------------
 
+    @hinted()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
         """Commit the batch, or find that it is. Raises SinkConflictError, BatchRefusedError, and what is not known."""
         if self.guarantee == AT_LEAST_ONCE or not messages:  # without tasks nothing was written
