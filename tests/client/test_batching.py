@@ -77,7 +77,7 @@ def test_memory_is_held_until_the_batch_is_done_with_and_no_longer():
     assert making.accumulator.free_bytes == 300 - 216, "done twice is counted once"
 
 
-def test_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
+def test_cve_2026_35554_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
     """CVE-2026-35554: a buffer was used again while its first content was still being written."""
     making = Making()
     making.add(b"first")

@@ -266,7 +266,7 @@ def _end_txn(number: int, where: dict):
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_a_coordinator_that_is_silent_or_gone_is_looked_up_again(silent):
+def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(silent):
     async def main(world):
         servers = [await _scripted(world, 9092), await _scripted(world, 9093)]
         where = {"node": 1}

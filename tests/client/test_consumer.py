@@ -306,8 +306,8 @@ def test_reading_goes_on_after_a_fault_without_loss_or_repetition(fault):
     within(main)
 
 
-def test_reading_goes_on_after_a_restart_and_a_long_silence():
-    """Once, a consumer hung after it had been idle."""
+def test_aiokafka_idle_reading_goes_on_and_begins_after_a_long_silence_and_a_restart():
+    """aiokafka's hung at its start, or later, when its connections had been idle for so long that they were closed."""
 
     async def main(world):
         await write(world, b"a")
@@ -317,6 +317,8 @@ def test_reading_goes_on_after_a_restart_and_a_long_silence():
             await asyncio.sleep(1_200)
             await write(world, b"b")
             assert (await asyncio.wait_for(waiting, 60)).value == b"b"
+            async with reader(world, topics=["t"]) as late:
+                assert await asyncio.wait_for(all_there(late, 2), 60) == [b"a", b"b"]
             await world.restart()
             await write(world, b"c")
             assert (await asyncio.wait_for(consumer.getone(), 120)).value == b"c"

@@ -154,7 +154,7 @@ def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
     assert [*landed, *cluster.next().values()] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_cut_connection_has_everything_sent_again_byte_for_byte(world):
+def test_librdkafka_4438_and_4736_a_cut_connection_has_everything_sent_again_byte_for_byte(world):
     """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
     cluster = world(max_batch_size=1)
     cluster.introduce()
@@ -293,7 +293,7 @@ def test_a_retry_goes_to_whoever_leads_the_partition_by_then(world):
     assert cluster.next().node_id == 2
 
 
-def test_a_topic_made_again_is_written_to_under_its_new_id_with_the_sequence_going_on(world):
+def test_librdkafka_1_9_a_topic_made_again_is_written_to_under_its_new_id_with_the_sequence_going_on(world):
     cluster = world(version=13, topic_id=TOPIC_ID)
     cluster.put()
     cluster.next().answer()
@@ -448,7 +448,7 @@ def test_dropping_what_is_unsent_leaves_what_is_on_its_way(world):
     assert settling.done()
 
 
-def test_the_bytes_on_the_wire_are_those_of_their_own_topic_after_a_batch_expired(world):
+def test_cve_2026_35554_the_bytes_on_the_wire_are_those_of_their_own_topic_after_a_batch_expired(world):
     """CVE-2026-35554: after an expiry, memory still being written was given to another batch."""
     cluster = world(delivery_timeout_ms=1_000, leaders=(1, 1), buffer_memory=1 << 16)
     cluster.put(b"first" * 100, partition=0)

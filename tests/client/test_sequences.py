@@ -156,7 +156,7 @@ def test_a_gap_that_a_later_batch_proves_to_be_none_costs_no_epoch():
     assert sequences.identity == (7, 0)
 
 
-def test_what_may_have_been_written_is_never_numbered_anew_but_asked_after():
+def test_librdkafka_4438_what_may_have_been_written_is_never_numbered_anew_but_asked_after():
     sequences, lane = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
     send(sequences, lane, *batches)
@@ -249,7 +249,7 @@ def test_an_epoch_the_broker_no_longer_takes_needs_a_new_id():
     assert batch.identity == (8, 0)
 
 
-def test_a_transaction_never_begins_anew_by_itself():
+def test_librdkafka_3575_a_transaction_never_begins_anew_by_itself():
     """librdkafka #3575: it asked for a new epoch in the middle of a transaction, and the commit lost records."""
     sequences, lane = producer(transactional=True)
     first, second = Sent(), Sent()
@@ -408,11 +408,11 @@ def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
 
 @given(STEPS)
 @settings(max_examples=100, deadline=None)
-def test_no_number_ever_stands_for_two_contents(steps):
+def test_librdkafka_4736_no_number_ever_stands_for_two_contents(steps):
     play(steps)  # asserts it at every sending
 
 
-def test_topic_vanished_and_back_the_sequence_goes_on():
+def test_librdkafka_1_9_topic_vanished_and_back_the_sequence_goes_on():
     """librdkafka 1.9: metadata without the topic made it begin again at 0, which the broker took for duplicates."""
     sequences, lane = producer()
     send(sequences, lane, first := Sent(3))

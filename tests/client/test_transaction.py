@@ -370,7 +370,7 @@ def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_the
     assert client.partitions == {B}
 
 
-def test_confluent_python_1125_fenced_is_final_and_never_asked_again():
+def test_confluent_python_1125_and_librdkafka_3928_fenced_is_final_and_never_asked_again():
     client = ready(1)
     client.state = State.STALE
     client.asked(Event.INIT)

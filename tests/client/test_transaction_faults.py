@@ -113,7 +113,7 @@ def test_kgo_6ecd2f9_an_error_that_may_pass_is_no_commit_and_no_abort(version, c
     within(main, version)
 
 
-def test_a_coordinator_that_moved_is_looked_for_again():
+def test_aiokafka_1134_a_coordinator_that_moved_is_looked_for_again():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         found = world.faults.delay("FindCoordinator", 0.01).times(2)
