@@ -66,6 +66,7 @@ def filled(servers: str, name: str, directory: Path, records: int, per_batch: in
             if wanted:
                 producer.commit_transaction()
             else:
+                producer.flush()  # or they would never be sent
                 producer.abort_transaction()
     return place
 
