@@ -2,46 +2,15 @@
 
 The rule: the same members and topics give the same assignment as Kafka's assignors, so a group may mix clients. A
 topic that nobody knows partitions of is left out. Racks are not looked at. Source: Kafka's RangeAssignor and
-RoundRobinAssignor (4.x), ConsumerPartitionAssignor; what static members sort by is KIP-345's.
+RoundRobinAssignor (4.x); what static members sort by is KIP-345's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
 
-from .consumer_protocol import Subscription
+from .assignment import Assigned, Assignor, LastAssignment, Members, Partitions, subscribed
 from .errors import InvalidConfigurationError
+from .sticky import CooperativeStickyAssignor, StickyAssignor
 from .values import TopicPartition
-
-Partitions = Mapping[str, int]
-"""Topics, and how many partitions each has."""
-
-Members = Mapping[str, Subscription]
-"""Member ids, and what each said; in the order in which the broker named them."""
-
-Assigned = dict[str, list[TopicPartition]]
-"""Member ids, and what each gets."""
-
-
-class LastAssignment(NamedTuple):
-    """What this member was given last, and in which generation."""
-
-    partitions: tuple[TopicPartition, ...]
-    generation: int
-
-
-class Assignor(Protocol):
-    """cooperative: members may keep what they have while the group rebalances (KIP-429)."""
-
-    name: str
-    cooperative: bool
-
-    def user_data(self, last: LastAssignment | None) -> bytes | None:
-        """What a member says to the leader beside its topics."""
-        ...
-
-    def assign(self, partitions: Partitions, members: Members) -> Assigned:
-        """As the leader of the group: every member is named in the result."""
-        ...
 
 
 class RangeAssignor:
@@ -93,12 +62,6 @@ class RoundRobinAssignor:
         return assigned
 
 
-def subscribed(partitions: Partitions, members: Members) -> set[str]:
-    """The topics that somebody wants and that have partitions."""
-    wanted = {topic for said in members.values() for topic in said.topics}
-    return {topic for topic in wanted if partitions.get(topic, 0) > 0}
-
-
 def in_order(members: Members) -> list[str]:
     """Static members first, by their instance ids; then the others, by their member ids."""
 
@@ -111,8 +74,6 @@ def in_order(members: Members) -> list[str]:
 
 def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
     """The assignors of these names; one may also be given as an object. Raises InvalidConfigurationError."""
-    from .sticky import CooperativeStickyAssignor, StickyAssignor
-
     known: list[Assignor] = [RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
     by_name = {assignor.name: assignor for assignor in known}
     found = [by_name.get(each) if isinstance(each, str) else each for each in strategies]
@@ -129,8 +90,3 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
 def cooperates(assignors: Sequence[Assignor]) -> bool:
     """Whether the member keeps its partitions while it joins: only if every assignor it offers allows that."""
     return all(assignor.cooperative for assignor in assignors)
-
-
-def partitions_of(topics: Iterable[str], partitions: Partitions) -> list[TopicPartition]:
-    """All partitions of these topics, one topic after the other."""
-    return [TopicPartition(topic, number) for topic in topics for number in range(partitions[topic])]

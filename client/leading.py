@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..protocol.errors import ErrorCode, MalformedFrame
 from ..protocol.messages.groups import JoinGroupResponse
-from .assignors import Assignor, Members
+from .assignment import Assignor, Members
 from .consumer_protocol import Assignment, Subscription, decode_subscription, encode_assignment
 from .errors import ClientError
 

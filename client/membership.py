@@ -20,7 +20,8 @@ from ..protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from .assignors import Assignor, LastAssignment, cooperates
+from .assignment import Assignor, LastAssignment
+from .assignors import cooperates
 from .consumer_protocol import (
     NO_GENERATION,
     PROTOCOL_TYPE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from ..protocol.errors import MalformedFrame
-from .assignors import Assigned, LastAssignment, Members, Partitions, subscribed
+from .assignment import Assigned, LastAssignment, Members, Partitions, subscribed
 from .consumer_protocol import NO_GENERATION, Reader, Subscription, encode_partitions
 from .java_order import hash_order, text_hash
 from .sticky_equal import assign_equal

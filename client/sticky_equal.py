@@ -8,7 +8,7 @@ by topic and number, to members by id. Source: Kafka's AbstractStickyAssignor.Co
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from .assignors import Assigned, Partitions, partitions_of
+from .assignment import Assigned, Partitions, partitions_of
 from .values import TopicPartition
 
 

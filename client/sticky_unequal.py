@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from sortedcontainers import SortedKeyList
 
-from .assignors import Assigned, Partitions, partitions_of
+from .assignment import Assigned, Partitions, partitions_of
 from .java_order import hash_order, partition_hash
 from .values import TopicPartition
 

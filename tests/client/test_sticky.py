@@ -3,7 +3,8 @@
 import itertools
 
 import pytest
-from fencepost.client.assignors import LastAssignment, assignors_of
+from fencepost.client.assignment import LastAssignment
+from fencepost.client.assignors import assignors_of
 from fencepost.client.consumer_protocol import Subscription
 from fencepost.client.java_order import hash_order, text_hash
 from fencepost.client.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, said_in_user_data, settle

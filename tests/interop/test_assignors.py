@@ -5,7 +5,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from fencepost.client.assignors import LastAssignment, assignors_of
+from fencepost.client.assignment import LastAssignment
+from fencepost.client.assignors import assignors_of
 from fencepost.client.consumer_protocol import (
     Assignment,
     Subscription,
