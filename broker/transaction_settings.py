@@ -44,7 +44,7 @@ class TransactionSettings:
         dynamic=True,
     )
     transactional_id_ephemeral_prefix: str = option(
-        "",
+        "fencepost.once.",
         "Transactional ids that begin so are for one transaction: with its end the id and its producer are forgotten. "
         "Empty: none are.",
     )

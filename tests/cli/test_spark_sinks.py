@@ -13,7 +13,7 @@ from terminal import Terminal
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ServedBroker]:
-    with ServedBroker(transactional_id_ephemeral_prefix="once-") as broker:
+    with ServedBroker() as broker:
         yield broker
 
 

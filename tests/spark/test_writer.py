@@ -30,7 +30,7 @@ QUERY, RUN = "5f0c", "7a1b"
 
 @pytest.fixture(scope="module")
 def broker():
-    with ServedBroker(transactional_id_ephemeral_prefix="once-") as served:
+    with ServedBroker() as served:
         yield served
         client_thread.close_all()
 
