@@ -2,22 +2,27 @@
 
 The rule: the position comes from the last offset of a batch, not of its last record, so what cleaning, markers and
 aborted transactions left out is passed over and never fetched again. A damaged batch gives its error when it is
-reached: what stands before it is given first, and nothing is skipped. Source: Kafka's CompletedFetch.
+reached: what stands before it is given first, and nothing is skipped. Records are made as they are asked for, a piece
+of a batch at a time. Source: Kafka's CompletedFetch.
 """
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from ..protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
 from ..protocol.errors import KafkaError
 from .errors import ClientError, CorruptRecordError, RecordTooLargeError
 from .isolation import AbortedFilter
-from .record_decoding import records_of
+from .record_decoding import Records
 from .values import Record, TopicPartition
 
 Deserialize = Callable[[bytes], Any]
 _SIZE_AT = 8
+_PIECE = (
+    64  # records made at once, or as many as are asked for: of what is soon let go, garbage collection sees nothing
+)
 
 
 class Fetched:
@@ -34,6 +39,7 @@ class Fetched:
         "_index",
         "_key",
         "_records",
+        "_rest",
         "_value",
         "_waiting",
         "leader_epoch",
@@ -65,7 +71,8 @@ class Fetched:
         self._waiting: deque[Batch] = deque()
         self._failure: KafkaError | None = None
         self._batch: Batch | None = None
-        self._records: list[Record] = []
+        self._records: list[Record] = []  # made, of which the first _index are given
+        self._rest: Records | None = None  # of the same batch
         self._index = 0
         for buffer in buffers:
             self._find(memoryview(buffer))
@@ -109,17 +116,23 @@ class Fetched:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to give, not even an error."""
-        return self._index == len(self._records) and not self._waiting and self._failure is None
+        return not self._has_left and not self._waiting and self._failure is None
+
+    @property
+    def _has_left(self) -> bool:
+        """Whether the batch that is open has more to give."""
+        return self._index < len(self._records) or (self._rest is not None and self._rest.left > 0)
 
     @property
     def at_most(self) -> int:
         """How many records may still come."""
-        return len(self._records) - self._index + sum(batch.record_count for batch in self._waiting)
+        here = len(self._records) - self._index + (0 if self._rest is None else self._rest.left)
+        return here + sum(batch.record_count for batch in self._waiting)
 
     def run(self, most: int) -> list[Record]:
         """The next records, all of one batch; none at the end. Raises: CorruptRecordError and the like."""
         while self._index == len(self._records):
-            if not self._open_next():
+            if not (self._make_more(max(most, _PIECE)) if self._has_left else self._open_next()):
                 return []
         batch = self._batch
         assert batch is not None
@@ -139,7 +152,7 @@ class Fetched:
 
     def skip_hidden(self) -> None:
         """Pass over what nobody is to see, up to the next record."""
-        while self._index == len(self._records) and self._waiting:
+        while not self._has_left and self._waiting:
             try:
                 self._open_next()
             except KafkaError:
@@ -147,11 +160,11 @@ class Fetched:
 
     def _stand(self, batch: Batch) -> None:
         """Behind the last record given, or behind the batch when that was its last."""
-        if self._index == len(self._records):
+        if not self._has_left:
             self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
         elif self._index:
             self.position, self.leader_epoch = self._records[self._index - 1].offset + 1, batch.leader_epoch
-        else:
+        elif self._records:
             self.position = self._records[0].offset
 
     def _open_next(self) -> bool:
@@ -160,22 +173,43 @@ class Fetched:
             self._raise_failure()
             return False
         batch = self._waiting[0]
-        try:
+        rest = None
+        with self._blaming(batch):
             if self._check_crcs:
                 verify(batch)
-            found = [] if self._aborted.hides(batch) else records_of(batch, *self.tp)
+            if not self._aborted.hides(batch):
+                rest = Records(batch, *self.tp)
+        self._waiting.popleft()
+        self._batch, self._rest, self._records, self._index = batch, rest, [], 0
+        if not self._has_left:
+            self._stand(batch)
+        return True
+
+    def _make_more(self, most: int) -> bool:
+        """More records of the batch that is open, if they are not below the position. Returns True."""
+        batch, rest = self._batch, self._rest
+        assert batch is not None
+        assert rest is not None
+        self._records, self._index = [], 0  # what was given may go before there are more
+        with self._blaming(batch):
+            found = rest.take(most)
+        if found[0].offset < self.position:
+            found = [record for record in found if record.offset >= self.position]
+        self._records = found
+        if not self._has_left:
+            self._stand(batch)
+        return True
+
+    @contextlib.contextmanager
+    def _blaming(self, batch: Batch) -> Generator[None]:
+        """What is wrong with a batch, as the consumer's error."""
+        try:
+            yield
         except ClientError:
             raise
         except (KafkaError, CorruptBatch) as damage:
             text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
             raise self._corrupt(batch.base_offset, text) from damage
-        self._waiting.popleft()
-        if found and found[0].offset < self.position:
-            found = [record for record in found if record.offset >= self.position]
-        self._batch, self._records, self._index = batch, found, 0
-        if not found:
-            self._stand(batch)
-        return True
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
