@@ -12,11 +12,16 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from ..client.cluster import Cluster
-from ..client.errors import RequestTimedOutError
+from ..client.errors import KafkaError, RequestTimedOutError, is_retriable
 from ..client.loop_thread import loop_thread
+from ..client.outside import SYSTEM
+from ..client.retry import Deadline
 from ..client.settings import ConnectionSettings
 
 T = TypeVar("T")
+
+START_MS = 15_000
+PAUSE_S = 0.3
 
 
 class Connects(Protocol):
@@ -77,13 +82,18 @@ def cluster_for(options: Connects) -> Cluster:
 
 
 async def _started(settings: ConnectionSettings) -> Cluster:
-    cluster = Cluster(settings)
-    try:
-        await cluster.start()
-    except BaseException:
-        await cluster.close()
-        raise
-    return cluster
+    """A broker that is just being started again is waited for: a task that fails may end the whole query."""
+    deadline = Deadline(SYSTEM.clock, START_MS)
+    while True:
+        cluster = Cluster(settings)
+        try:
+            await cluster.start()
+            return cluster
+        except BaseException as error:
+            await cluster.close()
+            if not isinstance(error, KafkaError) or not is_retriable(error) or deadline.passed():
+                raise
+        await asyncio.sleep(PAUSE_S)
 
 
 def close_all() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
+from ..client.record_columns import columns_of as usual_columns
 from ..client.record_runs import WORTH_IT, columns_of
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME
 from ..protocol.batches import Batch
@@ -27,6 +28,7 @@ from ..protocol.records import (
 _FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
 _FIRST_TRIES = 32  # records decoded one by one before a run is looked for again
 _Headers = tuple[Header, ...]
+_NO_HEADERS: _Headers = ()
 
 
 class Asked(NamedTuple):
@@ -178,12 +180,40 @@ def _all(payload: bytes, batch: Batch, asked: Asked, found: Decoded) -> int:
             if asked.headers:
                 found.headers += repeat((), count)
         else:
-            count = min(left, some)
-            position = _one_by_one(payload, position, previous - base_offset, count, batch, asked, found)
+            most = min(left, some)
+            count, position = _usual(payload, position, previous + 1, most, batch, asked, found)
+            if count < WORTH_IT and count < most:
+                before = previous - base_offset + count
+                odd = min(most - count, WORTH_IT)
+                position = _one_by_one(payload, position, before, odd, batch, asked, found)
+                count += odd
             some *= 2
         previous = found.offsets[-1]
         left -= count
     return position
+
+
+def _usual(
+    payload: bytes, position: int, offset: int, most: int, batch: Batch, asked: Asked, found: Decoded
+) -> tuple[int, int]:
+    """(how many records stand as they usually do, position after them). offset: the next, if none is left out."""
+    first = offset - batch.base_offset
+    most = min(most, batch.last_offset_delta + 1 - first)
+    if most <= 0:
+        return 0, position
+    times, keys, values, headers, end = usual_columns(payload, position, first, most)
+    count = len(values)
+    found.offsets.extend(range(offset, offset + count))
+    if asked.timestamps:
+        base = batch.base_timestamp
+        found.timestamps.extend(array("q", [base + each for each in times]))
+    if asked.keys:
+        found.keys += islice(keys, count)
+    if asked.values:
+        found.values += values
+    if asked.headers:
+        found.headers += islice(headers, count)
+    return count, end
 
 
 def _longs(numbers: Iterable[int], count: int) -> "array[int]":
@@ -204,12 +234,10 @@ def _one_by_one(
 ) -> int:
     """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
     offsets, timestamps, keys, values, headers = _lists()
-    with_values, unusual = asked.values, _unusual
     last_delta, base_timestamp, base_offset = batch.last_offset_delta, batch.base_timestamp, batch.base_offset
+    unusual = _unusual
     for _ in range(count):
-        start = position
-        key = value = None
-        named: _Headers = ()
+        start, key, value, named = position, None, None, _NO_HEADERS
         try:
             number, position = payload[position], position + 1  # the record's length
             if number & 0x80:
@@ -243,8 +271,7 @@ def _one_by_one(
                     number, position = number & 0x7F | second << 7, position + 1
                 if number & 1:
                     raise unusual
-                at, position = position, position + (number >> 1)
-                value = payload[at:position] if with_values else None
+                value = payload[position : (position := position + (number >> 1))]
             number, position = payload[position], position + 1
             if number:
                 if number & 0x81:

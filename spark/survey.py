@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 
 from ..client.cluster import Cluster
-from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_of
+from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_of, is_retriable
 from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
 from ..client.retry import Deadline
 from ..client.topology import Topic
@@ -31,15 +31,18 @@ async def look(cluster: Cluster, options: SourceOptions, expected: Collection[st
 
     Raises what a broker refuses with, RequestTimedOutError.
     """
-    deadline = Deadline(cluster.outside.clock, MISSING_MS)
+    clock = cluster.outside.clock
+    missed, failing = Deadline(clock, MISSING_MS), Deadline(clock, options.fetch.default_api_timeout_ms)
     while True:
-        topics = await _topics(cluster, options.selection)
-        missing = set(expected) - set(topics)
         try:
-            if not missing or deadline.left_ms() <= 0:
+            topics = await _topics(cluster, options.selection)
+            if not set(expected) - set(topics) or missed.passed():
                 return await _logs(cluster, options, topics)
         except UnknownTopicError:  # deleted while it was asked about
-            if deadline.left_ms() <= 0:
+            if missed.passed():
+                raise
+        except KafkaError as error:  # a broker that is being started again, say
+            if not is_retriable(error) or failing.passed():
                 raise
         await asyncio.sleep(_PAUSE_S)
 

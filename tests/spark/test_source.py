@@ -1,0 +1,126 @@
+"""The data source as Spark uses it: a class found by its name, readers made of options, and Spark without limits."""
+
+import importlib.util
+import pickle
+import sys
+
+import pytest
+from fencepost.client.errors import BrokerUnreachableError, InvalidConfigurationError
+from fencepost.spark import client_thread
+from fencepost.spark.reader import BatchReader, StreamReader
+from fencepost.spark.source import FencepostDataSource
+from fencepost.testing.served import ObservedBroker
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StringType, StructField, StructType
+from spark_source import WHERE, Query, Source, values
+
+GIVEN = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
+
+
+def test_readers_are_made_of_options_without_a_broker():
+    source = FencepostDataSource(GIVEN)
+    assert source.name() == "fencepost"
+    assert isinstance(source.reader(schema=WHERE), BatchReader)
+    reader = source.streamReader(schema=WHERE)
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    assert isinstance(pickle.loads(pickle.dumps(reader)), StreamReader), "it goes to the tasks"
+    assert "headers" in FencepostDataSource(GIVEN | {"includeHeaders": "true"}).schema()
+    assert "headers" not in source.schema()
+
+
+def test_advice_stands_below_the_error_and_secrets_nowhere():
+    with pytest.raises(InvalidConfigurationError) as caught:
+        FencepostDataSource(GIVEN).reader(schema=StructType([StructField("value", StringType())]))
+    assert "cast(value as string)" in caught.value.__notes__[0]
+    assert "hush" not in repr(FencepostDataSource(GIVEN | {"kafka.sasl.password": "hush"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1m"}, ReadMaxRows(5)),
+        ({"maxBytesPerTrigger": "1m"}, ReadMaxBytes(1 << 20)),
+        ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
+    ],
+)
+def test_spark_is_told_one_of_the_limits(options, limit):
+    assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
+
+
+def test_a_broker_that_is_not_there_is_said_after_some_patience(monkeypatch):
+    monkeypatch.setattr(client_thread, "START_MS", 100)
+    with pytest.raises(BrokerUnreachableError):
+        FencepostDataSource(GIVEN).reader(schema=WHERE).partitions()
+
+
+@pytest.fixture(scope="module")
+def source():
+    with ObservedBroker() as broker:
+        made = Source(broker.bootstrap_servers)
+        made.broker = broker
+        yield made
+        made.close()
+        client_thread.close_all()
+
+
+def test_a_broker_that_comes_back_is_waited_for(source):
+    source.create("comes-back")
+    source.write("comes-back", b"0", b"1")
+    query = source.stream(subscribe="comes-back", startingOffsets="earliest")
+    assert query.plan()
+    source.broker.kill()
+    source.broker.restart()
+    assert values(query.batch()) == [b"0", b"1"]
+    source.broker.kill()
+    source.broker.restart()
+    assert query.batch() is None
+
+
+@pytest.fixture
+def reader_of_4_1(monkeypatch):
+    """The module as it is where Spark knows no limits."""
+    import fencepost.spark.reader as known
+
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    spec = importlib.util.spec_from_file_location("fencepost.spark.reader_of_4_1", known.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module.ADMISSION
+    return module.StreamReader
+
+
+class OldQuery(Query):
+    """Spark 4.1 does not tell a reader where it stands."""
+
+    def plan(self, limit=None):
+        start = self._where() if not self.log else self.log[-1]
+        end = self.reader.latestOffset()
+        if self.log and end == start:
+            return False
+        self.log.append(end)
+        return True
+
+
+def test_without_limits_every_record_is_read_once_too(source, reader_of_4_1):
+    from fencepost.spark.options import source_options
+
+    source.create("old", 2)
+    source.write("old", b"0", b"1")
+    options = source_options(source.given({"subscribe": "old", "startingOffsets": "earliest"}), streaming=True)
+    query = OldQuery(lambda: reader_of_4_1(options, WHERE))
+    assert values(query.batch()) == [b"0", b"1"]
+    source.write("old", b"2", partition=1)
+    assert values(query.batch()) == [b"2"]
+    assert query.batch() is None
+    source.write("old", b"3")
+    query.restart()
+    source.admin.create_partitions({"old": 3})
+    source.write("old", b"4", partition=2)
+    assert sorted(values(query.batch())) == [b"3", b"4"]
