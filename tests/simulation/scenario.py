@@ -31,7 +31,7 @@ async def play(world: World, seconds: float) -> dict[str, int]:
     await world.start()
     await _make_topics(world)
     faults = Faults(world)
-    clients = [asyncio.ensure_future(client.run()) for client in clients_of(world)]
+    clients = [asyncio.create_task(client.run()) for client in clients_of(world)]
     striking = asyncio.ensure_future(faults.run())
     await _watch([*clients, striking], seconds)
     world.over = True
@@ -133,8 +133,9 @@ async def _watch(tasks: list["asyncio.Future[Any]"], seconds: float) -> None:
         task.result()
 
 
-async def _finish(world: World, clients: list["asyncio.Future[Any]"]) -> None:
-    ends = {client: world.history.invoke("scenario", Finish(repr(client)[:200])) for client in clients}
+async def _finish(world: World, clients: list["asyncio.Task[Any]"]) -> None:
+    names = [f"client {number}, {client.get_coro().__qualname__}" for number, client in enumerate(clients)]
+    ends = {client: world.history.invoke("scenario", Finish(name)) for name, client in zip(names, clients, strict=True)}
     for client, op in ends.items():
         client.add_done_callback(lambda _, op=op: op.ok())
     done, late = await asyncio.wait(clients, timeout=FINISH_S)

@@ -12,7 +12,7 @@ import pytest
 from simulation.run import simulate
 
 SEEDS = (*range(1, 9),)
-BUDGET_S = 40.0  # of processor time; a slow machine does fewer seeds
+BUDGET_S = 28.0  # of processor time; a slow machine does fewer seeds
 RUN = Path(__file__).with_name("run.py")
 
 
