@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .failures import TIMED_OUT, WRONG_USAGE, Failure
+from .failures import NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
 from .ranges import DURATION
 from .tables import Output, duration
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..client.consumer import Consumer
     from ..client.producer import Producer
     from ..client.settings import ConnectionSettings
+    from ..client.values import TopicPartition
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,3 +190,20 @@ def partition_of(text: str) -> tuple[str, int | None]:
     if not name or not digits.isascii() or not digits.isdigit():
         raise Failure(f"{text!r} is not TOPIC or TOPIC:PARTITION", "write orders, or orders:0", WRONG_USAGE)
     return name, int(digits)
+
+
+async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPartition]":
+    """TOPIC or TOPIC:P, all that are meant; none given: all there are."""
+    wanted = [partition_of(each) for each in wheres]
+    topics = await admin.describe_topics([name for name, _ in wanted] if wanted else None)
+    found: list[TopicPartition] = []
+    for name, partition in wanted or [(name, None) for name in topics]:
+        those = [tp for tp in topics[name].topic_partitions if partition in (None, tp.partition)]
+        if not wanted:
+            those = topics[name].led
+        elif not those:
+            raise Failure(
+                f"topic {name} has no partition {partition}", f"fencepost topic describe {name} shows them", NOT_FOUND
+            )
+        found += those
+    return found

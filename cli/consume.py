@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Target, connecting, partition_of
+from .connecting import Target, connecting, partition_of, partitions_of
 from .failures import WRONG_USAGE, Failure
 from .places import END, PLACE, START, Place, Places, resolve
 from .ranges import COUNT
 from .record_text import FORMATS, BadFormat, as_facts, form_of
-from .tables import as_json, many
-from .topic import now_ms
-from .txn import partitions_of
+from .tables import as_json, many, now_ms
 
 if TYPE_CHECKING:
     from ..client.consumer import Consumer

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .blocking import blocked_facts, sentence
-from .connecting import Target
+from .connecting import Target, partitions_of
 from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
 from .places import Places, resolve
 from .record_text import as_facts
-from .tables import GAP, Cell, as_json, many, styled
-from .topic import now_ms
-from .txn import blockers_or_none, partitions_of
+from .tables import GAP, Cell, as_json, many, now_ms, styled
+from .txn_facts import blockers_or_none
 
 if TYPE_CHECKING:
     from ..client.admin import Admin

@@ -13,8 +13,7 @@ import click
 from .blocking import blocked_facts, sentence
 from .connecting import Target, connecting
 from .failures import FAILED, WRONG_USAGE, Failure
-from .tables import Cell, many, styled
-from .topic import now_ms
+from .tables import Cell, many, now_ms, styled
 
 if TYPE_CHECKING:
     from ..client.connection import Connection

@@ -5,6 +5,7 @@ alone. Columns stay where they are when nobody looks: no colour and no width of 
 """
 
 import json
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,3 +178,8 @@ def when(ms: int | None) -> str:
 def many(number: int, one: str, more: str = "") -> str:
     """1 record, 2 records."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def now_ms() -> int:
+    """By this machine's clock, since 1970."""
+    return time.time_ns() // 1_000_000

@@ -9,7 +9,7 @@ from .connecting import Target, connecting, pairs, partition_of
 from .failures import NOT_FOUND, WRONG_USAGE, Failure
 from .places import PLACE, Places, resolve
 from .ranges import PARTITIONS
-from .tables import Cell, Column, count, many, number
+from .tables import Cell, Column, count, many, now_ms, number
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
@@ -239,9 +239,3 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
 
     partitions = to.ask(work)
     to.output.told(f"{name} has {many(partitions, 'partition')}", {"topic": name, "partitions": partitions})
-
-
-def now_ms() -> int:
-    import time
-
-    return time.time_ns() // 1_000_000

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .blocking import blocked_facts, sentence
-from .connecting import Target, connecting, partition_of
+from .connecting import Target, connecting, partition_of, partitions_of
 from .failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
 from .ranges import DURATION
-from .tables import Cell, Column, duration, many, number, when
-from .topic import now_ms
+from .tables import Cell, Column, duration, many, now_ms, number, when
+from .txn_facts import age, facts_of, open_now, state
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
-    from ..client.admin_values import Blocker, TransactionDescription
-    from ..client.values import TopicPartition
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-OLD_SHARE = 0.8  # of its timeout: from here on a transaction is shown in red
 _NONE_OPEN = "no transactions are open"
 _NO_ID = "fencepost txn list --all shows all that are known"
 
@@ -26,35 +22,6 @@ _NO_ID = "fencepost txn list --all shows all that are known"
 @click.group()
 def txn() -> None:
     """Transactions: which are open, whom they block, and how to end them."""
-
-
-def state(name: str | None) -> str | Cell:
-    """A transaction's state, coloured."""
-    colours = {"Ongoing": "yellow", "CompleteCommit": "green", "CompleteAbort": "red"}
-    return Cell(name or "-", colours.get(name or "", "magenta" if (name or "").startswith("Prepare") else None))
-
-
-def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
-    """One transaction. age_ms: of what is open, None where nothing is."""
-    return {
-        "transactional_id": found.transactional_id,
-        "state": found.state,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "age_ms": max(0, at_ms - found.started_ms) if found.started_ms is not None else None,
-        "timeout_ms": found.timeout_ms,
-        "started_ms": found.started_ms,
-        "coordinator": found.coordinator,
-        "partitions": [str(each) for each in found.partitions],
-    }
-
-
-async def open_now(admin: "Admin") -> list[dict[str, Any]]:
-    """All that are open, the oldest first."""
-    listed = await admin.list_transactions(states=OPEN_STATES[:3])
-    described = await admin.describe_transactions(each.transactional_id for each in listed)
-    rows = [facts_of(each, now_ms()) for each in described.values() if each.is_open]
-    return sorted(rows, key=lambda row: -(row["age_ms"] or 0))
 
 
 @txn.command("list")
@@ -80,14 +47,6 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
 
 def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "age": row} for row in rows]
-
-
-def age(row: dict[str, Any] | None) -> str | Cell:
-    """How old against its timeout: red when it is soon over."""
-    if row is None or row["age_ms"] is None:
-        return "-"
-    old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
-    return Cell(duration(row["age_ms"]), "red" if old else None)
 
 
 _COLUMNS = (
@@ -157,33 +116,6 @@ _PRODUCERS = (
     Column("LAST-WRITE", "last_timestamp_ms", when),
     number("OPEN-FROM", "txn_start_offset", lambda at: "-" if at is None else Cell(str(at), "yellow")),
 )
-
-
-async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPartition]":
-    """TOPIC or TOPIC:P, all that are meant; none given: all there are."""
-    wanted = [partition_of(each) for each in wheres]
-    topics = await admin.describe_topics([name for name, _ in wanted] if wanted else None)
-    found: list[TopicPartition] = []
-    for name, partition in wanted or [(name, None) for name in topics]:
-        those = [tp for tp in topics[name].topic_partitions if partition in (None, tp.partition)]
-        if not wanted:
-            those = topics[name].led
-        elif not those:
-            raise Failure(
-                f"topic {name} has no partition {partition}", f"fencepost topic describe {name} shows them", NOT_FOUND
-            )
-        found += those
-    return found
-
-
-async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
-    """Those that are known; a broker before Kafka 3.0 does not tell."""
-    from ..client.errors import UnsupportedVersionError
-
-    try:
-        return await admin.find_blockers(partitions)
-    except UnsupportedVersionError:
-        return []
 
 
 @txn.command("find-hanging")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connecting import Target
-from .tables import Cell, Column, Output, count, duration, number, table
-from .topic import now_ms
-from .txn import OLD_SHARE, facts_of, open_now, state
+from .tables import Cell, Column, Output, count, duration, now_ms, number, table
+from .txn_facts import OLD_SHARE, facts_of, open_now, state
 
 if TYPE_CHECKING:
     from ..client.admin import Admin

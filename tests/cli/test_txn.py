@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from fencepost.cli.blocking import sentence
 from fencepost.cli.tables import Cell
-from fencepost.cli.txn import age
+from fencepost.cli.txn_facts import age
 from fencepost.cli.txn_watch import BAR, View, bar
 from fencepost.client.admin import Admin
 from served_broker import ServedBroker
