@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from .loop_thread import loop_thread
 
@@ -77,4 +77,7 @@ def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def inner_of(source: Any) -> Any:
     """The client that a blocking one stands for; anything else is itself."""
-    return cast("Blocking[Any]", source)._inner if isinstance(source, Blocking) else source
+    if not isinstance(source, Blocking):
+        return source
+    blocking: Blocking[Any] = source
+    return blocking._inner
