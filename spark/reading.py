@@ -49,7 +49,7 @@ _GONE = (
 
 
 class Piece:
-    """What one fetch brought of a partition: whole batches, of which a reader may see some. next_offset: behind it."""
+    """What one fetch brought of a partition: whole batches, of which a reader may see some. offset: as it was asked for."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Piece:
         buffers: Iterable[memoryview | bytes | bytearray],
         aborted: Iterable[tuple[int, int]] = (),
     ) -> None:
-        self.next_offset = offset
+        self.offset = self.next_offset = offset
         self.batches: list[Batch] = []
         self.damage: CorruptBatch | None = None  # behind the batches
         self.cut_off_bytes = 0  # the size of a batch that was cut off, as old brokers do
@@ -120,7 +120,7 @@ def chunks(options: SourceOptions, whole: Range, asked: Asked) -> Iterator[Colum
             for batch in found.visible():
                 if batch.base_offset >= whole.end:
                     break
-                _add(columns, batch, whole)
+                _add(columns, batch, found.offset, whole)
                 if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
                     yield columns
                     columns = Columns(asked)
@@ -141,10 +141,11 @@ def tell_loss(options: SourceOptions, text: str) -> None:
     log.warning("%s; going on, as failOnDataLoss is false", text)
 
 
-def _add(columns: Columns, batch: Batch, whole: Range) -> None:
+def _add(columns: Columns, batch: Batch, start: int, whole: Range) -> None:
+    """start: what was asked for, below which a batch may begin."""
     try:
         verify(batch)
-        columns.add(batch, whole.start, whole.end)
+        columns.add(batch, start, whole.end)
     except (CorruptBatch, KafkaError) as damage:
         text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
         raise _corrupt(whole, batch.base_offset, text) from damage
