@@ -77,7 +77,5 @@ def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def inner_of(source: Any) -> Any:
     """The client that a blocking one stands for; anything else is itself."""
-    if not isinstance(source, Blocking):
-        return source
-    blocking: Blocking[Any] = source
-    return blocking._inner
+    is_blocking: bool = isinstance(source, Blocking)
+    return source._inner if is_blocking else source
