@@ -39,6 +39,9 @@ ROWS = 10_000
 CHUNK_BYTES = 4 << 20
 """A chunk is given on when it has so many rows, or about so many bytes: one batch of records more at most."""
 
+BATCH_BYTES = 128 << 20
+"""Of a compressed batch, decompressed: a stream that cannot get over one would stand still for ever."""
+
 _BY_ID_FROM = 13  # of Fetch
 _BELIEVED_AFTER_MS = 5_000  # that a topic is gone: a broker that has just started may not know it yet
 _GONE = (
@@ -49,7 +52,10 @@ _GONE = (
 
 
 class Piece:
-    """What one fetch brought of a partition: whole batches, of which a reader may see some. offset: as it was asked for."""
+    """What one fetch brought of a partition: whole batches, of which a reader may see some.
+
+    offset: what was asked for. next_offset: behind all of it.
+    """
 
     def __init__(
         self,
@@ -145,7 +151,7 @@ def _add(columns: Columns, batch: Batch, start: int, whole: Range) -> None:
     """start: what was asked for, below which a batch may begin."""
     try:
         verify(batch)
-        columns.add(batch, start, whole.end)
+        columns.add(batch, start, whole.end, limit=BATCH_BYTES)
     except (CorruptBatch, KafkaError) as damage:
         text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
         raise _corrupt(whole, batch.base_offset, text) from damage
