@@ -12,11 +12,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..protocol.compression import Codec
+from ..protocol.errors import ErrorCode
 from .batching import Accumulator, Batch, Headers, Topic
 from .cluster import Cluster
 from .config_names import settings_from
 from .delivery import Delivery
-from .errors import AbortableTransactionError, BufferFullError, ClosedError, IllegalStateError, UnknownTopicError
+from .errors import (
+    AbortableTransactionError,
+    BufferFullError,
+    ClosedError,
+    IllegalStateError,
+    UnknownTopicError,
+    error_of,
+)
 from .gate import PlainGate
 from .outside import SYSTEM, Outside
 from .sender import Sender
@@ -36,6 +44,8 @@ HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """A mapping, or pairs where a name comes more than once."""
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+_LONGEST_TEXT = 32_767  # bytes, in the protocol
 
 T = TypeVar("T")
 
@@ -203,6 +213,8 @@ class Producer:
             partition = self._partition(found, partition, key)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
+        elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
+            raise _no_timestamp(timestamp_ms)
         accumulator = self._accumulator
         placed = None
         if not accumulator.waiting:
@@ -238,6 +250,10 @@ class Producer:
         return set(range((await self._topic(topic)).count))
 
     async def _topic(self, name: str) -> Topic:
+        if not isinstance(name, str):
+            raise TypeError(f"a topic is named by a text, not {type(name).__name__}")
+        if not name.isascii() or len(name) > _LONGEST_TEXT:  # some of these cannot even be asked for
+            raise error_of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r}: the name is not valid")
         count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
         self._check_started()
         found = self._topics.get(name)
@@ -384,14 +400,21 @@ class Producer:
 _ENDING: set["asyncio.Task[None]"] = set()
 
 
-def _as_bytes(value: Any, what: str) -> bytes:
+def _no_timestamp(given: object) -> Exception:
+    """What is wrong with it: a batch that holds it could not be written, and neither could its other records."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        return TypeError(f"a timestamp is a whole number of milliseconds, not {type(given).__name__}")
+    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={given} is below 0, or above 63 bits")
+
+
+def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
     """A copy, if it is bytes that its owner may change. Raises TypeError."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(cast("bytes", value))
-    encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
-    raise TypeError(
-        f"a {what} is bytes or None, not {type(value).__name__}: {encode}give the producer a {what}_serializer"
-    )
+    if hint is None:
+        encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
+        hint = f"{encode}give the producer a {what}_serializer"
+    raise TypeError(f"a {what} is bytes or None, not {type(value).__name__}: {hint}")
 
 
 def _pairs(headers: HeadersLike) -> Headers:
@@ -400,7 +423,9 @@ def _pairs(headers: HeadersLike) -> Headers:
     for name, value in pairs:
         if not isinstance(name, str):
             raise TypeError(f"the name of a header is a text, not {type(name).__name__}")
+        if not name.isascii():
+            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here, and not once it is in a batch
         if value is not None and value.__class__ is not bytes:
-            value = _as_bytes(value, "header's value")
+            value = _as_bytes(value, "header's value", "encode it first")
         checked.append((name, value))
     return tuple(checked)

@@ -54,7 +54,7 @@ class ConnectionSettings:
         _check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
         _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
         _check_positive(self, ("connections_max_idle_ms",))
-        if not isinstance(self.client_id, str) or len(self.client_id.encode()) > 32_767:
+        if not _is_sendable(self.client_id):
             raise InvalidConfigurationError("client_id is a text of at most 32,767 bytes")
 
 
@@ -164,6 +164,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
     if settings.transactional_id is not None:
         if not settings.transactional_id:
             raise InvalidConfigurationError("transactional_id is empty")
+        _check_sendable(settings, ("transactional_id",))
         if not settings.enable_idempotence:
             raise InvalidConfigurationError(
                 "Cannot set a transactional_id without also enabling idempotence.", hint="leave out enable_idempotence"
@@ -190,6 +191,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
 def _check_group(settings: ConsumerSettings) -> None:
     if settings.group_id == "":
         raise InvalidConfigurationError("group_id is empty", hint="leave it out to read without a group")
+    _check_sendable(settings, ("group_id", "group_instance_id", "client_rack"))
     if settings.group_id is None and settings.enable_auto_commit:
         raise InvalidConfigurationError("enable_auto_commit needs a group_id")
     if settings.group_id is None and settings.group_instance_id is not None:
@@ -351,6 +353,23 @@ def _address(server: str | Address) -> Address:
 
 def _set(settings: ConnectionSettings, name: str, value: object) -> None:
     object.__setattr__(settings, name, value)
+
+
+def _is_sendable(value: object) -> bool:
+    """Whether the protocol has a string for it."""
+    return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it is free of halves of surrogate pairs, which cannot be encoded."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _check_sendable(settings: ConnectionSettings, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not _is_sendable(value):
+            raise InvalidConfigurationError(f"{name}={value!r:.60} is not a text of at most 32,767 bytes")
 
 
 def _check_positive(settings: ConnectionSettings, names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from fencepost.client.errors import (
 )
 from fencepost.client.producer import Producer
 from fencepost.protocol.batches import walk
-from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.records import records
 from txn_world import BOOTSTRAP, TxnWorld, within
@@ -78,7 +78,9 @@ def test_bytes_that_their_owner_may_change_are_copied_at_once():
         ({"value": "text"}, r"pass value\.encode\(\), or give the producer a value_serializer"),
         ({"key": "text"}, r"pass key\.encode\(\)"),
         ({"value": 5}, "not int: give the producer a value_serializer"),
-        ({"headers": {"h": "text"}}, "header's value"),
+        ({"headers": {"h": "text"}}, "a header's value is bytes or None, not str: encode it first"),
+        ({"timestamp_ms": "1"}, "whole number of milliseconds, not str"),
+        ({"timestamp_ms": 1.5}, "whole number of milliseconds, not float"),
         ({"headers": [(b"h", b"v")]}, "name of a header is a text, not bytes"),
     ],
 )
@@ -87,6 +89,29 @@ def test_what_is_not_bytes_is_a_type_error_that_says_what_to_do(what, hint):
         async with plain(world) as producer:
             with pytest.raises(TypeError, match=hint):
                 await producer.send("t", **what)
+
+    within(main)
+
+
+def test_what_cannot_be_written_is_refused_at_once_and_spoils_nothing_that_comes_after():
+    async def main(world):
+        async with plain(world) as producer:
+            for timestamp_ms in (-1, 1 << 63):
+                with pytest.raises(KafkaError) as caught:
+                    await producer.send("t", b"", timestamp_ms=timestamp_ms)
+                assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+            with pytest.raises(UnicodeEncodeError):
+                await producer.send("t", b"", headers={"\ud800": b""})
+            for topic in (None, 5, b"t"):
+                with pytest.raises(TypeError, match="a topic is named by a text"):
+                    await producer.send(topic, b"")
+            for topic in ("\ud800", "é", "t" * 40_000):
+                with pytest.raises(KafkaError) as caught:
+                    await producer.send(topic, b"")
+                assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+            await producer.send_and_wait("t", b"1")
+            await producer.send_and_wait("new", b"2")
+        assert await log_of(world) == [b"1"]
 
     within(main)
 

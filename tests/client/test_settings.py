@@ -148,6 +148,14 @@ def test_no_secret_is_in_a_repr():
     assert "hush" not in repr(settings)
 
 
+@pytest.mark.parametrize("name", ["client_id", "transactional_id", "group_id", "group_instance_id"])
+@pytest.mark.parametrize("value", [5, b"x", "\ud800", "x" * 32_768])
+def test_a_name_that_cannot_be_sent_is_refused_before_anything_is_asked(name, value):
+    settings = producer_settings if name == "transactional_id" else consumer_settings
+    with pytest.raises(InvalidConfigurationError, match=name):
+        settings("a", **{"group_id": "g", name: value} if settings is consumer_settings else {name: value})
+
+
 @pytest.mark.parametrize("keywords", [{"sasl_mechanism": "PLAIN"}, {"security_protocol": "SASL_SSL"}])
 def test_half_a_security_setting_is_refused(keywords):
     assert _refused(**keywords).hint
