@@ -50,7 +50,7 @@ def _goes_on(facts: Facts, before: Op, was: Read, op: Op, read: Read, visible: _
     if was.txn is not None:
         fate = facts.fate(was.txn)
         if fate.aborted:
-            if read.start > was.start:
+            if any(offset < read.start for offset, _ in before.result.records):  # what shows nothing may be passed by
                 text = f"{was.txn} is not committed, and reading goes on at {read.start}"
                 yield Anomaly("no rewind", text, (before, op))
             return

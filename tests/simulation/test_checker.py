@@ -55,6 +55,13 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
     assert story.anomalies == set()
 
 
+def test_what_shows_nothing_may_be_passed_by_after_an_abort():
+    story = Story()
+    story.send("x", at=1), story.begin("t"), story.poll((1, "x"), txn="t"), story.abort("t")
+    story.poll((1, "x"), start=1), story.final((1, "x"))
+    assert story.anomalies == set()
+
+
 def test_a_thousand_good_histories_raise_no_alarm():
     began = time.process_time()
     for seed in range(SEEDS):
