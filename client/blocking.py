@@ -77,5 +77,5 @@ def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def inner_of(source: Any) -> Any:
     """The client that a blocking one stands for; anything else is itself."""
-    is_blocking: bool = isinstance(source, Blocking)
-    return source._inner if is_blocking else source
+    found: Any = vars(source).get("_inner") if isinstance(source, Blocking) else source
+    return found
