@@ -21,7 +21,7 @@ BELOW = {
     "spark": {"effects", "protocol", "client"},
     "console": {"effects", "protocol", "client"},
     "testing": {"effects", "protocol", "storage", "broker", "client"},
-    "bench": {"effects", "protocol", "storage", "client"},
+    "bench": {"effects", "protocol", "storage", "client", "spark"},
     "cli": set(AREAS),
     "fencepost": set(AREAS),
 }

@@ -4,8 +4,13 @@ The rule: importing it never fails. Spark imports every `pyspark_*` at its first
 takes all the others with it, leaving no word. So what is wrong is said by the source, when somebody uses it.
 """
 
+from typing import Any
+
+DefaultSource: Any
 try:
-    from fencepost.spark.source import FencepostDataSource as DefaultSource
+    from fencepost.spark.source import FencepostDataSource
+
+    DefaultSource = FencepostDataSource
 except Exception as problem:
     from fencepost.spark.unusable import source_that_says
 

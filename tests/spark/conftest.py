@@ -60,7 +60,11 @@ def spark_proxy(spark_broker):
 
 
 @pytest.fixture(scope="module")
-def spark_broker(tmp_path_factory):
-    """A broker in a process of its own, which may be killed and started again: `tests/support/broker_process.py`."""
-    with broker_process(str(tmp_path_factory.mktemp("broker") / "data")) as broker:
+def spark_broker(request, tmp_path_factory):
+    """A broker in a process of its own, which may be killed and started again: `tests/support/broker_process.py`.
+
+    A module's BROKER_OPTIONS are given to `serve`.
+    """
+    options = getattr(request.module, "BROKER_OPTIONS", ())
+    with broker_process(str(tmp_path_factory.mktemp("broker") / "data"), *options) as broker:
         yield broker

@@ -24,6 +24,7 @@ from fencepost import sync
 
 SOURCE_PARTITIONS = 2
 READ_TIMEOUT_S = 60
+SETTLED_S = 120
 LOOK_S = 0.02
 PROGRAM = Path(__file__)
 
@@ -139,6 +140,7 @@ class Outcome:
     twice: int
     strangers: int
     halves: int  # batches of which a reader could see a part
+    waited_s: float  # until nothing that was left over held readers back
 
     @property
     def exact(self) -> bool:
@@ -147,6 +149,7 @@ class Outcome:
 
 def outcome(servers: str, place: Place, seen: Seen | None = None) -> Outcome:
     """Compare source and target at read_committed, and what could be seen meanwhile with the batches planned."""
+    waited_s = _settled(servers, place.target)
     source = {value: (partition, offset) for partition, offset, value in read(servers, place.source)}
     target = [(offset, value) for _, offset, value in read(servers, place.target)]
     copies = Counter(value for _, value in target)
@@ -167,6 +170,7 @@ def outcome(servers: str, place: Place, seen: Seen | None = None) -> Outcome:
         twice=twice,
         strangers=sum(copies[value] for value in copies.keys() - source.keys()),
         halves=halves,
+        waited_s=round(waited_s, 1),
     )
 
 
@@ -183,6 +187,23 @@ def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
             for records in consumer.getmany(timeout_ms=200).values():
                 found += [(each.partition, each.offset, (each.value or b"").decode()) for each in records]
     return found
+
+
+def _settled(servers: str, topic: str) -> float:
+    """Wait until no transaction is open: one that was killed before it was prepared lives for its timeout. Seconds."""
+    began = time.monotonic()
+    partition = TopicPartition(topic, 0)
+    with sync.Consumer(servers) as consumer:
+        while True:
+            stable, high = (
+                consumer.end_offsets([partition], isolation=each)[partition]
+                for each in ("read_committed", "read_uncommitted")
+            )
+            waited_s = time.monotonic() - began
+            if stable == high:
+                return waited_s
+            assert waited_s < SETTLED_S, f"{topic} is stable to {stable} of {high}"
+            time.sleep(0.2)
 
 
 def planned(place: Place) -> list[dict[str, int]]:

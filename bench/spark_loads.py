@@ -1,0 +1,80 @@
+"""A Spark session that works through what it is told on standard input; for `fencepost` and for Spark's own connector.
+
+Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
+JSON: {"do": "read" | "copy", "servers", "topic", "target", "records", "per_batch", "options"}; a line out its result:
+{"seconds", "batches": [ms of each]}. The session stays, so all but the first of each is warm.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from typing import Any
+
+CONFIGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "3g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+}
+
+
+def session(form: str) -> Any:
+    """Of two cores; with the jar of SPARK_KAFKA_PACKAGES for Spark's own connector."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in CONFIGS.items():
+        builder = builder.config(name, value)
+    if form == "fencepost":
+        from fencepost.spark import session as ours  # absolute: run by its path
+
+        return ours(builder)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return builder.config("spark.jars.packages", os.environ["SPARK_KAFKA_PACKAGES"]).getOrCreate()
+
+
+def read(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
+    """The topic as a batch, to nowhere."""
+    reader = spark.read.format(form).option("kafka.bootstrap.servers", order["servers"])
+    frame = reader.options(**order["options"]).option("subscribe", order["topic"]).load()
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return {"seconds": time.perf_counter() - began}
+
+
+def copy(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
+    """The topic as a stream, key and value into another, until all of it is there."""
+    reader = spark.readStream.format(form).option("kafka.bootstrap.servers", order["servers"])
+    reader = reader.option("subscribe", order["topic"]).option("startingOffsets", "earliest")
+    if order.get("per_batch"):
+        reader = reader.option("maxOffsetsPerTrigger", order["per_batch"])
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = reader.load().selectExpr("key", "value").writeStream.format(form).options(**order["options"])
+        writer = writer.option("kafka.bootstrap.servers", order["servers"]).option("topic", order["target"])
+        began = time.perf_counter()
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds = time.perf_counter() - began
+        done = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+    return {"seconds": seconds, "batches": done}
+
+
+def main() -> None:
+    form = sys.argv[1]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Spark prints is no answer
+    spark = session(form)
+    spark.sparkContext.setLogLevel("ERROR")
+    print(json.dumps({"spark": spark.version}), file=answers, flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        work = {"read": read, "copy": copy}[order["do"]]
+        print(json.dumps(work(spark, form, order)), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
