@@ -6,8 +6,10 @@ what it was meant to. Memory is counted from the moment a record is taken to the
 Source: Kafka's RecordAccumulator, ProducerBatch and BufferPool; KIP-91 for deadlines, KIP-480 for records without key.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from ..protocol.batches import read
@@ -275,6 +277,35 @@ class Accumulator:
         if headers:
             batch.headers[number] = headers
         return batch, number
+
+    def extend(
+        self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int
+    ) -> tuple[Batch, int, int] | None:
+        """Take values without keys, from `start` on, as many as one batch has room for: (batch, index there, how many).
+
+        A call for a thousand costs little more than one for a few. None: there is no room. Raises RecordTooLargeError.
+        """
+        first = values[start]
+        placed = self.append(topic, None, None, first, None, timestamp_ms)
+        if placed is None:
+            return None
+        batch, index = placed
+        room = min(self.free_bytes, self._max_batch_bytes - batch.size_bytes)
+        likely = room // (RECORD_OVERHEAD_BYTES + len(first or b"")) + 8
+        more = values[start + 1 : start + 1 + likely]
+        try:
+            sums = list(accumulate(map(len, more)))  # type: ignore[arg-type]
+        except TypeError:
+            sums = list(accumulate(len(each or b"") for each in more))
+        count = bisect_right(range(len(sums)), room, key=lambda at: sums[at] + RECORD_OVERHEAD_BYTES * (at + 1))
+        if count:
+            size = sums[count - 1] + RECORD_OVERHEAD_BYTES * count
+            self.free_bytes -= size
+            batch.size_bytes += size
+            batch.values.extend(more[:count])
+            batch.keys.extend([None] * count)
+            batch.timestamps.extend([timestamp_ms] * count)
+        return batch, index, 1 + count
 
     def _close(self, partition: Partition, batch: Batch) -> None:
         """It is full: the next record begins another, and one without a key goes to another partition."""

@@ -6,7 +6,7 @@ the record. Without a transactional id it is a plain producer, whose `finish` te
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..protocol.errors import ErrorCode
@@ -56,7 +56,10 @@ class TaskProducer(Producer):
         found = await self._topic(topic)
         now_ms = self._now_ms()
         if partitions is None and headers is None and self.settings.partitioner is None:
-            await self._send_pairs(found, values, keys, now_ms)
+            if keys is None:
+                await self._send_values(found, values, now_ms)
+            else:
+                await self._send_pairs(found, values, keys, now_ms)
             return
         for index, value in enumerate(values):
             key = None if keys is None else keys[index]
@@ -65,12 +68,22 @@ class TaskProducer(Producer):
                 partition = self._partition(found, partition, key)
             await self._take(found, partition, key, value, None if headers is None else headers[index], now_ms)
 
-    async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes | None, now_ms: int) -> None:
+    async def _send_values(self, topic: Topic, values: Bytes, now_ms: int) -> None:
+        at = 0
+        while at < len(values):
+            taken = self._accumulator.extend(topic, values, at, now_ms)
+            if taken is None:
+                await self._placed(None, topic, None, None, values[at], None, now_ms)
+                at += 1
+                continue
+            batch, index, count = taken
+            at += count
+            await self._placed((batch, index), topic, None, None, None, None, now_ms)
+
+    async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes, now_ms: int) -> None:
         append = self._accumulator.append
         is_plain = self._transactor is None
-        pairs: Iterable[tuple[bytes | None, bytes | None]]
-        pairs = zip(keys, values, strict=True) if keys is not None else ((None, value) for value in values)
-        for key, value in pairs:
+        for key, value in zip(keys, values, strict=True):
             placed = append(topic, None, key, value, None, now_ms)
             if placed is None or self._accumulator.filled or (is_plain and not placed[1]):
                 await self._placed(placed, topic, None, key, value, None, now_ms)

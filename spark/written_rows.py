@@ -59,7 +59,7 @@ def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator
     found = Columns(
         topic or "",
         _bytes(column("value")),
-        None if column("key") is None else _bytes(column("key")),
+        None if _is_null(column("key")) else _bytes(column("key")),
         _partitions(column("partition")),
         _headers(column("headers")) if include_headers else None,
     )
@@ -74,6 +74,11 @@ def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator
         yield Columns(name, *(None if each is None else [each[row] for row in rows] for each in found[1:]))  # type: ignore[arg-type]
 
 
+def _is_null(column: Any) -> bool:
+    """Whether there is no such column, or nothing in it."""
+    return column is None or column.null_count == len(column)
+
+
 def _bytes(column: Any) -> list[bytes | None]:
     import pyarrow as pa
 
@@ -84,13 +89,13 @@ def _bytes(column: Any) -> list[bytes | None]:
 
 
 def _partitions(column: Any) -> list[int | None] | None:
-    if column is None or column.null_count == len(column):
+    if _is_null(column):
         return None
     found: list[int | None] = column.to_pylist()
     return found
 
 
 def _headers(column: Any) -> list[Any] | None:
-    if column is None or column.null_count == len(column):
+    if _is_null(column):
         return None
     return [None if row is None else [(each["key"], each["value"]) for each in row] for row in column.to_pylist()]

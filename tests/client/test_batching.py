@@ -225,3 +225,32 @@ def test_whatever_is_taken_comes_out_once_and_in_order_and_memory_is_whole_again
 
 def test_headers_are_counted_with_more_than_they_take():
     assert headers_bytes((("é", b"12"), ("n", None))) >= 1 + 2 + 1 + 2 + 1 + 1 + 1
+
+
+def test_many_values_taken_at_once_make_the_batches_that_one_by_one_would():
+    values = [bytes(size % 90) if size % 7 else None for size in range(500)]
+
+    def taken(at_once):
+        made = Making()
+        at = 0
+        while at < len(values):
+            if at_once:
+                at += made.accumulator.extend(made.topic, values, at, 5)[2]
+            else:
+                made.add(values[at])
+                at += 1
+        (partition,) = made.topic.partitions
+        batches = [
+            (one.values, one.keys, one.timestamps, one.size_bytes) for one in (*partition.sealed, partition.open)
+        ]
+        return batches, made.accumulator.free_bytes
+
+    assert taken(True) == taken(False)
+
+
+def test_of_many_values_as_many_are_taken_as_there_is_room_for():
+    made = Making(max_batch_bytes=10_000, memory_bytes=1_000)
+    values = [bytes(84)] * 50
+    _, index, count = made.accumulator.extend(made.topic, values, 0, 5)
+    assert (index, count, made.accumulator.free_bytes) == (0, 10, 0)
+    assert made.accumulator.extend(made.topic, values, 10, 5) is None
