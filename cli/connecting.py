@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+LAST_WORD_MS = 1000  # the SDK gives up at the same moment, and knows better what was in the way
 
 BOOTSTRAP_VARIABLE = "FENCEPOST_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -99,7 +100,7 @@ class Target:
         from .refusals import refusal
 
         async def bounded() -> T:
-            async with asyncio.timeout(None if within_ms is None else within_ms / 1000):
+            async with asyncio.timeout(None if within_ms is None else (within_ms + LAST_WORD_MS) / 1000):
                 return await work()
 
         with Interruption() as interruption:
