@@ -17,8 +17,8 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def checks(terminal: Terminal, address: str) -> dict[str, dict[str, str]]:
-    out = terminal.run(f"doctor {address} -o json --timeout 5s")
+def checks(terminal: Terminal, address: str, timeout: str = "5s") -> dict[str, dict[str, str]]:
+    out = terminal.run(f"doctor {address} -o json --timeout {timeout}")
     return {each["check"]: each for each in map(json.loads, out.splitlines())}
 
 
@@ -53,7 +53,7 @@ def test_an_advertised_address_that_leads_nowhere_is_named_with_what_to_do(adver
 def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
     with ServedBroker(advertised_listeners=("127.0.0.1:1",)) as broker:
         terminal = Terminal(broker)
-        code, cause, hint = terminal.refused("topic create x --timeout 300ms")
+        code, cause, hint = terminal.refused("topic create x --timeout 2s")
     assert code == 4
     assert "127.0.0.1:1: connection refused" in cause
     assert hint.startswith("clients go to the address that the broker advertises: ")
@@ -77,7 +77,7 @@ def test_it_stops_where_nothing_more_can_be_found_out(terminal: Terminal) -> Non
 def test_a_listener_that_speaks_something_else_is_no_broker(terminal: Terminal) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(20)
-        found = checks(terminal, f"127.0.0.1:{other.getsockname()[1]} --timeout 300ms")
+        found = checks(terminal, f"127.0.0.1:{other.getsockname()[1]}", "300ms")
     assert (found["connection"]["state"], found["protocol"]["state"]) == ("ok", "failed")
 
 
@@ -94,8 +94,8 @@ def test_releases_are_told_from_the_newest_down() -> None:
 def test_health_is_exit_code_zero_or_one(terminal: Terminal) -> None:
     assert terminal.run("health").startswith(f"healthy: {terminal.bootstrap} answers in ")
     assert terminal.objects("health")[0]["healthy"] is True
-    assert terminal.refused("health -b 127.0.0.1:1")[0] == 1
-    assert json.loads(terminal.run("health -b 127.0.0.1:1 -o json"))["healthy"] is False
+    assert terminal.refused("health -b 127.0.0.1:1 --timeout 300ms")[0] == 1
+    assert json.loads(terminal.run("health -b 127.0.0.1:1 -o json --timeout 300ms"))["healthy"] is False
     assert terminal.code == 1
 
 

@@ -9,7 +9,7 @@ from terminal import Terminal
 
 @pytest.fixture(scope="module")
 def terminal() -> Iterator[Terminal]:
-    with ServedBroker() as broker:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as broker:
         yield Terminal(broker)
 
 

@@ -19,7 +19,7 @@ from served_broker import ServedBroker
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ServedBroker]:
-    with ServedBroker() as served:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as served:
         yield served
 
 
