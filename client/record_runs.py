@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from .values import Record
 
@@ -23,7 +23,7 @@ _LOW = bytes((2 * delta & 0x7F) | 0x80 for delta in range(_NARROW, _WIDE))
 _HIGH = bytes(2 * delta >> 7 for delta in range(_NARROW, _WIDE))
 _CONTINUES = bytes(byte >> 7 for byte in range(256))
 _SIGNED = [(byte >> 1) ^ -(byte & 1) for byte in range(128)]
-_make: Any = tuple.__new__
+_make = cast("Any", tuple).__new__
 _structs = lru_cache(256)(Struct)
 
 
