@@ -226,7 +226,7 @@ class Cluster:
     async def _keep_fresh(self) -> None:
         """One request at a time: when something is stale, when something is missing, and now and then."""
         assert self._wanted is not None
-        attempt = 0
+        attempt = 1 if self.metadata.incomplete(self._watched) else 0  # what was watched before the start, too
         while True:
             await self._pause(attempt)
             self._wanted.clear()
@@ -371,7 +371,7 @@ class Cluster:
             async with asyncio.timeout(left_ms / 1000):
                 connection = await self._connection(target)
         except TimeoutError:
-            raise RequestTimedOutError(f"no connection to {_named(target)} within {left_ms:g} ms") from None
+            raise RequestTimedOutError(f"no connection to {self._named(target)} within {left_ms:g} ms") from None
         version = connection.version_of(type(request), cap)
         try:
             return await connection.send(request, version, timeout_ms=deadline.left_ms())
@@ -428,6 +428,12 @@ class Cluster:
     def _suspect(self, target: Target) -> None:
         if not isinstance(target, int | str) and not callable(target):
             self.forget_coordinator(*target)
+
+    def _named(self, target: Target) -> str:
+        """For an error; while no broker is known, the addresses where one was looked for."""
+        if target != "any" or self.metadata.brokers:
+            return _named(target)
+        return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
 
     async def _connection(self, target: Target) -> Connection:
         if isinstance(target, int):

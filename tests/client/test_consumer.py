@@ -204,6 +204,19 @@ def test_what_was_given_one_by_one_is_a_batch_for_a_transaction():
     within(main)
 
 
+def test_a_topic_that_was_not_there_at_the_start_is_read_soon_after_it_is_made():
+    async def main(world):
+        async with Consumer(
+            BOOTSTRAP, topics=["late"], auto_offset_reset="earliest", outside=world.world.outside
+        ) as it:
+            async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+                await producer.send_and_wait("late", b"1")
+            async with asyncio.timeout(5):
+                assert (await it.getone()).value == b"1"
+
+    within(main)
+
+
 def test_without_a_policy_nothing_is_guessed():
     async def main(world):
         await write(world, b"a")
