@@ -8,9 +8,10 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
 from ..client.cluster import Cluster
-from ..client.errors import code_of, error_of
+from ..client.errors import RequestTimedOutError, UnknownTopicError, code_of, error_of
 from ..client.versions import OWN_FEATURE
 from ..protocol.errors import ErrorCode
+from ..protocol.messages.cluster import MetadataRequest
 from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..protocol.messages.ledger import (
     DescribeLedgerRequest,
@@ -24,6 +25,7 @@ from .sink import Limits, Written
 R = TypeVar("R")
 
 DEFAULT_PREFIX = "fencepost.once."
+TOPIC_TIMEOUT_MS = 3_000
 SAFE_TIMEOUT_MS = 60_000  # where the broker does not say how long is allowed
 PREFIX_SETTING, TIMEOUT_SETTING = "transactional.id.ephemeral.prefix", "transaction.max.timeout.ms"
 
@@ -66,6 +68,20 @@ async def facts(cluster: Cluster) -> Facts:
         found.get(PREFIX_SETTING) or DEFAULT_PREFIX,
         int(found.get(TIMEOUT_SETTING) or SAFE_TIMEOUT_MS),
     )
+
+
+async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
+    """Have a topic made that is not there, if the broker does so. Raises UnknownTopicError, and soon."""
+    if cluster.metadata.partitions(topic):
+        return
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
+    try:
+        await cluster.ask_until("any", request, verdict=lambda r: r.topics[0].error_code, timeout_ms=TOPIC_TIMEOUT_MS)
+    except RequestTimedOutError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise UnknownTopicError(f"there is no topic {topic!r}", hint="create the topic first") from None
+    cluster.watch_topics([topic])
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:

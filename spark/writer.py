@@ -96,6 +96,9 @@ def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tupl
     check_columns(schema, options.topic, options.include_headers)
     cluster = cluster_for(options)
     found = run(ledger.facts(cluster), options.connection.default_api_timeout_ms / 1000)
+    if options.topic is not None:
+        may_make = options.produce.allow_auto_create_topics
+        run(ledger.find_topic(cluster, options.topic, may_make=may_make), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
     guarantee = options.guarantee or EXACTLY_ONCE
     if guarantee == EXACTLY_ONCE and not found.has_ledger:
         servers = ", ".join(f"{host}:{port}" for host, port in options.connection.bootstrap_servers)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from fencepost.client.admin import Admin
 from fencepost.client.consumer import Consumer
-from fencepost.client.errors import InvalidConfigurationError, UnsupportedVersionError
+from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError, UnsupportedVersionError
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger, writer
 from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError
@@ -359,6 +359,13 @@ def test_a_wrong_option_of_a_stream_is_refused(driver, more, says):
 def test_a_column_that_cannot_be_written_is_refused_before_any_task(driver, columns, says):
     with pytest.raises(InvalidConfigurationError, match=says):
         driver.stream(schema=schema_of(**columns))
+
+
+def test_a_topic_that_is_not_there_is_made_or_missed_before_any_task(driver):
+    made = driver.stream(topic=f"{driver.topic}-made", sinkId="made")
+    made.commit([driver.task(made, ONE)], 0)
+    with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
+        driver.stream(topic="nowhere", **{"kafka.allow.auto.create.topics": "false"})
 
 
 def test_rows_say_where_they_go(driver):
