@@ -14,15 +14,13 @@ from typing import Any
 
 from ..protocol.batches import read
 from ..protocol.producing import compressed, framed, payload
-from ..protocol.records import Header, records
+from ..protocol.records import records
 from .errors import RecordTooLargeError
 from .partitioner import next_sticky, partition_of
 from .sequences import Lane, Numbered
-from .values import ProducerIdentity, RecordMetadata, TopicPartition
+from .values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
 
 RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record take, unless it is a giant
-
-Headers = Sequence[Header]
 
 
 class Batch(Numbered):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..protocol.compression import Codec
 from ..protocol.errors import ErrorCode
-from .batching import Accumulator, Batch, Headers, Topic
+from .batching import Accumulator, Batch, Topic
 from .cluster import Cluster
 from .config_names import settings_from
 from .delivery import Delivery
@@ -33,14 +33,13 @@ from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import Event
 from .transactions import Transaction
 from .transactor import Transactor
-from .values import NO_IDENTITY, ConsumerGroupMetadata, ProducerIdentity, RecordMetadata
+from .values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from .settings import ProducerKeywords
 
-HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """A mapping, or pairs where a name comes more than once."""
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}

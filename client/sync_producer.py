@@ -13,10 +13,9 @@ from .blocking import Blocking, forwarded, inner_of
 from .delivery import Delivery as AsyncDelivery
 from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
-from .producer import HeadersLike
 from .producer import Producer as AsyncProducer
 from .transactions import Transaction as AsyncTransaction
-from .values import ConsumerGroupMetadata, RecordMetadata
+from .values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.ledger import PrepareTxnRequest, PrepareTxnResponse
-from .batching import Batch, Headers, Topic
+from .batching import Batch, Topic
 from .cluster import Cluster
 from .producer import Producer
 from .settings import ProducerSettings
+from .values import Headers
 
 Bytes = Sequence[bytes | None]
 

@@ -12,11 +12,11 @@ from .errors import AbortableTransactionError, IllegalStateError, KafkaError, Pr
 from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import State
 from .transactor import Transactor
-from .values import ConsumerGroupMetadata, RecordMetadata
+from .values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
 
 if TYPE_CHECKING:
     from .delivery import Delivery
-    from .producer import HeadersLike, Producer
+    from .producer import Producer
 
 
 class Transaction:
@@ -52,7 +52,7 @@ class Transaction:
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: "HeadersLike | None" = None,
+        headers: HeadersLike | None = None,
     ) -> "Delivery":
         """As Producer.send: waits for room in the buffer only, and returns the delivery. Commit waits for all."""
         self._check_open()
@@ -65,7 +65,7 @@ class Transaction:
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: "HeadersLike | None" = None,
+        headers: HeadersLike | None = None,
     ) -> RecordMetadata:
         """As Producer.send_and_wait. What spoils the transaction is raised as the transaction's error."""
         self._check_open()

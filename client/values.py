@@ -3,9 +3,12 @@
 The rule: they are small, immutable where their number is small, and know nothing of the wire.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
+HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+"""What a user may give for them."""
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
