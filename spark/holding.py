@@ -63,14 +63,16 @@ async def tell(settings: AdminSettings, held: Iterable[TopicPartition]) -> list[
 def described(blocker: Blocker, now_ms: int) -> str:
     """Partition, transactional id, age."""
     producer = blocker.open.producer
-    waiting = blocker.high_watermark - blocker.last_stable_offset
-    where = f"{blocker.open.topic_partition} is held at offset {blocker.last_stable_offset}, {waiting} offsets wait"
+    where = (
+        f"{blocker.open.topic_partition} is held at offset {blocker.last_stable_offset}, below its end at"
+        f" {blocker.high_watermark},"
+    )
     known = blocker.description
     if known is None:
         idle_s = max(0, now_ms - producer.last_timestamp_ms) / 1000
         return (
-            f"{where}: by a transaction of producer id {producer.producer_id} that no coordinator knows, last written"
+            f"{where} by a transaction of producer id {producer.producer_id} that no coordinator knows, last written"
             f" to {idle_s:.0f} s ago (fencepost txn abort ends it)"
         )
     began_ms = known.started_ms if known.started_ms is not None else producer.last_timestamp_ms
-    return f"{where}: by transaction {known.transactional_id!r}, open for {max(0, now_ms - began_ms) / 1000:.0f} s"
+    return f"{where} by transaction {known.transactional_id!r}, open for {max(0, now_ms - began_ms) / 1000:.0f} s"

@@ -1,0 +1,45 @@
+"""Who holds a stream up: said in time, once a minute, and never of what moves."""
+
+from fencepost.client.admin_values import Blocker, OpenTransaction, ProducerState, TransactionDescription
+from fencepost.client.values import TopicPartition
+from fencepost.spark.holding import EVERY_MS, PATIENCE_MS, Held, described
+from fencepost.spark.offsets import Log, Seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def seen(end, high_watermark):
+    return Seen({T0: Log(0, end, high_watermark), T1: Log(0, 5, 5)})
+
+
+def test_a_partition_is_named_when_it_has_stood_for_a_while_and_again_a_minute_later():
+    held = Held()
+    assert held.due(seen(3, 9), 0) == []
+    assert held.due(seen(3, 9), PATIENCE_MS - 1) == []
+    assert held.due(seen(3, 9), PATIENCE_MS) == [T0]
+    assert held.due(seen(3, 12), PATIENCE_MS + EVERY_MS - 1) == []
+    assert held.due(seen(3, 12), PATIENCE_MS + EVERY_MS) == [T0]
+
+
+@given(st.lists(st.integers(0, 20_000), max_size=30))
+def test_what_moves_or_is_at_its_end_is_never_named(steps):
+    held, now_ms = Held(), 0
+    for number, step in enumerate(steps):
+        now_ms += step
+        assert held.due(seen(number, number + 5), now_ms) == []
+        assert held.due(seen(number, number), now_ms) == []
+
+
+def blocker(description):
+    producer = ProducerState(7, 0, 5, 90_000, 0, 3)
+    return Blocker(OpenTransaction(T0, producer), 3, 9, description)
+
+
+def test_the_line_has_partition_id_and_age():
+    known = TransactionDescription("job-1", "Ongoing", 7, 0, 60_000, 100_000, 1, (T0,))
+    assert described(blocker(known), 142_000) == (
+        "t-0 is held at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"
+    )
+    assert "producer id 7 that no coordinator knows, last written to 52 s ago" in described(blocker(None), 142_000)
