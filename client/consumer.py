@@ -143,6 +143,8 @@ class Consumer:
         self._check_open()
         if isinstance(topics, str):
             raise TypeError(f"topics is a list of names: [{topics!r}]")
+        if not all(isinstance(topic, str) for topic in topics):
+            raise TypeError(f"topics is a list of names, and not all of these are texts: {topics!r}")
         if self._whole is not None and listener is not None:
             raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
         if not topics and pattern is None:

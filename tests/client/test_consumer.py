@@ -217,6 +217,12 @@ def test_a_topic_that_was_not_there_at_the_start_is_read_soon_after_it_is_made()
     within(main)
 
 
+@pytest.mark.parametrize("topics", ["t", [5], ["t", b"u"]])
+def test_topics_that_are_no_list_of_texts_are_a_type_error(topics):
+    with pytest.raises(TypeError, match="list of names"):
+        Consumer(BOOTSTRAP, topics=topics)
+
+
 def test_without_a_policy_nothing_is_guessed():
     async def main(world):
         await write(world, b"a")
