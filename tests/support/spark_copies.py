@@ -57,7 +57,7 @@ def filled(servers: str, name: str, directory: Path, records: int, per_batch: in
         for i in range(half):
             plain.send(place.source, b"%d" % i, key=b"k%d" % (i % 7), partition=i % SOURCE_PARTITIONS)
         plain.flush()
-    with sync.Producer(servers, transactional_id=f"{name}-fill") as producer:
+    with sync.Producer(servers, transactional_id=f"{name}-fill", transaction_timeout_ms=10_000) as producer:
         producer.init_transactions()
         for wanted, numbers in ((False, range(50)), (True, range(half, records)), (False, range(30))):
             producer.begin_transaction()
