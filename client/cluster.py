@@ -13,11 +13,12 @@ from typing import Any, Literal
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.cluster import MetadataRequest, MetadataResponse
 from ..protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from .connection import Connection, log
+from .connection import Connection, broken, log
 from .connections import Connections
 from .errors import (
     BrokerUnreachableError,
     ClosedError,
+    FatalError,
     InvalidConfigurationError,
     RequestTimedOutError,
     UnknownTopicError,
@@ -66,6 +67,7 @@ class Cluster:
         self.outside = outside
         self.metadata = Metadata()
         self.on_metadata: list[Callable[[], None]] = []
+        self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._connections = Connections(settings, outside, self._address_of, self._lost)
         self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
@@ -77,6 +79,7 @@ class Cluster:
         self._changed: asyncio.Future[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_error: KafkaError | None = None
+        self._broken: FatalError | None = None
         self._closed = False
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ class Cluster:
                 log.info("not found yet: %s", error)
                 await asyncio.sleep(pause_ms / 1000)
         self._wanted = asyncio.Event()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
         """Idempotent; waits for no broker."""
@@ -192,11 +195,13 @@ class Cluster:
         """Wait for news. Raises when none can come, or not in time."""
         if self._closed:
             raise ClosedError("the client was closed")
+        self.check()
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await asyncio.shield(self._changed)
+            self.check()
         except TimeoutError:
             if self._refresh_error is not None:
                 raise self._refresh_error from None
@@ -222,6 +227,22 @@ class Cluster:
         if self._missed:
             return list(self._missed)
         return None if self._watches_all else list(self._watched)
+
+    def check(self) -> None:
+        """Raises FatalError when nobody keeps the metadata fresh any more: to be asked before a wait for news."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    async def _keep(self) -> None:
+        """Nobody awaits this task, so whatever ends it is told to those who wait for news."""
+        try:
+            await self._keep_fresh()
+        except Exception as error:
+            self._broken = broken("metadata cannot be looked up any more", error)
+            changed, self._changed = self._changed, None
+            if changed is not None:
+                changed.set_result(None)
+            self.on_broken()
 
     async def _keep_fresh(self) -> None:
         """One request at a time: when something is stale, when something is missing, and now and then."""

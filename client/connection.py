@@ -15,7 +15,7 @@ from ..protocol.apis import API_VERSIONS, APIS, Api, decode_response, encode_req
 from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ..protocol.framing import LARGEST_FRAME_BYTES, Framer
 from ..protocol.primitives import Buffer
-from .errors import BrokerUnreachableError, RequestTimedOutError
+from .errors import BrokerUnreachableError, FatalError, RequestTimedOutError
 from .versions import NOTHING, SPOKEN, Offer, chosen, common
 
 log = logging.getLogger("fencepost.client")
@@ -280,3 +280,14 @@ def _gathered(buffers: list[Buffer]) -> list[Buffer]:
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+def broken(what: str, error: Exception) -> FatalError:
+    """What those who wait get for a mistake of ours that ended what they wait for; the log has it once, in full."""
+    log.error("%s", what, exc_info=error)
+    failure = FatalError(
+        f"{what}: {type(error).__name__}: {error}",
+        hint="a bug in the client: its log has the traceback; make a new one",
+    )
+    failure.__cause__ = error
+    return failure

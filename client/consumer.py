@@ -64,6 +64,7 @@ class Consumer:
         self._settings = settings
         self._clock = outside.clock
         self._cluster = Cluster(settings, outside)
+        self._cluster.on_broken = self._wake
         self._subscription = Subscription(settings.group_id is not None)
         self._group: Group | None = None
         if settings.group_id is not None:
@@ -298,6 +299,7 @@ class Consumer:
                 group.polled()
         elif self._whole is not None and self._whole.needs_poll:
             self._whole.poll()
+        self._cluster.check()
         self._fetcher.check()
         if self._subscription.needs_positions:
             self._positions.find()

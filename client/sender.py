@@ -17,7 +17,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.produce import ProduceRequest, ProduceResponse
 from .batching import Accumulator, Batch, Partition
 from .cluster import Cluster
-from .connection import Connection, log
+from .connection import Connection, broken, log
 from .delivery import resolve
 from .errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from .gate import Gate
@@ -52,6 +52,7 @@ class Sender:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._is_woken = False
         self._is_closed = False
+        self._broken: KafkaError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._expiry: asyncio.TimerHandle | None = None
@@ -73,8 +74,19 @@ class Sender:
 
     def _run(self) -> None:
         self._is_woken = False
-        if self._is_closed or not self._accumulator.active:
+        if self._is_closed:
             return
+        try:
+            if self._broken is None and self._accumulator.active:
+                self._turn()
+        except Exception as error:  # nobody awaits this: without a word, records would wait until their time is up
+            self._broken = broken("records cannot be sent any more", error)
+        if self._broken is not None:
+            for batch in list(self._accumulator.incomplete):
+                self._accumulator.finish(batch, self._broken)
+                self.gate.failed(batch.partition.topic_partition, self._broken)
+
+    def _turn(self) -> None:
         self._look_at_identity()
         now = self._clock.monotonic_ms()
         if self._expiry is None:
