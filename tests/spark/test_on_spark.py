@@ -15,7 +15,7 @@ from fencepost.spark import java
 from spark_kills import kill_at, kill_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RECORDS, PER_BATCH = 3_000, 700
+RECORDS, PER_BATCH = 3_000, 1_100
 TIMEOUT_S = 150
 
 pytestmark = pytest.mark.jvm
