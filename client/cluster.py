@@ -19,6 +19,7 @@ from .errors import (
     BrokerUnreachableError,
     ClosedError,
     FatalError,
+    IllegalStateError,
     InvalidConfigurationError,
     RequestTimedOutError,
     UnknownTopicError,
@@ -80,6 +81,7 @@ class Cluster:
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_error: KafkaError | None = None
         self._broken: FatalError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -92,7 +94,9 @@ class Cluster:
         if self._closed:
             raise ClosedError("the client is closed")
         if self._keeper is not None:
+            self.check_loop()
             return
+        self._loop = asyncio.get_running_loop()
         deadline = Deadline(self.outside.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
         while True:
             try:
@@ -111,12 +115,28 @@ class Cluster:
     async def close(self) -> None:
         """Idempotent; waits for no broker."""
         self._closed = True
+        if self.is_elsewhere:  # whatever there was ended with its loop, or ends there
+            if self._loop is not None and self._loop.is_running():
+                asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+            return
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
         await self._connections.close()
         self._tell()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another loop than this one is where it was started."""
+        return self._loop is not None and self._loop is not asyncio.get_running_loop()
+
+    def check_loop(self) -> None:
+        """Raises IllegalStateError in a loop in which it was not started, where it would wait for ever."""
+        if self.is_elsewhere:
+            raise IllegalStateError(
+                "the client was started in another event loop", hint="make one in each loop, or use fencepost.sync"
+            )
 
     # ---- metadata ----------------------------------------------------------------------------------------------
 
@@ -302,6 +322,7 @@ class Cluster:
 
         Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
         """
+        self.check_loop()
         ready = self._connections.free()
         if ready is not None:
             return ready
@@ -386,6 +407,7 @@ class Cluster:
 
         Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, and what connecting raises.
         """
+        self.check_loop()
         left_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.outside.clock, left_ms)
         try:

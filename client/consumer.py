@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 NEVER_MS = float("inf")
 CLOSING_MS = 5_000
 _LONGEST_WAIT_MS = 60_000.0
+_Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
 class Consumer:
@@ -100,6 +101,9 @@ class Consumer:
             return
         self._reading.settle()
         self._closed = True
+        if self._cluster.is_elsewhere:  # nothing of it can be waited for here
+            await self._cluster.close()
+            return
         self._subscription.on_change = lambda: None
         self._fetcher.close()
         self._wake()
@@ -290,6 +294,7 @@ class Consumer:
         if not self._started or self._closed:
             self._check_open()
             raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
+        self._cluster.check_loop()
         group = self._group
         if group is not None:
             if group.needs_poll:
@@ -396,25 +401,25 @@ class Consumer:
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(self._subscription.paused())
 
-    async def _listed(self, asked: Mapping[TopicPartition, int], isolation: int) -> dict[TopicPartition, Listed]:
+    async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
         self._check_open()
+        self._cluster.check_loop()
         timeout_ms = self._settings.default_api_timeout_ms
-        return await list_offsets(self._cluster, asked, isolation, timeout_ms=timeout_ms)
+        named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
+        return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         found = await self._listed(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
         return {tp: one.offset for tp, one in found.items()}
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, isolation: IsolationLevel | None = None
+        self, partitions: Iterable[tuple[str, int]], *, isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
         """The last stable offset, or with read_uncommitted the high watermark."""
         found = await self._listed(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
         return {tp: one.offset for tp, one in found.items()}
 
-    async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    async def offsets_for_times(self, timestamps_ms: _Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time; None where there is none."""
         found = await self._listed(timestamps_ms, self._positions.isolation)
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}

@@ -7,6 +7,7 @@ its time, and never hangs.
 
 import asyncio
 import warnings
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -143,6 +144,9 @@ class Producer:
             return
         self._closed = True
         self._is_open = False
+        if self._cluster.is_elsewhere:  # nothing of it can be waited for here
+            await self._cluster.close()
+            return
         self._room.set()
         if timeout_ms is None:
             timeout_ms = self.settings.delivery_timeout_ms
@@ -194,7 +198,7 @@ class Producer:
         partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
         RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
         """
-        if not self._is_open:
+        if not self._is_open or get_running_loop() is not self._loop:
             self._check_open()
         if self._serializes:
             key, value = self._serialized(key, value)
@@ -315,6 +319,7 @@ class Producer:
             raise ClosedError("the producer is closed")
         if not self._started:
             raise IllegalStateError("the producer is not started", hint="async with Producer(…) as producer")
+        self._cluster.check_loop()
 
     def _check_open(self) -> None:
         self._check_started()
