@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .asked import check_topic_name, offset_of, positive
 from .batches import Batch, Batches
 from .cluster import Cluster
 from .config_names import settings_from
@@ -150,6 +151,8 @@ class Consumer:
             raise TypeError(f"topics is a list of names: [{topics!r}]")
         if not all(isinstance(topic, str) for topic in topics):
             raise TypeError(f"topics is a list of names, and not all of these are texts: {topics!r}")
+        for topic in topics:
+            check_topic_name(topic)
         if self._whole is not None and listener is not None:
             raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
         if not topics and pattern is None:
@@ -240,8 +243,11 @@ class Consumer:
     ) -> dict[TopicPartition, list[Record]]:
         """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        taken = await self._taken(max_records or self._settings.max_poll_records, partitions, deadline_ms)
+        taken = await self._taken(self._most(max_records), partitions, deadline_ms)
         return {state.tp: records for state, (_, records) in taken.items()}
+
+    def _most(self, max_records: int | None) -> int:
+        return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
         while True:
@@ -256,7 +262,7 @@ class Consumer:
 
         max_wait: seconds to let a batch fill up once something is there. What the iterator raises does not end it.
         """
-        most = max_records or self._settings.max_poll_records
+        most = self._most(max_records)
         return Batches(lambda: self._batch(most, max_wait * 1000))
 
     async def _batch(self, most: int, max_wait_ms: float) -> Batch:
@@ -368,9 +374,7 @@ class Consumer:
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset."""
-        where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if where.offset < 0:
-            raise ValueError(f"offset {where.offset} is below 0")
+        where = offset_of(offset)
         self._reading.settle()
         self._subscription.seek(TopicPartition(*partition), where.offset, where.leader_epoch)
 
@@ -456,8 +460,7 @@ class Consumer:
             await group.commit()
             self._reading.forget()
         else:
-            made = {tp: OffsetAndMetadata(one) if isinstance(one, int) else one for tp, one in offsets.items()}
-            await group.commit(made)
+            await group.commit({TopicPartition(*tp): offset_of(one) for tp, one in offsets.items()})
 
     async def committed(
         self, *partitions: TopicPartition, require_stable: bool = True

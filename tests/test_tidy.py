@@ -41,6 +41,7 @@ PURE = [
     "cli/blocking.py",
     "cli/explaining.py",
     "cli/record_text.py",
+    "client/asked.py",
     "client/partitioner.py",
     "client/sequences.py",
     "client/batching.py",

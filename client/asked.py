@@ -1,0 +1,37 @@
+"""What a caller gives by hand: checked before anything is sent or waited for. Pure.
+
+Source of the rule for names of topics: Kafka's Topic.validate.
+"""
+
+import re
+
+from ..protocol.errors import ErrorCode
+from .errors import InvalidConfigurationError, error_of
+from .values import OffsetAndMetadata
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises a KafkaError with INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    if not _LEGAL.fullmatch(name) or name in (".", ".."):
+        raise error_of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r:.99}: no topic can have this name")
+
+
+def positive(number: int, what: str) -> int:
+    """The number. Raises TypeError, InvalidConfigurationError for one below 1."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{what} is a whole number, not {type(number).__name__}")
+    if number < 1:
+        raise InvalidConfigurationError(f"{what}={number} must be above 0")
+    return number
+
+
+def offset_of(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    """The offset of a next record. Raises TypeError, ValueError for one below 0."""
+    made = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+    if not isinstance(made.offset, int) or isinstance(made.offset, bool):
+        raise TypeError(f"an offset is a whole number, not {type(made.offset).__name__}")
+    if made.offset < 0:
+        raise ValueError(f"offset {made.offset} is below 0")
+    return made
