@@ -59,7 +59,7 @@ def test_a_worker_is_killed(spark, spark_proxy, place, step, side):
     """At InitProducerId, Produce and PrepareTxn it is a task's (T2); at EndTxns the driver's, so commit raises (T5)."""
     kill = kill_at(spark_proxy, step, side, 3, kill_worker)
     until_it_ends_well(spark, place)
-    assert (kill.done, kill.failed) == (1, None)
+    kill.check()
 
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
@@ -71,7 +71,7 @@ def test_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, sid
 
     kill = kill_at(spark_proxy, step, side, 3, restart)
     until_it_ends_well(spark, place)
-    assert (kill.done, kill.failed) == (1, None)
+    kill.check()
 
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
@@ -81,7 +81,7 @@ def test_the_driver_is_killed(spark_proxy, place, step, side):
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
     assert driver.wait(TIMEOUT_S) != 0, driver.said()
-    assert (kill.done, kill.failed) == (1, None)
+    kill.check()
     assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
 
 
@@ -114,7 +114,7 @@ def test_a_driver_is_killed_again_and_again(spark_proxy, place):
         driver = spark_copies.Driver(place)
         kill = kill_at(spark_proxy, step, side, 1 + i % 2, lambda _, driver=driver: driver.kill())
         assert driver.wait(TIMEOUT_S) != 0, driver.said()
-        assert (kill.done, kill.failed) == (1, None)
+        kill.check()
     assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
 
 

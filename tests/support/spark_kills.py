@@ -7,6 +7,7 @@ answered and before anybody heard it. Whose connection it is tells the worker, b
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ class Kill(Rule):
         super().__init__(proxy, SIDES[side], [STEPS[step]], None)
         self._left = nth
         self._deed = deed
+        self._over = threading.Event()
         self.done = 0
         self.failed: Exception | None = None
 
@@ -40,7 +42,13 @@ class Kill(Rule):
             self.done += 1
         except Exception as problem:
             self.failed = problem
+        self._over.set()
         raise Cut
+
+    def check(self, within_s: float = 30) -> None:
+        """It has happened, or does so in a moment. Who was killed may be known to be dead a little earlier."""
+        assert self._over.wait(within_s), "nobody was killed"
+        assert (self.done, self.failed) == (1, None)
 
 
 def kill_at(proxy: ChaosProxy, step: str, side: str, nth: int, deed: Callable[[int], None]) -> Kill:
