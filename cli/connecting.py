@@ -112,14 +112,19 @@ class Target:
                 cause = f"no answer from {self.bootstrap} within {duration(within_ms or self.timeout_ms)}"
                 raise Failure(cause, _ON_TIME.format(self.bootstrap), TIMED_OUT) from None
             except OSError as error:
-                if isinstance(error, BrokenPipeError):  # who reads our output has enough
-                    raise
-                cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
-                raise Failure(cause, "look at where it reads from, or writes to") from None
+                raise _by_system(error) from None
             except KeyboardInterrupt:
                 if interrupted is not None:
                     interrupted()
                 raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _by_system(error: OSError) -> Exception:
+    """What a person gets for it. A broken pipe stays one: who reads our output has enough."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    return Failure(cause, "look at where it reads from, or writes to")
 
 
 def connecting(command: F) -> F:
@@ -132,7 +137,10 @@ def connecting(command: F) -> F:
         if "NO_COLOR" in os.environ:
             click.get_current_context().color = False
         shown = Output(json=output == "json", quiet=quiet)
-        return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
+        try:
+            return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
+        except OSError as error:  # what came of it cannot be written
+            raise _by_system(error) from None
 
     for option in reversed(_OPTIONS):
         connected = option(connected)

@@ -315,6 +315,8 @@ def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is not known."""
+    if f"sasl_plain_{name.removeprefix('sasl_')}" in known:  # as others call it
+        return f"; did you mean {'sasl_plain_' + name.removeprefix('sasl_')!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
@@ -327,6 +329,10 @@ def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
 
     Raises InvalidConfigurationError.
     """
+    if not isinstance(servers, str) and not isinstance(servers, Iterable):  # None, where a variable is not set
+        raise InvalidConfigurationError(
+            f"bootstrap_servers={servers!r} names no broker", hint='"host:port" of a broker or more'
+        )
     listed = servers.split(",") if isinstance(servers, str) else list(servers)
     found = tuple(dict.fromkeys(_address(one) for one in listed if one and one != " "))
     if not found:
@@ -336,6 +342,8 @@ def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
 
 def _address(server: str | Address) -> Address:
     if not isinstance(server, str):
+        if not isinstance(server, tuple | list) or len(server) != 2:
+            raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
         host, port = server
         return str(host), int(port)
     text = server.strip().rpartition("://")[2]  # as listeners are written

@@ -1,5 +1,8 @@
 """`fencepost topic`: what people see, what programs get, what is refused and how."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -90,3 +93,13 @@ def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> 
         port = silent.getsockname()[1]
         code, cause, _ = terminal.refused(f"topic list -b 127.0.0.1:{port} --timeout 300ms")
     assert (code, str(port) in cause) == (4, True)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
+@pytest.mark.parametrize("more", ["", "-o json"])
+def test_an_output_that_is_full_is_said(terminal: Terminal, more: str) -> None:
+    terminal.run("topic create full")
+    line = f"{sys.executable} -m fencepost topic list {more} -b {terminal.bootstrap} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 2)
+    assert done.stderr.startswith("error: input or output: No space left on device\nhint: ")

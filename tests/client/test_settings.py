@@ -172,3 +172,15 @@ def test_errors_say_what_can_be_done_and_survive_being_pickled():
     assert "7777" in str(error_of(7777))
     again = pickle.loads(pickle.dumps(ProducerFencedError("out", reason="newer_producer", hint="why")))
     assert (str(again), again.reason, again.hint) == ("out", "newer_producer", "why")
+
+
+@pytest.mark.parametrize("servers", [None, 5, b"a:9092", [5]])
+def test_bootstrap_servers_that_are_none_are_refused_by_name(servers):
+    with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
+        producer_settings(servers)
+
+
+@pytest.mark.parametrize("what", ["username", "password"])
+def test_what_others_call_a_sasl_setting_is_pointed_to_ours(what):
+    with pytest.raises(TypeError, match=f"did you mean 'sasl_plain_{what}'"):
+        producer_settings("a", **{f"sasl_{what}": "x"})
