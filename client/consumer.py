@@ -6,6 +6,7 @@ between the member only heartbeats. Records are fetched ahead in the background 
 
 import asyncio
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from .asked import check_topic_name, offset_of, positive
 from .batches import Batch, Batches
 from .cluster import Cluster
 from .config_names import settings_from
+from .dropping import CLOSING_MS, let_go, weakly
 from .errors import ClosedError, IllegalStateError, RequestTimedOutError
 from .fetcher import Fetcher
 from .group import Group
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from .settings import ConsumerKeywords
 
 NEVER_MS = float("inf")
-CLOSING_MS = 5_000
 _LONGEST_WAIT_MS = 60_000.0
 _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
@@ -66,20 +67,22 @@ class Consumer:
         self._settings = settings
         self._clock = outside.clock
         self._cluster = Cluster(settings, outside)
-        self._cluster.on_broken = self._wake
+        wake, found = weakly(self._wake), weakly(self._found)
+        self._cluster.on_broken = wake
         self._subscription = Subscription(settings.group_id is not None)
         self._group: Group | None = None
         if settings.group_id is not None:
             self._group = Group(self._cluster, settings, self._subscription, outside)
-            self._group.on_needs_poll = self._wake
+            self._group.on_needs_poll = wake
         self._whole: WholeTopics | None = None
         if self._group is None:
-            self._whole = WholeTopics(self._cluster, settings, self._subscription, self._wake)
+            self._whole = WholeTopics(self._cluster, settings, self._subscription, wake)
         self._reading = Reading(settings, self._subscription)
-        self._fetcher = Fetcher(self._cluster, settings, self._subscription, self._wake)
-        self._positions = Positions(self._cluster, settings, self._subscription, self._group, self._found)
+        self._fetcher = Fetcher(self._cluster, settings, self._subscription, wake)
+        self._positions = Positions(self._cluster, settings, self._subscription, self._group, found)
         self._waiting: list[asyncio.Future[None]] = []
         self._started = self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         if topics:
             self.subscribe(topics)
 
@@ -92,8 +95,9 @@ class Consumer:
         """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
         self._check_open()
         await self._cluster.start()
+        self._loop = asyncio.get_running_loop()
         self._started = True
-        self._subscription.on_change = self._changed
+        self._subscription.on_change = weakly(self._changed)
         self._changed()
 
     async def close(self, timeout: float = CLOSING_MS / 1000) -> None:  # noqa: ASYNC109 (as long as it may take)
@@ -119,6 +123,13 @@ class Consumer:
             await self._cluster.close()
 
     stop = close
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed:
+            warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
+            parts = (self._reading, self._fetcher, self._positions, self._group, self._cluster)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(let_go, parts)
 
     async def __aenter__(self) -> "Consumer":
         try:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from .batches import Batch
 from .batches import Batches as AsyncBatches
 from .blocking import Blocking, forwarded
-from .consumer import CLOSING_MS
 from .consumer import Consumer as AsyncConsumer
+from .dropping import CLOSING_MS
 from .loop_thread import LoopThread
 from .values import Record
 
