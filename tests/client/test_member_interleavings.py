@@ -3,7 +3,8 @@
 import pytest
 from fencepost.client.membership import GivingUp, Membership
 from fencepost.client.sticky import CooperativeStickyAssignor, _assign, owned_now
-from member_interleavings import every_run, random_run
+from fencepost.protocol.errors import ErrorCode
+from member_interleavings import World, every_run, random_run
 
 KINDS = [("range", False), ("range", True), ("cooperative-sticky", False), ("cooperative-sticky", True)]
 kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
@@ -30,11 +31,39 @@ def test_members_under_faults_at_length(strategy, static):
         pass
 
 
-def fails(runs=100):
+def test_a_static_member_that_missed_a_rebalance_shares_what_it_had_until_it_hears_and_cannot_commit_it():
+    world = World("cooperative-sticky", 3, static=True, faults=0)
+    world.settle(world.sides[:2])
+    late, other, new = world.sides
+    new.poll()
+    other.beat()
+    other.hear_heartbeat()
+    other.poll()
+    for _ in range(13):  # longer than the rebalance timeout, and never silent
+        world.driver.wait(5_000)
+        late.beat()
+        late.heartbeat, heard = None, late.heartbeat
+    for side in (other, new):
+        side.hear()
+    for side in (other, new):
+        side.hear()
+        side.poll()
+        world.check()
+    had = late.membership.applied
+    assert set(late.owned) & {*other.owned, *new.owned}
+    assert world.commit(had, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit(had, transactional=False) is ErrorCode.ILLEGAL_GENERATION
+    late.membership.on_heartbeat(*heard)
+    late.poll()
+    assert not late.owned
+    world.settle()
+
+
+def fails(runs=100, static=False):
     failed = 0
     for seed in range(runs):
         try:
-            random_run(seed, 30, strategy="cooperative-sticky", count=2 + seed % 2, static=False, faults=4)
+            random_run(seed, 30, strategy="cooperative-sticky", count=2 + seed % 2, static=static, faults=4)
         except AssertionError:
             failed += 1
     return failed
@@ -43,6 +72,7 @@ def fails(runs=100):
 def test_an_assignor_that_gives_away_what_somebody_has_is_seen(monkeypatch):
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", lambda self, *given: _assign(*given, owned_now)[0])
     assert fails()
+    assert fails(static=True)
 
 
 def test_a_member_that_keeps_what_it_lost_is_seen(monkeypatch):

@@ -32,6 +32,7 @@ class Side:
         self.owned: tuple[TopicPartition, ...] = ()
         self.asked: JoinGroupRequest | Stamp | None = None
         self.answer: Answer | None = None
+        self.joins: list[Answer] = []  # of all joins, also the answers that were lost
         self.heartbeat: tuple[ErrorCode, Stamp] | None = None
         self.gone = False
 
@@ -80,6 +81,7 @@ class Side:
                 protocols=tuple((each.name, each.metadata) for each in request.protocols),
                 session_timeout_ms=SESSION_MS,
             )
+            self.joins.append(self.answer)
 
     def lose(self) -> None:
         """The connection ends before the answer comes: a join is asked again, a sync means to join again."""
@@ -211,18 +213,27 @@ class World:
     # ---- what must hold --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Of those that the group counts as members in this generation, no two own the same partition."""
+        """Of those that the group has had as members all along, no two own the same partition."""
         owners: dict[TopicPartition, str] = {}
         for side in self.sides:
             if side.membership.generation < 0 and side.membership.state is State.JOINING:
                 assert not side.owned, f"{side.name} joins anew and has not given up what it lost: {self.story}"
-            if self.is_member(side):
+            if self.owns_by_right(side):
                 for place in side.owned:
                     assert place not in owners, f"{owners[place]} and {side.name} own {place}: {self.story}"
                     owners[place] = side.name
 
-    def is_member(self, side: Side) -> bool:
-        return side.membership.applied.member_id in self.driver.group.members and bool(side.owned)
+    def owns_by_right(self, side: Side) -> bool:
+        """Whether the member was in every generation since the one that gave it what it owns.
+
+        A static member that does not join in time stays in the group, with what it said when it joined last (KIP-345):
+        what it owns may go to another, as if it had been removed, and until it hears so both have it.
+        """
+        applied, group = side.membership.applied, self.driver.group
+        if not side.owned or applied.member_id not in group.members:
+            return False
+        answers = [answer.got for answer in side.joins if answer.error is ErrorCode.NONE]
+        return {got.generation for got in answers}.issuperset(range(applied.generation, group.generation + 1))
 
     def accepted(self, side: Side, member: ConsumerGroupMetadata) -> None:
         assert member.generation == self.driver.group.generation, self.story
