@@ -5,6 +5,7 @@ reads the buffers blindly. Only columns of the schema that was asked for are bui
 binary")` is how a query leaves the others out, for Spark does not tell a source what it uses.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,8 +52,9 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema_of(schema: StructType) -> Any:
-    """What Spark compares with."""
-    return to_arrow_schema(schema, timezone="UTC")
+    """What Spark compares with. Spark 4.1 takes no time zone: there it is always UTC."""
+    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def asked_of(schema: StructType) -> Asked:

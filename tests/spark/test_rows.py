@@ -104,3 +104,9 @@ def test_columns_that_there_are_not_and_other_types_are_refused_with_what_to_do(
     with pytest.raises(InvalidConfigurationError) as caught:
         check_schema(StructType([StructField("value", StringType())]))
     assert "cast(value as string)" in caught.value.hint
+
+
+def test_spark_4_1_is_not_asked_for_a_time_zone(monkeypatch):
+    newer = arrow_schema_of(FULL)
+    monkeypatch.setattr("fencepost.spark.rows.to_arrow_schema", lambda schema: newer)
+    assert arrow_schema_of(FULL) == newer
