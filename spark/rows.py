@@ -53,8 +53,9 @@ def check_schema(schema: StructType) -> None:
 
 def arrow_schema_of(schema: StructType) -> Any:
     """What Spark compares with. Spark 4.1 takes no time zone: there it is always UTC."""
-    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 def asked_of(schema: StructType) -> Asked:

@@ -34,7 +34,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_us = 0
         self._selector = _NoSelector(self)  # what BaseEventLoop waits on
-        self._clock_resolution = 1 / _US_PER_S  # a timer is due within this of its time
+        self._clock_resolution = 0.5 / _US_PER_S  # a timer is due within this of its time
         self._random = None if seed is None else random.Random(seed)
         self._late_s = late_ms / 1000
 
@@ -54,6 +54,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         if self._random is not None:
             when += self._random.random() * self._late_s
+        if when > self.time():  # by whatever floats add: else who waits for what is left of a time waits without end
+            when = max(when, (self._now_us + 1) / _US_PER_S)
         return super().call_at(when, callback, *args, context=context)
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:

@@ -31,6 +31,20 @@ def test_timers_fire_in_order_at_their_time_and_never_early():
     assert all(0 <= at - when + 1e-9 < 1e-5 for when, at in fired)
 
 
+def test_who_waits_for_the_rest_of_a_time_comes_to_its_end():
+    async def main():
+        loop = asyncio.get_running_loop()
+        waits = 0
+        for microseconds in range(1000):
+            until = loop.time() + 1.418492 + microseconds / 1e6  # floats add a little more than what was asked for
+            while (left := until - loop.time()) > 0:
+                waits += 1
+                assert waits < 10_000, f"{left!r} s are left at {loop.time()!r}"
+                await asyncio.sleep(left)
+
+    run(main())
+
+
 def test_the_loops_clock_has_reached_a_deadline_when_its_timer_fires():
     async def main():
         loop = asyncio.get_running_loop()
