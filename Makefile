@@ -7,7 +7,7 @@ JAVA_CLIENTS := $(VENV)/java-clients.classpath
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 
-.PHONY: help install java-clients demo test types lint format requirements bench clean
+.PHONY: help install java-clients demo test types lint format requirements bench bench-full bench-bars clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -80,8 +80,14 @@ demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and
 spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark
 	$(BIN)/python -m pytest -q -s -m long tests/spark/test_kills.py
 
-bench: $(STAMP)     ## every bar, side by side in one run; JSON into bench/results
-	@$(BIN)/python -m fencepost.bench.run
+bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 15 minutes at most; into bench/results
+	@$(BIN)/python -m fencepost.bench.run $(OPTIONS)
+
+bench-full: $(STAMP) ## every scenario, in more rounds: hours
+	@$(BIN)/python -m fencepost.bench.run --full $(OPTIONS)
+
+bench-bars: $(STAMP) ## fencepost's own bounds, against librdkafka's mock and a plain C server; KAFKA=HOST:PORT adds one
+	@$(BIN)/python -m fencepost.bench.bars
 
 test-long: $(STAMP) ## what the suite samples, at length
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'

@@ -1,9 +1,9 @@
 """The servers that a comparison runs against, each a process of its own on loopback, ended when the block ends.
 
 - fencepost, with a durability mode;
+- Apache Kafka with its defaults, and one that flushes each message before it answers (needs a JDK and Maven);
 - librdkafka's mock cluster: C, in memory, no files (needs the confluent-kafka wheel only);
-- the floor: bench/floor.c, which appends and syncs and does nothing else (needs a C compiler);
-- Apache Kafka, where KAFKA=HOST:PORT names one that is already running.
+- the floor: bench/floor.c, which appends and syncs and does nothing else (needs a C compiler).
 """
 
 import contextlib
@@ -12,29 +12,90 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..protocol import apis
 from ..protocol.messages.produce import ProduceResponse
-from . import small
+from . import apache, small
+from .disk import file_system
 
-READY_S = 30
+FSYNC = "fencepost fsync"
+OS = "fencepost os"
+KAFKA = "Kafka"
+KAFKA_FLUSH = "Kafka flush"
+MOCK = "mock"
+FLOOR = "C floor"
+FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
+NO_FILES = frozenset({"tmpfs", "ramfs"})  # file systems on which a sync costs nothing
+MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running server. pid: whose books to read."""
+    """A running server.
+
+    pid: whose books to read. is_jvm: whether it has to be warmed until it is steady. durable: whether an answer means
+    that the record is on disk. ready_s: from its start to its first answer. directory: of its files, if it has any.
+    """
 
     name: str
     host: str
     port: int
     pid: int
+    is_jvm: bool = False
+    durable: bool = False
+    ready_s: float = 0.0
+    directory: str = ""
 
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+class NoFiles(ValueError):
+    """The file system of the data directories keeps nothing on a disk."""
+
+
+@contextlib.contextmanager
+def bench_root(given: str | None = None) -> Iterator[Path]:
+    """The directory under which, for the time of the block, all servers of this process have their data.
+
+    A new one below the present directory's `build`, or the given one; a new folder in it either way, gone at the end.
+    Raises: NoFiles for one in memory.
+    """
+    above = Path(given or "build").absolute()
+    above.mkdir(parents=True, exist_ok=True)
+    if (kind := file_system(above)) in NO_FILES:
+        raise NoFiles(f"{above} lies on {kind}: a sync would cost nothing there; name a directory on a disk")
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
+        tempfile.tempdir = root
+        try:
+            yield Path(root)
+        finally:
+            tempfile.tempdir = before
+
+
+@contextlib.contextmanager
+def start(name: str) -> Iterator[Peer | None]:
+    """One more server by its name, in a new directory. None where this machine cannot have it."""
+    if name in (FSYNC, OS):
+        with fencepost(name.split()[-1]) as peer:
+            yield peer
+    elif name in (KAFKA, KAFKA_FLUSH):
+        with kafka(flush=name == KAFKA_FLUSH) as found:
+            yield found
+    elif name == MOCK:
+        with mock() as peer:
+            yield peer
+    elif name == FLOOR:
+        with floor(FLOOR_TOPIC, sync=False) as found:
+            yield found
+    else:
+        raise ValueError(f"no server is named {name!r}")
 
 
 @contextlib.contextmanager
@@ -44,23 +105,49 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+        began = time.perf_counter()
         process = stack.enter_context(_running([*command, "--durability", durability, *options]))
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
+                ready_s = time.perf_counter() - began
                 port = int(line.split()[-1].rsplit(":", 1)[1])
-                yield Peer(f"fencepost {durability}", "127.0.0.1", port, process.pid)
+                durable = durability == "fsync"
+                name = f"fencepost {durability}"
+                yield Peer(name, "127.0.0.1", port, process.pid, False, durable, ready_s, directory)
                 return
         raise RuntimeError("fencepost did not become ready")
 
 
 @contextlib.contextmanager
+def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]:
+    """Apache Kafka, one node; None, and a line that says why, where it cannot be had."""
+    absent = apache.absence()
+    libraries = None if absent else apache.jars()
+    if libraries is None:
+        print(f"Apache Kafka is absent: {absent or 'Maven could not resolve it'}", file=sys.stderr)
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-"))
+        port = apache.prepare(Path(directory), libraries, flush=flush)
+        began = time.perf_counter()
+        process = stack.enter_context(_ended(apache.start(Path(directory), libraries)))
+        apache.wait_until_ready(process, port, Path(directory))
+        ready_s = time.perf_counter() - began
+        name = KAFKA_FLUSH if flush else KAFKA
+        yield Peer(name, "127.0.0.1", port, process.pid, True, flush, ready_s, directory)
+
+
+@contextlib.contextmanager
 def mock() -> Iterator[Peer]:
     """librdkafka's mock cluster, one broker."""
+    began = time.perf_counter()
     with _running([sys.executable, "-c", _MOCK], stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
         host, port = process.stdout.readline().strip().rsplit(":", 1)
-        yield Peer("librdkafka mock", host, int(port), process.pid)
+        yield Peer(MOCK, host, int(port), process.pid, ready_s=time.perf_counter() - began)
 
 
 _MOCK = """
@@ -87,7 +174,8 @@ def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
         command = [binary, os.path.join(directory, "log"), _answer(topic).hex(), *(["sync"] if sync else [])]
         with _running(command, stdin=subprocess.PIPE) as process:
             assert process.stdout is not None
-            yield Peer("C floor", "127.0.0.1", int(process.stdout.readline()), process.pid)
+            port = int(process.stdout.readline())
+            yield Peer(FLOOR, "127.0.0.1", port, process.pid, durable=sync, directory=directory)
 
 
 def _answer(topic: str) -> bytes:
@@ -102,13 +190,20 @@ def environment() -> dict[str, str]:
     to be written beside the sources."""
     names = dict(os.environ)
     if names.pop("PYTHONDONTWRITEBYTECODE", ""):
-        names.setdefault("PYTHONPYCACHEPREFIX", os.path.join(tempfile.gettempdir(), "fencepost-bench-modules"))
+        names.setdefault("PYTHONPYCACHEPREFIX", os.path.join(MODULES, "fencepost-bench-modules"))
     return names
 
 
 @contextlib.contextmanager
 def _running(command: list[str], stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True, env=environment())
+    with _ended(process):
+        yield process
+
+
+@contextlib.contextmanager
+def _ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """A process that is gone when the block ends."""
     try:
         yield process
     finally:
@@ -120,5 +215,5 @@ def _running(command: list[str], stdin: int | None = None) -> Iterator["subproce
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,4 +1,4 @@
-"""The rows of the table that `make bench` prints: a bar each, met or missed."""
+"""The rows of the table that `make bench-bars` prints: a bar each, met or missed."""
 
 from dataclasses import dataclass
 

@@ -58,6 +58,15 @@ def check_exists(host: str, port: int, name: str) -> None:
         raise NoTopic(f"there is no topic {name} at {host}:{port}: {named(described.error_code)}")
 
 
+def names(host: str, port: int) -> set[str]:
+    """Of all topics that the broker has. Raises: OSError where no broker answers."""
+    wire = Wire(host, port)
+    try:
+        return {str(found.name) for found in wire.call(MetadataRequest(topics=None), 4).topics}
+    finally:
+        wire.close()
+
+
 def create(host: str, port: int, name: str, partitions: int) -> None:
     """Make a topic and wait until the broker says that it leads it. Brokers without CreateTopics make it when asked."""
     wire = Wire(host, port)

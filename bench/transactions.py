@@ -1,4 +1,4 @@
-"""The transaction bars of `make bench`: rates, cost and steadiness, all servers in turns within one run."""
+"""The transaction bars of `make bench-bars`: rates, cost and steadiness, all servers in turns within one run."""
 
 import statistics
 from array import array

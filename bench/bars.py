@@ -1,4 +1,4 @@
-"""`make bench`: every bar of docs/benchmarks.md, measured side by side in one run; JSON into bench/results/, a table.
+"""`make bench-bars`: fencepost's own bounds, measured side by side in one run; JSON into bench/results/, a table.
 
 Rounds are interleaved (ours, peer, ours, peer …) and medians compared, for machines are noisy; a bar is a ratio or a
 bound with a reason, and one that is missed is printed as missed.
@@ -164,7 +164,7 @@ def loop_stalls(seconds: float) -> list[Row]:
 @click.option("--kafka", envvar="KAFKA", default=None, help="HOST:PORT of an Apache Kafka that flushes each message.")
 @click.option("--only", default="", help="Part of a row's function name.")
 def main(quick: bool, kafka: str | None, only: str) -> None:
-    """Measure every bar and write bench/results/<time>.json."""
+    """Measure every bar and write bench/results/bars-<time>.json."""
     seconds = 1.0 if quick else 4.0
     parts: dict[str, Callable[[], list[Row]]] = {
         "start_and_idle": start_and_idle,
@@ -192,7 +192,7 @@ def main(quick: bool, kafka: str | None, only: str) -> None:
     results.mkdir(parents=True, exist_ok=True)
     facts = {"python": sys.version.split()[0], "machine": platform.machine(), "system": platform.release()}
     document = {"facts": facts, "rounds": ROUNDS, "rows": [asdict(row) | {"met": row.met} for row in rows]}
-    path = results / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
+    path = results / f"bars-{time.strftime('%Y%m%dT%H%M%S')}.json"
     path.write_text(json.dumps(document, indent=1))
     click.echo(f"{sum(row.met for row in rows)} of {len(rows)} bars met; {path}")
 

@@ -1,0 +1,316 @@
+"""A contest: one load after another, each against all peers in turns, so that what a machine does meanwhile is shared.
+
+Order there and back (A B C, C B A, …), a quiet disk before each window, JVMs warmed until they are steady, the idle
+peers' CPU read around every window. What fails is a line and a finding less, never the end of the run.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from . import accounting, disk, topics
+from .peers import FLOOR, Peer
+from .window import Latencies, Sample
+
+WARM_WINDOW_S = 5.0
+WARM_MOST_S = 60.0
+WARM_SPREAD = 0.05
+WARM_WINDOWS = 3
+GIVEN_RATE_SPREAD = 0.002  # a load of a given rate is as fast in every window: then its cost has to be steady
+SATURATED = 0.95
+
+
+class Scenario(Protocol):
+    """A load that can be put on any peer.
+
+    name: unique, and its first word says the kind: a JVM is warmed once for each. peers: names of those it can be run
+    on, None for all. client_threads: how many processors its client can take at most (Python clients: 1).
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def peers(self) -> frozenset[str] | None: ...
+    @property
+    def client_threads(self) -> int: ...
+
+    def prepare(self, peer: Peer) -> None:
+        """Topics and preloaded records, outside of the windows. The contest deletes the topics afterwards."""
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Put the load on the peer for so long, after a short start of its own, and tell what came of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rounds of one scenario on one peer gave: medians, and spread() from the least to the most.
+
+    warm: False for a JVM that was not steady when its time to warm was over.
+    """
+
+    scenario: str
+    unit: str
+    peer: str
+    samples: list[Sample]
+    client_threads: int = 1
+    warm: bool = True
+
+    def each(self, figure: str) -> list[float]:
+        """A figure ("rate", "cpu_us" …, as below) of every round."""
+        return [FIGURES[figure](sample) for sample in self.samples]
+
+    def median(self, figure: str) -> float:
+        return statistics.median(self.each(figure))
+
+    def spread(self, figure: str) -> tuple[float, float]:
+        """The least and the most of all rounds."""
+        found = self.each(figure)
+        return min(found), max(found)
+
+    @property
+    def rate(self) -> float:
+        return self.median("rate")
+
+    @property
+    def mb_per_second(self) -> float:
+        return self.median("mb_per_second")
+
+    @property
+    def cpu_us(self) -> float:
+        return self.median("cpu_us")
+
+    @property
+    def cpu_ms_per_mb(self) -> float:
+        return self.median("cpu_ms_per_mb")
+
+    @property
+    def p50_ms(self) -> float:
+        return self.median("p50_ms")
+
+    @property
+    def p99_ms(self) -> float:
+        return self.median("p99_ms")
+
+    @property
+    def p999_ms(self) -> float:
+        return self.median("p999_ms")
+
+    @property
+    def rss_mb(self) -> float:
+        return self.median("rss_mb")
+
+    @property
+    def client_share(self) -> float:
+        return self.median("client_share")
+
+    @property
+    def others_cpu(self) -> float:
+        return self.median("others_cpu")
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the client had no more to give, so that the rate is its own and not the broker's."""
+        return self.client_share >= SATURATED * self.client_threads
+
+    @property
+    def latencies(self) -> Latencies:
+        """Those of all rounds."""
+        merged = Latencies()
+        for sample in self.samples:
+            merged.add(sample.latencies)
+        return merged
+
+
+FIGURES: dict[str, Callable[[Sample], float]] = {
+    "rate": lambda sample: sample.units / sample.seconds,
+    "mb_per_second": lambda sample: sample.bytes / sample.seconds / 1e6,
+    "cpu_us": lambda sample: sample.cpu_ns / 1e3 / max(1, sample.units),
+    "cpu_ms_per_mb": lambda sample: sample.cpu_ns / sample.bytes if sample.bytes else 0.0,
+    "cpu_share": lambda sample: sample.cpu_ns / 1e9 / sample.seconds,
+    "p50_ms": lambda sample: sample.latencies.percentile_ms(0.5),
+    "p99_ms": lambda sample: sample.latencies.percentile_ms(0.99),
+    "p999_ms": lambda sample: sample.latencies.percentile_ms(0.999),
+    "rss_mb": lambda sample: sample.rss_bytes / 1e6,
+    "client_share": lambda sample: sample.client_share,
+    "others_cpu": lambda sample: sample.others_cpu,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3", or what went wrong."""
+
+    scenario: str
+    peer: str
+    doing: str
+    failed: bool = False
+
+
+Progress = Callable[[Step], None]
+
+
+@dataclass(slots=True)
+class Warmth:
+    """Which (kind of scenario, peer) pairs have been warmed in this run, and whether they became steady."""
+
+    most_s: float = WARM_MOST_S
+    window_s: float = WARM_WINDOW_S
+    steady: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+
+class Surroundings:
+    """The machine around the windows; tests have one of their own."""
+
+    def now(self) -> float:
+        """Seconds of some clock."""
+        return time.perf_counter()
+
+    def quiet(self) -> None:
+        """Wait until the disk has nothing to write."""
+        disk.quiet_disk()
+
+    def cpu_ns(self, peer: Peer) -> int:
+        """What the peer's process has taken so far."""
+        return accounting.usage(peer.pid).cpu_ns
+
+    def topics(self, peer: Peer) -> set[str]:
+        """The names of the peer's topics; the floor has none."""
+        return set() if peer.name == FLOOR else topics.names(peer.host, peer.port)
+
+    def delete(self, peer: Peer, topic: str) -> None:
+        """Delete one of them."""
+        topics.delete(peer.host, peer.port, topic)
+
+
+def contest(
+    scenarios: Sequence[Scenario],
+    peers: Sequence[Peer],
+    rounds: int,
+    seconds: float,
+    progress: Progress,
+    warmth: Warmth | None = None,
+    surroundings: Surroundings | None = None,
+) -> list[Finding]:
+    """Every scenario on every peer that it can be run on.
+
+    warmth: carried from one call to the next of a run. Returns: a finding for each pair that went without a failure.
+    """
+    match = _Match(rounds, seconds, progress, warmth or Warmth(), surroundings or Surroundings())
+    return [finding for scenario in scenarios for finding in match.play(scenario, peers)]
+
+
+def turns(peers: Sequence[Peer], number: int) -> list[Peer]:
+    """The order of a round: there, and back in the next."""
+    return list(peers) if number % 2 == 0 else list(reversed(peers))
+
+
+def steady(samples: Sequence[Sample]) -> bool:
+    """Whether the last three windows lie within 5 % of each other, by rate; by CPU a unit where the rate is given."""
+    last = samples[-WARM_WINDOWS:]
+    if len(last) < WARM_WINDOWS or min(sample.units for sample in last) == 0:
+        return False
+    rates = [FIGURES["rate"](sample) for sample in last]
+    if _spread(rates) > GIVEN_RATE_SPREAD:
+        return _spread(rates) <= WARM_SPREAD
+    return _spread([FIGURES["cpu_us"](sample) for sample in last]) <= WARM_SPREAD
+
+
+def _spread(figures: Sequence[float]) -> float:
+    """From the least to the most, of the median."""
+    middle = statistics.median(figures)
+    return (max(figures) - min(figures)) / middle if middle else 0.0
+
+
+class _Match:
+    """One scenario after another against the same peers."""
+
+    def __init__(
+        self, rounds: int, seconds: float, progress: Progress, warmth: Warmth, surroundings: Surroundings
+    ) -> None:
+        self._rounds = rounds
+        self._seconds = seconds
+        self._progress = progress
+        self._warmth = warmth
+        self._around = surroundings
+
+    def play(self, scenario: Scenario, everyone: Sequence[Peer]) -> list[Finding]:
+        """All rounds of one scenario; its topics are gone afterwards. everyone: the idle ones too."""
+        playing = [peer for peer in everyone if scenario.peers is None or peer.name in scenario.peers]
+        there: dict[str, set[str]] = {}
+        try:
+            for peer in list(playing):
+                with self._attempt(scenario, peer, "prepare", playing):
+                    there[peer.name] = self._around.topics(peer)
+                    scenario.prepare(peer)
+            return self._rounds_of(scenario, playing, everyone)
+        finally:
+            for peer in everyone:
+                if peer.name in there:
+                    self._clear(peer, there[peer.name])
+
+    def _rounds_of(self, scenario: Scenario, playing: list[Peer], everyone: Sequence[Peer]) -> list[Finding]:
+        """Warm all, then measure in turns. playing: whoever fails is taken out."""
+        warm = {peer.name: True for peer in playing}
+        for peer in list(playing):
+            with self._attempt(scenario, peer, "warm", playing):
+                warm[peer.name] = self._warm(scenario, peer)
+        samples: dict[str, list[Sample]] = {peer.name: [] for peer in playing}
+        for number in range(self._rounds):
+            for peer in turns(playing, number):
+                with self._attempt(scenario, peer, f"round {number + 1} of {self._rounds}", playing):
+                    samples[peer.name].append(self._window(scenario, peer, everyone))
+        return [
+            Finding(
+                scenario.name, scenario.unit, peer.name, samples[peer.name], scenario.client_threads, warm[peer.name]
+            )
+            for peer in playing
+            if samples[peer.name]
+        ]
+
+    def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer]) -> Sample:
+        """One measured window, and what the idle peers took meanwhile."""
+        self._around.quiet()
+        idle = [other for other in everyone if other.name != peer.name]
+        before = sum(self._around.cpu_ns(other) for other in idle)
+        began = self._around.now()
+        sample = scenario.window(peer, self._seconds)
+        elapsed = self._around.now() - began
+        taken = sum(self._around.cpu_ns(other) for other in idle) - before
+        return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
+
+    def _warm(self, scenario: Scenario, peer: Peer) -> bool:
+        """A short window; of a JVM as many as it takes, once in a run for each kind. Returns: whether it is steady."""
+        key = scenario.name.split()[0], peer.name
+        if not peer.is_jvm or key in self._warmth.steady:
+            self._around.quiet()
+            scenario.window(peer, self._seconds / 3)
+            return self._warmth.steady.get(key, True)
+        found: list[Sample] = []
+        began = self._around.now()
+        while not steady(found) and self._around.now() - began + self._warmth.window_s <= self._warmth.most_s:
+            found.append(scenario.window(peer, self._warmth.window_s))
+        self._warmth.steady[key] = steady(found)
+        return self._warmth.steady[key]
+
+    @contextlib.contextmanager
+    def _attempt(self, scenario: Scenario, peer: Peer, doing: str, playing: list[Peer]) -> Iterator[None]:
+        """Tell what is about to be done; whoever fails at it is told, and plays no more in this scenario."""
+        self._progress(Step(scenario.name, peer.name, doing))
+        try:
+            yield
+        except Exception as error:
+            playing.remove(peer)
+            self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
+
+    def _clear(self, peer: Peer, kept: set[str]) -> None:
+        """Delete the topics that came since; a peer that cannot tell or delete them keeps them."""
+        with contextlib.suppress(Exception):
+            for topic in self._around.topics(peer) - kept:
+                if not topic.startswith("__"):
+                    self._around.delete(peer, topic)

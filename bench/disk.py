@@ -1,0 +1,43 @@
+"""The disk under the brokers: which file system it has, and whether it has nothing left to write.
+
+What one broker did not sync is else written while another is measured.
+"""
+
+import os
+import time
+from pathlib import Path
+
+QUIET_BYTES = 16 << 20
+LOOK_S = 0.05
+
+
+def unwritten(meminfo: str) -> int:
+    """Bytes that wait to be written (Dirty and Writeback), from the text of /proc/meminfo."""
+    rows = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    return sum(1024 * int(rows[name].split()[0]) for name in ("Dirty", "Writeback") if name in rows)
+
+
+def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = 30.0) -> float:
+    """Sync, then wait until less than the limit is left to write. Returns: the seconds it took."""
+    began = time.perf_counter()
+    os.sync()
+    meminfo = Path("/proc/meminfo")
+    while meminfo.exists() and unwritten(meminfo.read_text()) >= limit_bytes:
+        if time.perf_counter() - began > timeout_s:
+            break
+        time.sleep(LOOK_S)
+    return time.perf_counter() - began
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """The type of the file system that a path lies on ("ext4"), from the text of /proc/mounts; "" if unknown."""
+    if mounts is None:
+        source = Path("/proc/mounts")
+        mounts = source.read_text() if source.exists() else ""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        columns = line.split()
+        point = columns[1].replace("\\040", " ")
+        if len(point) >= len(best) and path.absolute().is_relative_to(point):
+            best, kind = point, columns[2]
+    return kind

@@ -1,0 +1,112 @@
+"""One window of a load: what it did, what it cost the broker and the client, how long its answers took."""
+
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hdrh.histogram import HdrHistogram
+
+from . import accounting
+from .peers import Peer
+
+SHORTEST_US = 1
+LONGEST_US = 60_000_000
+DIGITS = 3
+
+
+class Latencies:
+    """A histogram of microseconds, 1 µs to 60 s within 0.1 % (HDR). What lies outside counts as the nearest end."""
+
+    def __init__(self, text: str | None = None) -> None:
+        """Empty, or what encode() of another gave."""
+        self._histogram = HdrHistogram(SHORTEST_US, LONGEST_US, DIGITS)
+        if text:
+            self._histogram.decode_and_add(text)
+
+    def record_us(self, value: float, count: int = 1) -> None:
+        """Add `count` answers that took so many microseconds each."""
+        self._histogram.record_value(min(max(round(value), SHORTEST_US), LONGEST_US), count)
+
+    def add(self, other: "Latencies") -> None:
+        """Take in all of another's."""
+        self._histogram.add(other._histogram)
+
+    def percentile_ms(self, share: float) -> float:
+        """The time, ms, within which `share` (0 to 1) of the answers came; 0.0 where there are none."""
+        return float(self._histogram.get_value_at_percentile(100 * share)) / 1000 if self.count else 0.0
+
+    @property
+    def count(self) -> int:
+        return int(self._histogram.get_total_count())
+
+    def encode(self) -> str:
+        """Text (base64 of the compressed HDR format) for another process or a file."""
+        return bytes(self._histogram.encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> "Latencies":
+        """From encode()."""
+        return cls(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One window of one scenario on one peer.
+
+    units: requests, records or transactions, as the scenario's unit says; bytes: of payload, 0 where it says nothing;
+    cpu_ns, rss_bytes: of the broker; client_share: processors that the client took, 1.0 for each busy thread;
+    others_cpu: processors that the idle peers took meanwhile, filled in by the contest; figures: what this scenario
+    alone has, by name ("ready_s").
+    """
+
+    units: int
+    bytes: int
+    seconds: float
+    cpu_ns: int
+    rss_bytes: int
+    client_share: float
+    latencies: Latencies = field(default_factory=Latencies)
+    others_cpu: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class Books:
+    """Time, the broker's cost and this process's own, between begin() and end()."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._pid = peer.pid
+        self._before = self._after = (0.0, 0, accounting.Usage(0, 0))
+
+    def begin(self) -> None:
+        """The window opens."""
+        self._before = self._read()
+
+    def end(self) -> None:
+        """The window closes."""
+        self._after = self._read()
+
+    def sample(
+        self,
+        units: int,
+        payload: int,
+        latencies: Latencies,
+        seconds: float | None = None,
+        client_cpu_ns: int | None = None,
+    ) -> Sample:
+        """The window as a Sample.
+
+        seconds: what the client measured, where it knows better than the time between begin() and end().
+        client_cpu_ns: of a client in a process of its own that told it; else this process counts, and its children
+        that ended within the window.
+        """
+        (began, own_before, before), (ended, own_after, after) = self._before, self._after
+        seconds = ended - began if seconds is None else seconds
+        client = own_after - own_before if client_cpu_ns is None else client_cpu_ns
+        cost = after.since(before)
+        return Sample(units, payload, seconds, cost.cpu_ns, cost.rss_bytes, client / 1e9 / seconds, latencies)
+
+    def _read(self) -> tuple[float, int, accounting.Usage]:
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = time.process_time_ns() + int(1e9 * (ended.ru_utime + ended.ru_stime))
+        return time.perf_counter(), own, accounting.usage(self._pid)
