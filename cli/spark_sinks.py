@@ -98,18 +98,36 @@ _COLUMNS = (
 @click.argument("sink", metavar="SINK")
 @connecting
 def abort(to: Target, sink: str) -> None:
-    """Abort what waits for a decision of a sink, so that readers go on. A query that runs writes its batch again."""
+    """Abort what waits for a decision of a sink, and what its tasks have open, so that readers go on.
+
+    A query that runs writes its batch again.
+    """
     from ..spark import ledger
-    from ..spark.sink import Written
+    from ..spark.sink import Written, open_steps
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        found = await _one(cluster, sink, to.timeout_ms)
+        (found,) = await ledger.described(cluster, sink, timeout_ms=to.timeout_ms)
         waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
+        prefix = (await ledger.facts(cluster)).prefix
+        steps = open_steps(prefix, sink, lambda number, attempt: True)
+        named = await ledger.carry_out(cluster, sink, steps, timeout_ms=to.timeout_ms)
+        if found.entry is None and not waiting and not named:
+            raise Failure(f"there is no sink {sink}", _KNOWN, NOT_FOUND)
         ended = await ledger.abort(cluster, waiting, timeout_ms=to.timeout_ms)
-        return {**facts_of(found), "aborted": [each.transactional_id for each in ended]}
+        unprepared = await ledger.abort(
+            cluster, [each for each in named if each not in waiting], timeout_ms=to.timeout_ms
+        )
+        return {
+            **facts_of(found),
+            "aborted": [each.transactional_id for each in ended],
+            "aborted_open": [each.transactional_id for each in unprepared],
+        }
 
     row = _ask(to, work)
-    to.output.told(f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}", row)
+    text = f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}"
+    if row["aborted_open"]:
+        text += f", and {len(row['aborted_open'])} that its tasks had open"
+    to.output.told(text, row)
 
 
 @click.command()

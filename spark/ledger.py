@@ -85,8 +85,9 @@ async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
-    """For a task."""
-    return Limits(found.prefix, found.timeout_ms, prepared_timeout_ms)
+    """For a task. One that dies in the middle holds readers up no longer than one that waits for its decision."""
+    timeout_ms = found.timeout_ms if prepared_timeout_ms < 0 else min(found.timeout_ms, prepared_timeout_ms)
+    return Limits(found.prefix, timeout_ms, prepared_timeout_ms)
 
 
 async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:

@@ -7,6 +7,7 @@ asks or reads a clock: the steps are generators, which give a step and are sent 
 Sources: docs/apis.md (PrepareTxn, EndTxns); Spark's MicroBatchExecution, for who calls what when.
 """
 
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -19,6 +20,12 @@ from ..protocol.messages.ledger import (
     EndTxnsRequest,
     EndTxnsResponse,
     LedgerEntry,
+)
+from ..protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
 )
 
 CLAIMS = "#writes"
@@ -141,6 +148,15 @@ TaskSteps = Generator[Step, Any, TaskDone]
 def task_name(prefix: str, batch: SinkBatch, partition: int, task: int, count: int) -> str:
     """The transactional id: of one attempt of one task, and never used again."""
     return f"{prefix}{batch.sink}.{batch.number}.{batch.attempt}.{partition}.{task}.{count}"
+
+
+def written_for(name: str, prefix: str, sink: str) -> tuple[int, str] | None:
+    """The batch's number and the attempt that a task's transactional id says; None: it is no task's of this sink."""
+    start = f"{prefix}{sink}."
+    parts = name[len(start) :].split(".")
+    if not name.startswith(start) or len(parts) != 5 or not parts[0].isdecimal():
+        return None
+    return int(parts[0]), parts[1]
 
 
 def task_steps(
@@ -283,6 +299,33 @@ def abort_steps(sink: str, attempt: str) -> Generator[Any, Any, list[Written]]:
         for key in response.keys
         for each in key.waiting
         if f".{attempt}." in each.transactional_id
+    ]
+
+
+def open_steps(prefix: str, sink: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, list[Written]]:
+    """Which transactions of a sink's tasks are open for nothing: a worker was killed in the middle, or is too late.
+
+    The broker knows of no batch that they are for until they are prepared, but their names say it. is_over: whether
+    such a transaction, of this number and attempt, can be in no decision any more. As with an abort, readers go on
+    sooner and nothing depends on it.
+    """
+    pattern = re.escape(f"{prefix}{sink}.") + ".*"
+    listed: ListTransactionsResponse = yield ListTransactionsRequest(
+        state_filters=["Ongoing"], transactional_id_pattern=pattern
+    )
+    _check(listed.error_code, None)
+    names = [
+        each.transactional_id
+        for each in listed.transaction_states
+        if (found := written_for(each.transactional_id, prefix, sink)) is not None and is_over(*found)
+    ]
+    if not names:
+        return []
+    described: DescribeTransactionsResponse = yield DescribeTransactionsRequest(transactional_ids=names)
+    return [
+        Written(each.transactional_id, each.producer_id, each.producer_epoch)
+        for each in described.transaction_states
+        if not each.error_code and each.transaction_state == "Ongoing"
     ]
 
 

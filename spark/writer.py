@@ -10,7 +10,7 @@ Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution,
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
@@ -33,6 +33,7 @@ from .sink import (
     commit_steps,
     complete,
     forgettable,
+    open_steps,
     task_steps,
 )
 from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options
@@ -189,7 +190,21 @@ class SinkWriter:
         )
         if decided.already:
             log.warning("batch %d of sink %r was committed before; what was written now is dropped", number, key)
+        self._free(key, lambda of, _: of <= number)
         return decided
+
+    def _free(self, key: str, is_over: Callable[[int, str], bool]) -> None:
+        """End what is open for nothing, so that readers see what was decided; what is left ends by its timeout."""
+        try:
+            run(self._freed(key, is_over), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError as error:
+            log.warning("what tasks of sink %r left open could not be aborted now: %s", key, error)
+
+    async def _freed(self, key: str, is_over: Callable[[int, str], bool]) -> None:
+        cluster = cluster_for(self.options)
+        steps = open_steps(self.limits.prefix, key, is_over)
+        left = await ledger.carry_out(cluster, key, steps, timeout_ms=ABORT_TIMEOUT_MS)
+        await ledger.abort(cluster, left, timeout_ms=ABORT_TIMEOUT_MS)
 
     def undo(self, messages: Sequence[TaskMessage | None]) -> None:
         """Free readers of what this attempt left; what cannot be freed now, the next decision or its timeout frees."""
@@ -201,6 +216,8 @@ class SinkWriter:
             run(self._undone(key), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
             log.warning("what a failed attempt wrote to sink %r could not be aborted now: %s", key, error)
+            return
+        self._free(key, lambda _, attempt: attempt == self.attempt)
 
     async def _undone(self, key: str) -> None:
         cluster = cluster_for(self.options)

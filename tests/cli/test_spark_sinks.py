@@ -24,8 +24,8 @@ def terminal(broker: ServedBroker) -> Terminal:
     return made
 
 
-def prepared(broker: ServedBroker, name: str, key: str, number: int) -> Any:
-    """A task's transaction that waits."""
+def opened(broker: ServedBroker, name: str) -> dict[str, int]:
+    """A task's transaction that is open."""
     client = broker.connect()
     given = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
     pair = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
@@ -38,8 +38,15 @@ def prepared(broker: ServedBroker, name: str, key: str, number: int) -> Any:
         ),
         3,
     )
+    broker.close_clients()
+    return pair
+
+
+def prepared(broker: ServedBroker, name: str, key: str, number: int) -> Any:
+    """A task's transaction that waits."""
+    pair = opened(broker, name)
     asked = Prepare(transactional_id=name, **pair, ledger_key=key, number=number, prepared_timeout_ms=3_600_000)
-    assert client.call(asked, 0).error_code == 0
+    assert broker.connect().call(asked, 0).error_code == 0
     broker.close_clients()
     return EndTxnsRequest.Transaction(transactional_id=name, **pair)
 
@@ -75,3 +82,14 @@ def test_a_sink_that_is_waited_for_is_reset_only_after_an_abort(broker: ServedBr
     assert terminal.run("spark reset handed") == "sink handed is free: it stood at batch 7 of query q1\n"
     for command in ("abort", "reset"):
         assert terminal.refused(f"spark {command} handed")[:2] == (3, "there is no sink handed")
+
+
+def test_an_abort_ends_what_dead_tasks_had_open_too(broker: ServedBroker, terminal: Terminal) -> None:
+    opened(broker, "fencepost.once.dead.0.a77e.1.7.0")
+    opened(broker, "fencepost.once.dead.er.0.a77e.1.7.0")  # of another sink
+    prepared(broker, "fencepost.once.dead.0.a77e.2.8.0", "dead", 0)
+    said = terminal.run("spark abort dead")
+    assert said == "aborted 1 transaction that waited for sink dead, and 1 that its tasks had open\n"
+    assert terminal.refused("spark abort dead")[:2] == (3, "there is no sink dead")
+    (row,) = terminal.objects("spark abort dead.er")
+    assert (row["aborted"], row["aborted_open"]) == ([], ["fencepost.once.dead.er.0.a77e.1.7.0"])

@@ -6,12 +6,14 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from fencepost.client import sync
 from fencepost.client.admin import Admin
 from fencepost.client.consumer import Consumer
 from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError, UnsupportedVersionError
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger, writer
-from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError
+from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
+from fencepost.spark.task_hands import TaskHands
 from fencepost.spark.writer import Place, batch_writer, stream_writer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from served_broker import ServedBroker
@@ -222,6 +224,65 @@ def test_an_old_task_goes_on_in_a_new_transaction(driver, monkeypatch):
     assert len(message.done.transactions) > 1
     made.commit([message], 0)
     assert len(driver.rows()) == 5
+
+
+def killed(driver, made, rows, *, batch_id):
+    """A task whose worker is killed when it has written, and has not prepared."""
+    driver.task(made, [], batch_id=batch_id)  # says where the next one is
+    here = writer.place()
+    hands = TaskHands(made.options)
+    steps = task_steps(made.batch_of(here), here.partition, here.task, made._pieces([arrow(rows)]), made.limits, int)
+    answer = None
+    for _ in range(2):
+        answer = hands.do(steps.send(answer))
+    hands._await_sent()
+    return hands  # its producer goes on living, as nobody tells it
+
+
+def opened(driver):
+    """How many transactions are open in the driver's topic, prepared or not."""
+    with sync.Admin(driver.servers) as admin:
+        found = admin.list_transactions(states=["Ongoing"])
+        return sum(
+            any(tp.topic == driver.topic for tp in each.partitions)
+            for each in admin.describe_transactions([one.transactional_id for one in found]).values()
+        )
+
+
+def test_what_a_killed_worker_left_open_holds_readers_up_until_its_batch_is_decided(driver):
+    made = driver.stream(sinkId="killed.1")
+    left = [killed(driver, made, TWO, batch_id="5")]
+    made = driver.stream(sinkId="killed.1")  # the driver was killed as well
+    left.append(killed(driver, made, TWO, batch_id="5"))
+    another = driver.stream(sinkId="killed")  # a sink whose name is the beginning of this one's
+    left.append(killed(driver, another, TWO, batch_id="1"))
+    message = driver.task(made, ONE, batch_id="5")
+    assert opened(driver) == 4
+    another.commit([driver.task(another, [], batch_id="0")], 0)
+    assert opened(driver) == 4
+    made.commit([message], 5)
+    assert opened(driver) == 1
+    another.abort([None], 1)
+    assert opened(driver) == 0
+    assert driver.rows() == BOTH[:2]
+    for each in left:
+        each.close()
+
+
+def test_an_abort_leaves_what_another_attempt_has_open(driver):
+    made, other = driver.stream(sinkId="two"), driver.stream(sinkId="two")
+    left = [killed(driver, made, TWO, batch_id="5"), killed(driver, other, TWO, batch_id="5")]
+    made.abort([None], 5)
+    assert opened(driver) == 1
+    other.abort([None], 5)
+    assert opened(driver) == 0
+    for each in left:
+        each.close()
+
+
+def test_a_task_that_dies_holds_readers_up_no_longer_than_one_that_waits(driver):
+    assert driver.stream(preparedTimeout="20s").limits.timeout_ms == 20_000
+    assert driver.stream(preparedTimeout="-1").limits.timeout_ms == 900_000
 
 
 def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(driver):

@@ -4,6 +4,7 @@ with the same few calls: for tests that run the same steps against both.
 Rows are bytes; `visible` gives those that a read_committed reader sees, in order. Time is told by `advance`.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,12 @@ from fencepost.protocol.messages.ledger import (
     RemoveLedgerEntriesResponse,
 )
 from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from fencepost.spark.sink import Written
 from ledger_client import prepare
 from simulated_broker import SimulatedBroker
@@ -96,8 +103,37 @@ class FakeBroker:
             for key in request.keys:
                 self.ledger.pop(key, None)
             return RemoveLedgerEntriesResponse()
+        if isinstance(request, ListTransactionsRequest):
+            return ListTransactionsResponse(transaction_states=self._listed(request.transactional_id_pattern or ".*"))
+        if isinstance(request, DescribeTransactionsRequest):
+            return DescribeTransactionsResponse(
+                transaction_states=[self._state_of(name) for name in request.transactional_ids]
+            )
         assert isinstance(request, DescribeLedgerRequest)
         return DescribeLedgerResponse(keys=[self._described(key) for key in request.keys or list(self.ledger)])
+
+    def _listed(self, pattern: str) -> list[Any]:
+        return [
+            ListTransactionsResponse.TransactionState(
+                transactional_id=name, producer_id=each.written.producer_id, transaction_state="Ongoing"
+            )
+            for name, each in self.open.items()
+            if re.fullmatch(pattern, name)
+        ]
+
+    def _state_of(self, name: str) -> Any:
+        found = self.open.get(name)
+        producer_id, epoch = (0, 0) if found is None else found.written[1:]
+        return DescribeTransactionsResponse.TransactionState(
+            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is None else 0,
+            transactional_id=name,
+            transaction_state="" if found is None else "Ongoing",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[],
+        )
 
     def _described(self, key: str) -> Any:
         waiting = [

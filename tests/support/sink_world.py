@@ -176,6 +176,7 @@ class World:
                 yield from self._end_each(job.messages)
             else:
                 yield from sink.commit_steps(job.messages, digest)
+                yield from self._free(batch.sink, lambda number, _: number <= batch.number)
         except (BatchRefusedError, SinkConflictError) as error:
             self.refusals += isinstance(error, BatchRefusedError)
             if isinstance(error, SinkConflictError):
@@ -194,6 +195,12 @@ class World:
         waiting = yield from self._waiting(batch.sink, attempt)
         for written in waiting:
             yield ("end", written, False)
+        yield from self._free(batch.sink, lambda _, of: of == batch.attempt)
+
+    def _free(self, name: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, None]:
+        if self.shortcut != "what is open is left":
+            for written in (yield from sink.open_steps(PREFIX, name, is_over)):
+                yield ("end", written, False)
 
     def _waiting(self, name: str, attempt: str) -> Generator[Any, Any, list[Written]]:
         if attempt:
