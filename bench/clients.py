@@ -1,4 +1,4 @@
-"""The SDK's bars of `make bench-bars`: our client and the others in turns, each in a process of its own, on one broker."""
+"""The SDK's bars of `make bench-bars`: our client and the others in turns, each in a process of its own, one broker."""
 
 import statistics
 import subprocess

@@ -74,6 +74,7 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
     try:
         answer = wire.call(CreateTopicsRequest(topics=[item], timeout_ms=30_000), 5)
     except ConnectionError:
+        wire.close()
         wire = Wire(host, port)  # a mock: auto-creation by Metadata has to do
     else:
         made = answer.topics[0]
@@ -93,7 +94,7 @@ def delete(host: str, port: int, name: str) -> None:
     """Remove a topic; brokers that cannot keep it."""
     wire = Wire(host, port)
     try:
-        wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4)
-    except ConnectionError:
-        pass
-    wire.close()
+        with contextlib.suppress(ConnectionError):
+            wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4)
+    finally:
+        wire.close()

@@ -1,0 +1,265 @@
+"""`make bench`: fencepost, Apache Kafka and librdkafka's mock under the same loads in one run; into bench/results/.
+
+All brokers are up for the whole run, one is measured at a time. `make bench` takes the rows of the table of aims and
+15 minutes at most: what warming the JVMs leaves goes to the windows. `make bench-full` takes every load and its time.
+"""
+
+import contextlib
+import importlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import apache, peers
+from .contest import Finding, Scenario, Step, Warmth, contest
+
+LOADS = ("small_load", "produce_load", "consume_load", "latency_load", "txn_load")
+HERE = Path(__file__).parent
+MODULES = [importlib.import_module(f".{name}", __package__) for name in LOADS if (HERE / f"{name}.py").exists()]
+TABLE_S = 15 * 60.0
+OUTSIDE_S = 150.0  # of that, for what is measured when the contest is over
+NAMES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH, peers.MOCK, peers.FLOOR)
+JVMS = frozenset({peers.KAFKA, peers.KAFKA_FLUSH})
+
+AROUND_S = 2.0  # beside a window: a quiet disk, the client's start
+PREPARE_S = 1.0
+WARM_LEAST_S = 15.0
+SHORTEST_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long and how often: seconds of a window, rounds, and the most that a JVM is warmed for a kind of load."""
+
+    rounds: int
+    seconds: float
+    warm_most_s: float = 60.0
+    warm_window_s: float = 5.0
+
+
+TABLE = Effort(rounds=3, seconds=4.0)
+FULL = Effort(rounds=5, seconds=5.0)
+QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
+
+
+def fitted(effort: Effort, left_s: float, windows: int, warmings: int) -> Effort:
+    """The effort that fits into the time left: less warming first, then shorter windows, neither below its least.
+
+    windows: still to come, of all rounds, those that warm what is no JVM included; warmings: of JVMs, still to come.
+    """
+    spare = left_s - windows * (effort.seconds + AROUND_S)
+    warm = min(effort.warm_most_s, max(WARM_LEAST_S, spare / max(1, warmings)))
+    seconds = (left_s - warm * warmings) / max(1, windows) - AROUND_S
+    seconds = min(effort.seconds, max(SHORTEST_S, seconds))
+    return Effort(effort.rounds, seconds, warm, effort.warm_window_s)
+
+
+def kind(scenario: Scenario) -> str:
+    """Scenarios of one kind share what warms a JVM."""
+    return scenario.name.split()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is still to come: windows, warmings of JVMs, and the preparations."""
+
+    windows: int
+    warmings: int
+    prepared: int
+
+    def seconds(self, effort: Effort) -> float:
+        """How long that takes, about; a warming that goes well takes some four windows."""
+        warming = min(effort.warm_most_s, 4 * effort.warm_window_s)
+        return self.windows * (effort.seconds + AROUND_S) + self.warmings * warming + self.prepared * PREPARE_S
+
+
+def ahead(
+    scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
+) -> Ahead:
+    """Count what these scenarios ask for. warmed: (kind, JVM) pairs that have been."""
+    windows = prepared = 0
+    warmings: set[tuple[str, str]] = set()
+    for scenario in scenarios:
+        playing = [name for name in names if scenario.peers is None or name in scenario.peers]
+        prepared += len(playing)
+        windows += len(playing) * rounds
+        for name in playing:
+            if name in JVMS and (kind(scenario), name) not in warmed | warmings:
+                warmings.add((kind(scenario), name))
+            else:
+                windows += 1
+    return Ahead(windows, len(warmings), prepared)
+
+
+class Told:
+    """Progress on the error stream: the load, the peer, the round, the time left; what failed stays to be read."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._ends = 0.0
+        self._scenario = ""
+        self.failures: list[str] = []
+
+    def expect(self, seconds: float) -> None:
+        """So much is left."""
+        self._ends = time.monotonic() + seconds
+
+    def step(self, step: Step) -> None:
+        """One step of a contest."""
+        line = f"{step.scenario} · {step.peer} · {step.doing}"
+        if step.failed:
+            self.failed(line)
+        elif self._live:
+            left = max(0.0, self._ends - time.monotonic())
+            click.echo(f"\r\033[K{line} · about {left / 60:.0f} min left", err=True, nl=False)
+        elif self._scenario != step.scenario:
+            self._scenario = step.scenario
+            left = max(0.0, self._ends - time.monotonic())
+            self.say(f"{step.scenario} · about {left / 60:.0f} min left")
+
+    def failed(self, line: str) -> None:
+        """Said now, and again at the end."""
+        self.failures.append(line)
+        self.say(f"FAILED {line}")
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        start = "\r\033[K" if self._live else ""
+        click.echo(f"{start}{time.strftime('%H:%M:%S')} {line}", err=True)
+
+
+def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
+    """Those of the table or all, by parts of their names."""
+    found: list[Scenario] = []
+    for module in MODULES:
+        found += module.full() if full else module.table()
+    return [scenario for scenario in found if not only or any(part in scenario.name for part in only)]
+
+
+def run(
+    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: Told
+) -> Iterator[Finding]:
+    """All scenarios, each against all peers that are up. limit_s: what it all may take, their start included."""
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        up = []
+        for name in names:
+            told.say(f"starting {name}")
+            try:
+                peer = stack.enter_context(peers.start(name))
+            except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                told.failed(f"{name} could not be started: {error}")
+            else:
+                up += [] if peer is None else [peer]
+        warmth = Warmth()
+        for number, scenario in enumerate(playing):
+            left = ahead(playing[number:], [peer.name for peer in up], effort.rounds, frozenset(warmth.steady))
+            now = effort
+            if limit_s is not None:
+                now = fitted(effort, began + limit_s - time.monotonic(), left.windows, left.warmings)
+            told.expect(left.seconds(now))
+            warmth.most_s, warmth.window_s = now.warm_most_s, now.warm_window_s
+            yield from contest([scenario], up, now.rounds, now.seconds, told.step, warmth)
+
+
+def measured(
+    playing: Sequence[Scenario],
+    names: Sequence[str],
+    effort: Effort,
+    limit_s: float | None,
+    outside: Callable[[Callable[[str], None]], Iterator[Any]] | None,
+    told: Told,
+) -> list[Any]:
+    """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
+    found: list[Any] = []
+    try:
+        if playing:
+            for finding in run(playing, names, effort, limit_s, told):
+                found.append(finding)
+        if outside is not None:
+            for each in outside(told.say):
+                found.append(each)
+    except KeyboardInterrupt:
+        told.say("interrupted: what there is so far")
+    return found
+
+
+def outcome(found: Sequence[Any], directory: Path, results: Path) -> Path:
+    """Judge, write, and show the table. Returns: the JSON's path."""
+    from . import aims
+    from .facts import facts
+
+    report = importlib.import_module(".report", __package__)
+    path: Path = report.write(found, aims.judge(found), facts(directory, {"Kafka": apache.VERSION}), results)
+    table = path.parent / "table.md"
+    click.echo(table.read_text())
+    return path
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Every scenario, in more rounds, however long it takes.")
+@click.option("--quick", is_flag=True, help="One short round each: whether it runs, not what it measures.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Loads with this in their name; more than once: or that.")
+@click.option("--peer", "names", multiple=True, type=click.Choice(NAMES), help="These servers only.")
+@click.option("--rounds", type=click.IntRange(1), default=None, help="Of every load, on every server.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Of a window.")
+@click.option("--data-dir", type=click.Path(file_okay=False), default=None, help="On a disk; without it, in ./build.")
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=Path("bench/results"))
+@click.option("--list", "listing", is_flag=True, help="Name the loads and end.")
+def main(
+    full: bool,
+    quick: bool,
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    rounds: int | None,
+    seconds: float | None,
+    data_dir: str | None,
+    results: Path,
+    listing: bool,
+) -> None:
+    """Measure fencepost and its peers, and write bench/results/<time>.json with a table."""
+    playing = scenarios(full, only)
+    if listing:
+        click.echo("\n".join(scenario.name for scenario in playing))
+        return
+    effort = QUICK if quick else FULL if full else TABLE
+    effort = replace(effort, rounds=rounds or effort.rounds, seconds=seconds or effort.seconds)
+    whole = not (full or quick or rounds or seconds)  # what is asked for in particular is not cut short
+    signal.signal(signal.SIGTERM, _interrupted)
+    told = Told()
+    began = time.monotonic()
+    with peers.bench_root(data_dir) as root:
+        later = outside(full, quick, only)
+        limit = TABLE_S - (OUTSIDE_S if later else 0) if whole else None
+        found = measured(playing, names or NAMES, effort, limit, later, told)
+        if not found:
+            raise click.ClickException("nothing was measured")
+        path = outcome(found, root, results)
+    for line in told.failures:
+        click.echo(f"failed: {line}", err=True)
+    click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
+
+
+def outside(full: bool, quick: bool, only: Sequence[str]) -> Callable[[Callable[[str], None]], Iterator[Any]] | None:
+    """What is no window: start, recovery, growth. None where other loads alone were asked for."""
+    if not Path(__file__).with_name("growth.py").exists():
+        return None
+    growth = importlib.import_module(".growth", __package__)
+    if only and not any(part in name for part in only for name in ("start", "recovery", "growth")):
+        return None
+    return lambda say: growth.outside(full, quick, say)
+
+
+def _interrupted(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The run of all loads: what fits into its time, what is said as it runs, what is left of one that is interrupted."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from fencepost.bench import peers, run
+from fencepost.bench.contest import Finding, Step
+from fencepost.bench.run import TABLE, Effort, ahead, fitted
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    peers: frozenset[str] | None = None
+
+
+LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({peers.FSYNC, peers.KAFKA}))]
+
+
+def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
+    found = ahead(LOADS, [peers.FSYNC, peers.KAFKA, peers.MOCK], 3, frozenset())
+    assert (found.prepared, found.warmings) == (8, 2)
+    assert found.windows == 8 * 3 + 6  # the others are warmed by a window
+    again = ahead(LOADS, [peers.KAFKA], 3, frozenset({("small", peers.KAFKA)}))
+    assert (again.windows, again.warmings) == (3 * 3 + 2, 1)
+
+
+def test_an_effort_that_fits_is_kept():
+    assert fitted(TABLE, 10_000, 100, 10) == TABLE
+
+
+def test_warming_gives_way_before_the_windows_do():
+    less = fitted(Effort(3, 4.0), 100 * 6.0 + 10 * 30.0, 100, 10)
+    assert (less.seconds, less.warm_most_s) == (4.0, 30.0)
+    shorter = fitted(Effort(3, 4.0), 100 * 5.0 + 10 * 15.0, 100, 10)
+    assert (shorter.seconds, shorter.warm_most_s) == (3.0, 15.0)
+
+
+def test_neither_goes_below_what_says_something():
+    least = fitted(TABLE, -5.0, 100, 10)
+    assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
+    assert least.rounds == TABLE.rounds
+    assert fitted(TABLE, 100, 0, 0) == TABLE
+
+
+def test_loads_are_found_by_parts_of_their_names(monkeypatch):
+    class Module:
+        table = staticmethod(lambda: [Load("small 64x1"), Load("small 16x5")])
+        full = staticmethod(lambda: [Load("small 64x1"), Load("small 256x5")])
+
+    monkeypatch.setattr(run, "MODULES", (Module,))
+    assert [load.name for load in run.scenarios(False, [])] == ["small 64x1", "small 16x5"]
+    assert [load.name for load in run.scenarios(True, ["256", "nothing"])] == ["small 256x5"]
+
+
+def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
+    def findings(*_: object) -> Iterator[Finding]:
+        yield Finding("one", "request", "A", [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", findings)
+    found = run.measured(LOADS, [], TABLE, None, None, run.Told())
+    assert [finding.scenario for finding in found] == ["one"]
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_what_is_measured_without_the_brokers_comes_after_the_contest(monkeypatch):
+    monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
+    assert run.measured(LOADS, [], TABLE, None, lambda say: iter(["start", "growth"]), run.Told()) == [
+        "contest",
+        "start",
+        "growth",
+    ]
+
+
+def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch, capsys):
+    class Started:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> peers.Peer | None:
+            if self.name == peers.KAFKA:
+                raise RuntimeError("Kafka did not become ready")
+            return None if self.name == peers.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    asked = []
+
+    def contest(scenarios, up, *_):
+        asked.append([peer.name for peer in up])
+        return [Finding(scenarios[0].name, "request", peer.name, []) for peer in up]
+
+    monkeypatch.setattr(run.peers, "start", Started)
+    monkeypatch.setattr(run, "contest", contest)
+    told = run.Told()
+    found = list(run.run(LOADS[:1], [peers.KAFKA, peers.OS, peers.FLOOR], TABLE, 900.0, told))
+    assert [finding.peer for finding in found] == [peers.OS]
+    assert asked == [[peers.OS]]
+    assert len(told.failures) == 1
+    assert "Kafka did not become ready" in told.failures[0]
+    assert "FAILED" in capsys.readouterr().err
+
+
+def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch, capsys):
+    told = run.Told()
+    told.expect(300)
+    for step in (Step("load", "A", "prepare"), Step("load", "B", "prepare"), Step("load", "B", "x: gone", True)):
+        told.step(step)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "load · about 5 min left" in lines[0]
+    assert "FAILED load · B · x: gone" in lines[1]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    live = run.Told()
+    live.expect(60)
+    live.step(Step("load", "A", "round 1 of 3"))
+    assert capsys.readouterr().err == "\r\033[Kload · A · round 1 of 3 · about 1 min left"
+
+
+@pytest.mark.parametrize("name", run.NAMES)
+def test_every_name_of_a_server_is_one_that_can_be_started(name):
+    assert name in vars(peers).values()
