@@ -4,14 +4,18 @@ import contextlib
 import json
 from array import array
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from ..bench import accounting, librdkafka, small, topics, txn
 from ..bench.figures import Figures, percentile
+from .bench_compare import compare
 from .interruption import Interruption
 from .loads import LoadGroup
 from .ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
+
+if TYPE_CHECKING:  # a load is imported by the command that puts it on, so that help costs nothing
+    pass
 
 
 @click.group(cls=LoadGroup)
@@ -21,6 +25,8 @@ def bench() -> None:
     The broker's CPU and memory are shown when it runs on this machine.
     """
 
+
+bench.add_command(compare)
 
 _bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
 _topic = click.option("--topic", default=None, help="An existing topic; without it one is made, and deleted after.")
@@ -56,6 +62,8 @@ def small_requests(
     """Small Produce requests in a closed loop."""
     import uvloop  # the load generator is to cost as little as it can
 
+    from ..bench import small, topics
+
     host, port = topics.address(bootstrap)
     books = Books(port)
     with topics.topic(host, port, topic, partitions) as name:
@@ -88,6 +96,8 @@ def produce(
     properties: tuple[str, ...],
 ) -> None:
     """Idempotent produce through librdkafka."""
+    from ..bench import librdkafka, topics
+
     host, port = topics.address(bootstrap)
     books = Books(port)
     extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
@@ -122,6 +132,8 @@ def transactions(
     seconds: float,
 ) -> None:
     """Transactions through librdkafka, one after another by each producer."""
+    from ..bench import topics, txn
+
     host, port = topics.address(bootstrap)
     books = Books(port)
     with topics.topic(host, port, topic, partitions) as name:
@@ -154,7 +166,7 @@ def delivery_modes(
     """What at most once, at least once and exactly once cost, through the SDK."""
     import uvloop
 
-    from ..bench import modes  # brings the SDK with it
+    from ..bench import modes, topics
 
     host, port = topics.address(bootstrap)
     with topics.topic(host, port, topic, partitions) as name:
@@ -181,6 +193,8 @@ def delivery_modes(
 @click.pass_obj
 def consume(interruption: Interruption, bootstrap: str, topic: str, output: str, records: int) -> None:
     """Read a topic from its beginning through librdkafka."""
+    from ..bench import librdkafka, topics
+
     host, port = topics.address(bootstrap)
     topics.check_exists(host, port, topic)
     books = Books(port)
@@ -195,10 +209,14 @@ class Books:
     """Readings of the broker's process: the first and the last count. Empty where it cannot be seen."""
 
     def __init__(self, port: int) -> None:
+        from ..bench import accounting
+
         self._pid = accounting.listener_pid(port)
         self._readings: list[accounting.Usage] = []
 
     def read(self) -> None:
+        from ..bench import accounting
+
         if self._pid is not None:
             self._readings.append(accounting.usage(self._pid))
 

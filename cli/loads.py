@@ -4,8 +4,6 @@ from typing import Any
 
 import click
 
-from ..bench.small import RequestFailed
-from ..bench.topics import NotAnAddress, NoTopic
 from .failures import FAILED, WRONG_USAGE, Failure
 from .interruption import INTERRUPTED, Interruption
 
@@ -34,6 +32,9 @@ class LoadGroup(click.Group):
 
 def _failure(error: Exception) -> Failure | None:
     """None for what is a bug."""
+    from ..bench.small import RequestFailed
+    from ..bench.topics import NotAnAddress, NoTopic
+
     if isinstance(error, NotAnAddress):
         return Failure(str(error), "-b takes HOST:PORT, such as 127.0.0.1:9092", WRONG_USAGE)
     if isinstance(error, NoTopic):

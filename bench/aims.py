@@ -1,0 +1,167 @@
+"""What fencepost aims at against its peers, and how far a run says that it is there. Pure.
+
+Every aim is a ratio to a peer of the same run. What lies within a quarter of an aim is what must hold. A verdict is for
+the whole spread of the rounds: one round beyond a bar leaves it undecided.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from .measured import FIGURES, LESS, MORE, Measured, measured
+
+if TYPE_CHECKING:
+    from .contest import Finding
+
+FSYNC, OS = "fencepost fsync", "fencepost os"
+KAFKA, FLUSH, FLOOR = "Kafka", "Kafka flush", "C floor"
+
+SHORT = 0.25  # the share of an aim by which a run may fall short of it
+
+
+class Outcome(StrEnum):
+    """Of an aim in one run."""
+
+    MET = "met"  # in every round
+    MUST = "must"  # what must hold does, in every round; the aim does not, or not in all
+    MISSED = "missed"  # not even that, in any round
+    UNDECIDED = "undecided"  # some rounds this, some that
+    ABSENT = "absent"  # one of the two was not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """ours: a figure of a peer (fencepost) over the same of another; theirs None: the figure itself."""
+
+    row: str
+    scenario: str
+    figure: str
+    ours: str
+    theirs: str | None
+    aim: float
+    short: float = SHORT
+
+    @property
+    def sense(self) -> str:
+        return FIGURES[self.figure].better
+
+    @property
+    def must(self) -> float:
+        """The bar below (or above) which it is missed."""
+        return round(self.aim * (1 - self.short if self.sense == MORE else 1 + self.short), 9)
+
+    def holds(self, ratio: float, bar: float) -> bool:
+        return ratio >= bar if self.sense == MORE else ratio <= bar
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """ratio: of the medians; low, high: of the rounds. The values are medians; p99 in ms, None where not measured.
+
+    full: the peers whose client was at its end, so that a rate says less about the broker. cold: those not steady.
+    """
+
+    aim: Aim
+    outcome: Outcome
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    our_value: float | None = None
+    their_value: float | None = None
+    our_p99_ms: float | None = None
+    their_p99_ms: float | None = None
+    full: tuple[str, ...] = ()
+    cold: tuple[str, ...] = ()
+
+    @property
+    def p99_above(self) -> bool:
+        """Whether our p99 is the longer one, which wants an explanation."""
+        return self.our_p99_ms is not None and self.their_p99_ms is not None and self.our_p99_ms > self.their_p99_ms
+
+
+def _row(
+    row: str,
+    scenario: str,
+    figure: str,
+    fsync: float | None = None,
+    flush: float | None = None,
+    os: float | None = None,
+) -> list[Aim]:
+    """fsync: our fsync over Kafka's default; flush: our fsync over Kafka that flushes; os: our os over the default."""
+    pairs = ((FSYNC, KAFKA, fsync), (FSYNC, FLUSH, flush), (OS, KAFKA, os))
+    return [Aim(row, scenario, figure, ours, theirs, aim) for ours, theirs, aim in pairs if aim is not None]
+
+
+# A bound that is not a distance to Apache Kafka holds as it is: nothing may be short of it.
+AIMS: tuple[Aim, ...] = (
+    *_row("1 × 100 B, 64 connections: requests/s", "small 64x1", "rate", 0.8, 6, 1.4),
+    *_row("1 × 100 B, 64 connections: CPU per request", "small 64x1", "cpu_us", 0.8, 0.15, 0.5),
+    *_row("1 × 100 B, 16 connections × 5: CPU per request", "small 16x5", "cpu_us", 0.5, 0.08, 0.25),
+    *_row("idempotent librdkafka, 100 B: records/s", "produce 100 B", "rate", 1.0, 1.6, 1.15),
+    *_row("idempotent librdkafka, 1 KB: records/s", "produce 1 KB", "rate", 1.5, 3, 2.5),
+    *_row("batches of 100 KB: MB/s", "batch 100 KB", "mb_per_second", 1.0, 2.2, 2),
+    *_row("transactions/s, 1 producer", "transactions 1p 4x1", "rate", 0.9, 2.8, 1.15),
+    *_row("transactions/s, 16 producers", "transactions 16p 4x1", "rate", 1.1, 6, 1.6),
+    *_row("transactions, 16 producers: CPU per transaction", "transactions 16p 4x1", "cpu_us", 0.35, 0.09, 0.25),
+    *_row("end to end, 2,000 messages/s: p50", "end to end 2,000/s", "p50_ms", 1.5, 0.6, 0.9),
+    *_row("consumer of 1 KB records: MB/s", "consume 1 KB", "mb_per_second", os=1.0),
+    *_row("consumer of 1 KB records: CPU per MB", "consume 1 KB", "cpu_ms_per_mb", os=1.7),
+    *_row("ready after start", "start", "ready_s", 0.2),
+    *_row("idle memory", "start", "idle_mb", 0.15),
+    Aim("bare C server, 64 connections: CPU per request", "small 64x1", "cpu_us", OS, FLOOR, 1.8, 0),
+    Aim("bare C server, 16 connections × 5: CPU per request", "small 16x5", "cpu_us", OS, FLOOR, 2.2, 0),
+    Aim("10,000 partitions over 10: CPU per request", "growth partitions", "growth", OS, None, 1.2, 0),
+    Aim("100,000 transactional ids over 1: CPU per request", "growth ids", "growth", OS, None, 1.2, 0),
+    Aim("5,000 connections over 10: CPU per request", "growth connections", "growth", OS, None, 1.2, 0),
+)
+
+
+def judge(findings: "Iterable[Finding | Measured]", aims: Sequence[Aim] = AIMS) -> list[Verdict]:
+    """A verdict for each aim, in their order. findings: of a contest, or Measured."""
+    found = {(each.scenario, each.peer): each for each in measured(findings)}
+    return [
+        _verdict(aim, found.get((aim.scenario, aim.ours)), found.get((aim.scenario, aim.theirs or ""))) for aim in aims
+    ]
+
+
+def _verdict(aim: Aim, ours: Measured | None, theirs: Measured | None) -> Verdict:
+    above = ours.figures.get(aim.figure) if ours else None
+    below = theirs.figures.get(aim.figure) if theirs else None
+    if aim.theirs is None:
+        below = (1.0,) * len(above or ())
+    if not above or not below or min(below) <= 0:
+        return Verdict(aim, Outcome.ABSENT)
+    low, high = spread(above, below)
+    sides = [each for each in (ours, theirs) if each is not None]
+    return Verdict(
+        aim,
+        _outcome(aim, low, high),
+        statistics.median(above) / statistics.median(below),
+        low,
+        high,
+        statistics.median(above),
+        None if theirs is None else statistics.median(below),
+        ours.median("p99_ms") if ours else None,
+        theirs.median("p99_ms") if theirs else None,
+        tuple(each.peer for each in sides if each.saturated),
+        tuple(each.peer for each in sides if not each.warm),
+    )
+
+
+def spread(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
+    """The least and the most ratio of a round; where rounds are missing, of any two that there are."""
+    if len(above) == len(below):
+        ratios = [one / other for one, other in zip(above, below, strict=True)]
+        return min(ratios), max(ratios)
+    return min(above) / max(below), max(above) / min(below)
+
+
+def _outcome(aim: Aim, low: float, high: float) -> Outcome:
+    worst, best = (high, low) if aim.sense == LESS else (low, high)
+    if aim.holds(worst, aim.aim):
+        return Outcome.MET
+    if aim.holds(worst, aim.must):
+        return Outcome.MUST
+    return Outcome.UNDECIDED if aim.holds(best, aim.must) else Outcome.MISSED

@@ -1,0 +1,72 @@
+"""Two runs, figure by figure: what changed, and whether it is worse by more than the rounds differ. Pure."""
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .measured import FIGURES, MORE, Measured, figure
+
+WORSE = 0.1  # a median that is worse by no more is not called a regression, however close its rounds lie
+OURS = "fencepost"
+
+# The rate says what MB/s says, and CPU per request what CPU per MB says: each change is listed once. The thousandth
+# slowest answer of a few seconds differs from run to run: it is in the files, and no reason to call a run worse.
+_SAME = {"mb_per_second": "rate", "cpu_ms_per_mb": "cpu_us"}
+_LEFT_OUT = {"p999_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure of one scenario on one peer in two runs. ratio: after over before, of the medians."""
+
+    scenario: str
+    unit: str
+    peer: str
+    figure: str
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    apart: bool  # no round of one run lies among those of the other
+
+    @property
+    def worse(self) -> bool:
+        return self.apart and (self.ratio < 1 - WORSE if figure(self.figure).better == MORE else self.ratio > 1 + WORSE)
+
+    @property
+    def better(self) -> bool:
+        return self.apart and (self.ratio > 1 + WORSE if figure(self.figure).better == MORE else self.ratio < 1 - WORSE)
+
+    @property
+    def regression(self) -> bool:
+        """Of ours. What others did worse says something about the machine."""
+        return self.worse and self.peer.startswith(OURS)
+
+
+def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Change]:
+    """What both runs measured, in the order of the second."""
+    old = {(each.scenario, each.peer): each for each in before}
+    found: list[Change] = []
+    for other in after:
+        one = old.get((other.scenario, other.peer))
+        if one is not None:
+            found.extend(change for name in _names(one, other) if (change := _change(one, other, name)))
+    return found
+
+
+def _names(one: Measured, other: Measured) -> list[str]:
+    both = [name for name in one.figures if name in other.figures and name not in _LEFT_OUT]
+    known = sorted((name for name in both if name in FIGURES), key=list(FIGURES).index)
+    listed = [*known, *(name for name in both if name not in FIGURES)]
+    return [name for name in listed if _SAME.get(name) not in both]
+
+
+def _change(one: Measured, other: Measured, name: str) -> Change | None:
+    before, after = one.figures[name], other.figures[name]
+    if not before or not after or min(before) <= 0:
+        return None
+    middle, now = statistics.median(before), statistics.median(after)
+    apart = min(after) > max(before) or max(after) < min(before)
+    low, high = min(after) / max(before), max(after) / min(before)
+    return Change(one.scenario, other.unit, one.peer, name, middle, now, now / middle, low, high, apart)

@@ -1,0 +1,92 @@
+"""The machine and the versions that a run was made with: what somebody else needs to make sense of its numbers."""
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+KEYS = ("time", "cpu", "cores", "memory_gb", "kernel", "file_system", "python", "clients", "peers", "commit")
+CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python", "uvloop")
+UNKNOWN = "unknown"
+
+
+def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Every one of KEYS. directory: where the brokers' data lies. peers: versions, by name, beside our own."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cpu": _cpu(),
+        "cores": _cores(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "file_system": file_system(directory or Path.cwd(), _text("/proc/self/mountinfo")),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "clients": _clients(),
+        "peers": {"fencepost": _version("fencepost") or UNKNOWN, **(peers or {})},
+        "commit": _commit(Path(__file__).resolve().parent),
+    }
+
+
+def file_system(directory: Path, mountinfo: str) -> str:
+    """Its type, by the longest mount point above the directory."""
+    found = {}
+    for line in mountinfo.splitlines():
+        mounted, _, kind = line.partition(" - ")
+        point = Path(mounted.split()[4].encode().decode("unicode_escape"))
+        if directory.resolve().is_relative_to(point):
+            found[len(point.parts)] = kind.split()[0]  # a later mount on the same point hides the earlier one
+    return found[max(found)] if found else UNKNOWN
+
+
+def _cpu() -> str:
+    for line in _text("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor() or UNKNOWN
+
+
+def _cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _clients() -> dict[str, str]:
+    found = {name: version for name in CLIENTS if (version := _version(name))}
+    if "confluent-kafka" in found:
+        from confluent_kafka import libversion
+
+        found["librdkafka"] = str(libversion()[0])
+    return found
+
+
+def _commit(directory: Path) -> str:
+    """Of the tree that was measured, with a + where it was not as committed."""
+    commit = _output("git", "-C", str(directory), "rev-parse", "--short=12", "HEAD")
+    changed = _output("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}{'+' if changed else ''}" if commit else UNKNOWN
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

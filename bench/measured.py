@@ -1,0 +1,132 @@
+"""What a run measured, as plain values: every figure of a scenario on a peer, a value for each round.
+
+Aims, comparisons, tables, plots and the JSON of a run are made of these alone, so that a result that was read back is
+worth what it was when it was measured.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a result is read without what measured it
+    from .contest import Finding
+    from .window import Sample
+
+MORE, LESS = ">=", "<="
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How a figure is named and written. {unit}: of the scenario. better: MORE or LESS."""
+
+    title: str
+    better: str
+    form: str
+
+
+FIGURES = {
+    "rate": Figure("{unit}s/s", MORE, ",.0f"),
+    "mb_per_second": Figure("MB/s", MORE, ",.0f"),
+    "cpu_us": Figure("CPU per {unit}, µs", LESS, ",.1f"),
+    "cpu_ms_per_mb": Figure("CPU per MB, ms", LESS, ",.2f"),
+    "p50_ms": Figure("p50, ms", LESS, ",.2f"),
+    "p99_ms": Figure("p99, ms", LESS, ",.2f"),
+    "p999_ms": Figure("p99.9, ms", LESS, ",.2f"),
+    "rss_mb": Figure("memory, MB", LESS, ",.0f"),
+    "ready_s": Figure("ready, s", LESS, ",.2f"),
+    "idle_mb": Figure("idle memory, MB", LESS, ",.0f"),
+    "s_per_gb": Figure("recovery, s per GB", LESS, ",.2f"),
+    "growth": Figure("CPU per request, most over fewest", LESS, ",.2f"),
+}
+
+SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the latencies, that a result keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One scenario on one peer. figures: by name, a value for each round, in the order of the rounds.
+
+    saturated: the client, not the broker, was at its end. warm: False for a JVM that never became steady. quantiles: ms
+    below which that share of all rounds' latencies lies. others_cpu: the largest share of a processor that the idle
+    peers took during a round.
+    """
+
+    scenario: str
+    unit: str
+    peer: str
+    figures: Mapping[str, tuple[float, ...]]
+    saturated: bool = False
+    warm: bool = True
+    client_share: float = 0.0
+    others_cpu: float = 0.0
+    quantiles: Mapping[float, float] = field(default_factory=dict)
+    histogram: str = ""
+
+    def median(self, figure: str) -> float | None:
+        """The median over the rounds; None where it was not measured."""
+        values = self.figures.get(figure)
+        return statistics.median(values) if values else None
+
+    def spread(self, figure: str) -> tuple[float, float] | None:
+        """The least and the most over the rounds."""
+        values = self.figures.get(figure)
+        return (min(values), max(values)) if values else None
+
+
+def figure(name: str) -> Figure:
+    """One that is not in the table goes by its own name, and less of it is better."""
+    return FIGURES.get(name) or Figure(name, LESS, ",.3g")
+
+
+def written(name: str, value: float | None) -> str:
+    """A value of a figure, with as many digits as say something; a dash where there is none."""
+    return "–" if value is None else format(value, figure(name).form)
+
+
+def title(name: str, unit: str) -> str:
+    return figure(name).title.format(unit=unit)
+
+
+def measured(findings: "Iterable[Finding | Measured]") -> list[Measured]:
+    """Findings of a contest as plain values. What is Measured already (a start, a growth) stays as it is."""
+    return [each if isinstance(each, Measured) else _of_windows(each) for each in findings]
+
+
+def _of_windows(finding: "Finding") -> Measured:
+    """finding: of a contest, with a sample for each round."""
+    rounds = [_figures(sample) for sample in finding.samples]
+    names = [name for name in FIGURES if any(name in each for each in rounds)]
+    latencies = finding.latencies
+    some = latencies.count > 0
+    return Measured(
+        finding.scenario,
+        finding.unit,
+        finding.peer,
+        {name: tuple(each[name] for each in rounds if name in each) for name in names},
+        bool(finding.saturated),
+        finding.warm,
+        finding.client_share,
+        max((sample.others_cpu for sample in finding.samples), default=0.0),
+        {share: latencies.percentile_ms(share) for share in SHARES} if some else {},
+        latencies.encode() if some else "",
+    )
+
+
+def _figures(sample: "Sample") -> dict[str, float]:
+    """Those that one window gave: no CPU where the broker's books cannot be read, no MB where bytes say nothing."""
+    found: dict[str, float] = {}
+    if sample.units and sample.seconds > 0:
+        found["rate"] = sample.units / sample.seconds
+        if sample.cpu_ns:
+            found["cpu_us"] = sample.cpu_ns / 1e3 / sample.units
+    if sample.bytes and sample.seconds > 0:
+        found["mb_per_second"] = sample.bytes / 1e6 / sample.seconds
+        if sample.cpu_ns:
+            found["cpu_ms_per_mb"] = sample.cpu_ns / sample.bytes
+    if sample.latencies.count:
+        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999)):
+            found[name] = sample.latencies.percentile_ms(share)
+    if sample.rss_bytes:
+        found["rss_mb"] = sample.rss_bytes / 1e6
+    return found

@@ -1,0 +1,134 @@
+"""A run as JSON and back. Where the OpenMessaging Benchmark has a name for a figure, it goes by that name: publishRate,
+publishLatency99pct, endToEndLatency99pct, aggregated…Quantiles. A figure is a list with a value for each round.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .aims import Aim, Outcome, Verdict
+from .measured import Measured
+
+FORMAT = 1
+
+# Latencies are of what the scenario's client waits for: a record's way to its reader, or an answer.
+_READING, _THROUGH = ("consume", "read "), ("end to end", "copy", "commit to visible")
+_NAMES = {
+    "mb_per_second": "mbPerSecond",
+    "cpu_us": "brokerCpuMicrosPerUnit",
+    "cpu_ms_per_mb": "brokerCpuMillisPerMb",
+    "rss_mb": "brokerMemoryMb",
+    "ready_s": "readySeconds",
+    "idle_mb": "idleMemoryMb",
+    "s_per_gb": "recoverySecondsPerGb",
+    "growth": "growth",
+}
+_PERCENT = {"p50_ms": "50pct", "p99_ms": "99pct", "p999_ms": "999pct"}
+
+
+class NotAResult(ValueError):
+    """The file is not one that a run of the benchmarks wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run: the machine, what was measured, and how far the aims were reached."""
+
+    facts: Mapping[str, Any]
+    findings: tuple[Measured, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+def read(path: Path) -> Result:
+    """Raises: NotAResult, OSError."""
+    try:
+        return from_json(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, NotAResult):
+            raise
+        raise NotAResult("it is no result of the benchmarks") from error
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The document of a result file."""
+    return {
+        "format": FORMAT,
+        "facts": dict(result.facts),
+        "findings": [_finding(each) for each in result.findings],
+        "verdicts": [_verdict(each) for each in result.verdicts],
+    }
+
+
+def from_json(document: Any) -> Result:
+    """What as_json() was given. Raises: NotAResult."""
+    if not isinstance(document, dict) or "findings" not in document:
+        raise NotAResult("it is no result of the benchmarks")
+    if document.get("format") != FORMAT:
+        raise NotAResult(f"its format is {document.get('format')}, and this reads {FORMAT}")
+    return Result(
+        document["facts"],
+        tuple(_measured(each) for each in document["findings"]),
+        tuple(_judged(each) for each in document["verdicts"]),
+    )
+
+
+def _latency(scenario: str) -> str:
+    return "endToEndLatency" if scenario.startswith(_THROUGH) else "publishLatency"
+
+
+def _name(figure: str, scenario: str) -> str:
+    if figure == "rate":
+        return "consumeRate" if scenario.startswith(_READING) else "publishRate"
+    if figure in _PERCENT:
+        return _latency(scenario) + _PERCENT[figure]
+    return _NAMES.get(figure, figure)
+
+
+def _quantiles_name(scenario: str) -> str:
+    latency = _latency(scenario)
+    return f"aggregated{latency[0].upper()}{latency[1:]}Quantiles"
+
+
+def _finding(each: Measured) -> dict[str, Any]:
+    document: dict[str, Any] = {"workload": each.scenario, "unit": each.unit, "driver": each.peer}
+    document["figures"] = {_name(name, each.scenario): list(values) for name, values in each.figures.items()}
+    document |= {
+        "clientSaturated": each.saturated,
+        "warm": each.warm,
+        "clientCpu": each.client_share,
+        "othersCpu": each.others_cpu,
+    }
+    if each.quantiles:
+        document[_quantiles_name(each.scenario)] = {f"{100 * share:g}": ms for share, ms in each.quantiles.items()}
+    if each.histogram:
+        document["histogram"] = each.histogram
+    return document
+
+
+def _measured(document: Mapping[str, Any]) -> Measured:
+    scenario = document["workload"]
+    own = {_name(name, scenario): name for name in ("rate", *_PERCENT, *_NAMES)}
+    quantiles = document.get(_quantiles_name(scenario), {})
+    return Measured(
+        scenario,
+        document["unit"],
+        document["driver"],
+        {own.get(name, name): tuple(values) for name, values in document["figures"].items()},
+        document["clientSaturated"],
+        document["warm"],
+        document["clientCpu"],
+        document["othersCpu"],
+        {round(float(percent) / 100, 9): ms for percent, ms in quantiles.items()},
+        document.get("histogram", ""),
+    )
+
+
+def _verdict(each: Verdict) -> dict[str, Any]:
+    return asdict(each) | {"full": list(each.full), "cold": list(each.cold)}
+
+
+def _judged(document: Mapping[str, Any]) -> Verdict:
+    rest = {"aim": Aim(**document["aim"]), "outcome": Outcome(document["outcome"]), "full": tuple(document["full"])}
+    return Verdict(**{**document, **rest, "cold": tuple(document["cold"])})

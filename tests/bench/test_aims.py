@@ -1,0 +1,126 @@
+"""What is said of an aim, for findings that were made up."""
+
+import pytest
+from fencepost.bench.aims import AIMS, FLOOR, FLUSH, FSYNC, KAFKA, OS, Aim, Outcome, judge
+from fencepost.bench.contest import Finding
+from fencepost.bench.measured import FIGURES, Measured, measured
+from fencepost.bench.window import Latencies, Sample
+from made_findings import latencies, made_result, rates
+
+MORE = Aim("row", "small 64x1", "rate", FSYNC, KAFKA, 0.8)
+FEWER = Aim("row", "small 64x1", "cpu_us", FSYNC, KAFKA, 0.8)
+
+
+def outcome(aim: Aim, *ours: float) -> Outcome:
+    """Of rounds in which the other one has 1 each."""
+    both = [
+        rates(aim.scenario, FSYNC, *ours, figure=aim.figure),
+        rates(aim.scenario, KAFKA, *[1.0] * len(ours), figure=aim.figure),
+    ]
+    return judge(both, [aim])[0].outcome
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ((0.8, 0.9, 1.2), Outcome.MET),
+        ((0.6, 0.7, 0.75), Outcome.MUST),
+        ((0.7, 0.9, 0.9), Outcome.MUST),  # the aim is within the spread: what must hold is all that is sure
+        ((0.3, 0.4, 0.5), Outcome.MISSED),
+        ((0.5, 0.7, 0.9), Outcome.UNDECIDED),
+        ((0.5, 0.9, 0.95), Outcome.UNDECIDED),
+        ((0.3, 0.4, 0.7), Outcome.UNDECIDED),
+    ],
+)
+def test_more_is_better_for_a_rate(rounds: tuple[float, ...], expected: Outcome) -> None:
+    assert outcome(MORE, *rounds) is expected
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ((0.5, 0.7, 0.8), Outcome.MET),
+        ((0.85, 0.9, 1.0), Outcome.MUST),
+        ((0.7, 0.9, 0.9), Outcome.MUST),
+        ((1.1, 1.2, 1.3), Outcome.MISSED),
+        ((0.7, 0.9, 1.1), Outcome.UNDECIDED),
+    ],
+)
+def test_less_is_better_for_a_cost(rounds: tuple[float, ...], expected: Outcome) -> None:
+    assert outcome(FEWER, *rounds) is expected
+
+
+def test_the_ratio_is_of_the_medians_and_its_spread_of_the_rounds() -> None:
+    verdict = judge([rates("small 64x1", FSYNC, 8, 10, 12), rates("small 64x1", KAFKA, 10, 5, 8)], [MORE])[0]
+    assert (verdict.ratio, verdict.low, verdict.high) == (10 / 8, 0.8, 2.0)
+    assert (verdict.our_value, verdict.their_value) == (10, 8)
+
+
+def test_where_rounds_are_missing_the_spread_is_of_any_two() -> None:
+    verdict = judge([rates("small 64x1", FSYNC, 8, 12), rates("small 64x1", KAFKA, 10, 5, 8)], [MORE])[0]
+    assert (verdict.low, verdict.high) == (0.8, 2.4)
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    ours, theirs = rates("small 64x1", FSYNC, 8), rates("small 64x1", KAFKA, 10)
+    for found in (
+        [],
+        [ours],
+        [theirs],
+        [ours, rates("small 64x1", FLUSH, 10)],
+        [ours, rates("small 64x1", KAFKA, 0.0)],
+    ):
+        verdict = judge(found, [MORE])[0]
+        assert (verdict.outcome, verdict.ratio) == (Outcome.ABSENT, None)
+    assert judge([ours, theirs], [FEWER])[0].outcome is Outcome.ABSENT
+
+
+def test_a_figure_of_ours_alone_is_judged_as_it_is() -> None:
+    growth = Aim("row", "growth ids", "growth", OS, None, 1.2, 0)
+    for value, expected in ((1.2, Outcome.MET), (1.21, Outcome.MISSED)):
+        verdict = judge([rates("growth ids", OS, value, figure="growth")], [growth])[0]
+        assert (verdict.outcome, verdict.ratio, verdict.their_value) == (expected, value, None)
+    assert judge([], [growth])[0].outcome is Outcome.ABSENT
+
+
+def test_a_client_at_its_end_and_a_longer_p99_are_said() -> None:
+    ours = Measured("small 64x1", "request", FSYNC, {"rate": (1.0,), "p99_ms": (3.0,)}, saturated=True)
+    theirs = rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0])
+    verdict = judge([ours, theirs], [MORE])[0]
+    assert (verdict.full, verdict.p99_above) == ((FSYNC,), True)
+    assert (verdict.our_p99_ms, verdict.their_p99_ms) == (3.0, 2.0)
+    assert not judge([rates("small 64x1", FSYNC, 1.0), theirs], [MORE])[0].p99_above
+
+
+def test_findings_of_a_contest_become_figures_round_by_round() -> None:
+    first = Sample(100, 10_000_000, 2.0, 50_000_000, 60_000_000, 0.5, latencies(1.0, 2.0, 3.0))
+    second = Sample(400, 10_000_000, 2.0, 50_000_000, 70_000_000, 0.98, latencies(9.0), others_cpu=0.02)
+    found = measured([Finding("small 64x1", "request", OS, [first, second], warm=False)])[0]
+    assert found.figures["rate"] == (50, 200)
+    assert found.figures["mb_per_second"] == (5, 5)
+    assert found.figures["cpu_us"] == (500, 125)
+    assert found.figures["cpu_ms_per_mb"] == (5, 5)
+    assert found.figures["p50_ms"] == pytest.approx((2.0, 9.0), 0.001)
+    assert found.figures["rss_mb"] == (60, 70)
+    assert (found.saturated, found.warm, found.others_cpu) == (False, False, 0.02)
+    assert found.client_share == pytest.approx(0.74)
+    assert (found.quantiles[0.5], found.quantiles[1.0]) == (pytest.approx(2.0, 0.001), pytest.approx(9.0, 0.001))
+    assert Latencies.decode(found.histogram).count == 4
+    assert first.latencies.count == 3
+
+
+def test_what_a_window_could_not_see_is_left_out() -> None:
+    found = measured([Finding("end to end 2,000/s", "record", OS, [Sample(10, 0, 1.0, 0, 0, 0.0)])])[0]
+    assert found.figures == {"rate": (10,)}
+    assert (found.median("cpu_us"), found.spread("cpu_us")) == (None, None)
+
+
+def test_every_aim_can_be_judged() -> None:
+    assert len({(aim.scenario, aim.figure, aim.ours, aim.theirs) for aim in AIMS}) == len(AIMS)
+    for aim in AIMS:
+        assert aim.figure in FIGURES
+        assert aim.holds(aim.aim, aim.must)
+        assert (aim.must == aim.aim) == (aim.theirs in (None, FLOOR))
+    judged = {verdict.aim: verdict.outcome for verdict in made_result().verdicts}
+    assert set(judged) == set(AIMS)
+    assert set(judged.values()) == set(Outcome)
