@@ -19,7 +19,6 @@ from .errors import (
     BrokerUnreachableError,
     ClosedError,
     FatalError,
-    IllegalStateError,
     InvalidConfigurationError,
     RequestTimedOutError,
     UnknownTopicError,
@@ -27,6 +26,7 @@ from .errors import (
     error_of,
     is_retriable,
 )
+from .home import Home
 from .outside import SYSTEM, Outside
 from .retry import Backoff, Deadline
 from .settings import Address, ConnectionSettings
@@ -81,7 +81,7 @@ class Cluster:
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_error: KafkaError | None = None
         self._broken: FatalError | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.home = Home()
         self._closed = False
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -94,9 +94,9 @@ class Cluster:
         if self._closed:
             raise ClosedError("the client is closed")
         if self._keeper is not None:
-            self.check_loop()
+            self.home.check()
             return
-        self._loop = asyncio.get_running_loop()
+        self.home.enter()
         deadline = Deadline(self.outside.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
         while True:
             try:
@@ -115,9 +115,9 @@ class Cluster:
     async def close(self) -> None:
         """Idempotent; waits for no broker."""
         self._closed = True
-        if self.is_elsewhere:  # whatever there was ended with its loop, or ends there
-            if self._loop is not None and self._loop.is_running():
-                asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+        if self.home.is_elsewhere:  # whatever there was ended with its loop, or ends there
+            if self.home.loop is not None and self.home.loop.is_running():
+                asyncio.run_coroutine_threadsafe(self.close(), self.home.loop)
             return
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
@@ -125,18 +125,6 @@ class Cluster:
             await asyncio.gather(keeper, return_exceptions=True)
         await self._connections.close()
         self._tell()
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether another loop than this one is where it was started."""
-        return self._loop is not None and self._loop is not asyncio.get_running_loop()
-
-    def check_loop(self) -> None:
-        """Raises IllegalStateError in a loop in which it was not started, where it would wait for ever."""
-        if self.is_elsewhere:
-            raise IllegalStateError(
-                "the client was started in another event loop", hint="make one in each loop, or use fencepost.sync"
-            )
 
     # ---- metadata ----------------------------------------------------------------------------------------------
 
@@ -322,7 +310,7 @@ class Cluster:
 
         Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
         """
-        self.check_loop()
+        self.home.check()
         ready = self._connections.free()
         if ready is not None:
             return ready
@@ -407,7 +395,7 @@ class Cluster:
 
         Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, and what connecting raises.
         """
-        self.check_loop()
+        self.home.check()
         left_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.outside.clock, left_ms)
         try:

@@ -82,7 +82,6 @@ class Consumer:
         self._positions = Positions(self._cluster, settings, self._subscription, self._group, found)
         self._waiting: list[asyncio.Future[None]] = []
         self._started = self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         if topics:
             self.subscribe(topics)
 
@@ -95,7 +94,6 @@ class Consumer:
         """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
         self._check_open()
         await self._cluster.start()
-        self._loop = asyncio.get_running_loop()
         self._started = True
         self._subscription.on_change = weakly(self._changed)
         self._changed()
@@ -106,7 +104,7 @@ class Consumer:
             return
         self._reading.settle()
         self._closed = True
-        if self._cluster.is_elsewhere:  # nothing of it can be waited for here
+        if self._cluster.home.is_elsewhere:  # nothing of it can be waited for here
             await self._cluster.close()
             return
         self._subscription.on_change = lambda: None
@@ -128,8 +126,7 @@ class Consumer:
         if getattr(self, "_started", False) and not self._closed:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
             parts = (self._reading, self._fetcher, self._positions, self._group, self._cluster)
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(let_go, parts)
+            self._cluster.home.call_soon(let_go, parts)
 
     async def __aenter__(self) -> "Consumer":
         try:
@@ -311,7 +308,7 @@ class Consumer:
         if not self._started or self._closed:
             self._check_open()
             raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
-        self._cluster.check_loop()
+        self._cluster.home.check()
         group = self._group
         if group is not None:
             if group.needs_poll:
@@ -418,7 +415,7 @@ class Consumer:
 
     async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
         self._check_open()
-        self._cluster.check_loop()
+        self._cluster.home.check()
         timeout_ms = self._settings.default_api_timeout_ms
         named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
         return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)

@@ -7,7 +7,6 @@ its time, and never hangs.
 
 import asyncio
 import warnings
-from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -31,7 +30,7 @@ from .outside import SYSTEM, Outside
 from .sender import Sender
 from .settings import Bootstrap, ProducerSettings, producer_settings
 from .transaction_sources import FromGroup, offsets_of
-from .transaction_table import Event
+from .transaction_table import Event, State
 from .transactions import Transaction
 from .transactor import Transactor
 from .values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
@@ -72,7 +71,6 @@ class Producer:
         """cluster: one that others use too, and that outlives this."""
         self.settings = settings
         self._started = self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._outside = outside
         self._now_ms = outside.clock.now_ms
         self._cluster = cluster or Cluster(settings, outside)
@@ -104,7 +102,9 @@ class Producer:
             self._transactor.sender = self._sender
             self._sender.gate = self._transactor
         self._serializes = settings.value_serializer is not None or settings.key_serializer is not None
-        self._is_open = False  # started, not closed, and without transactions: nothing to be asked before a record
+        self._home = self._cluster.home
+        self._machine = None if self._transactor is None else self._transactor.machine
+        self._is_open = False  # started and not closed
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._started else "not started"
@@ -122,9 +122,7 @@ class Producer:
         except BaseException:
             await self._cluster.close()
             raise
-        self._loop = asyncio.get_running_loop()
-        self._started = True
-        self._is_open = self._transactor is None
+        self._started = self._is_open = True
 
     async def __aenter__(self) -> "Producer":
         await self.start()
@@ -144,7 +142,7 @@ class Producer:
             return
         self._closed = True
         self._is_open = False
-        if self._cluster.is_elsewhere:  # nothing of it can be waited for here
+        if self._cluster.home.is_elsewhere:  # nothing of it can be waited for here
             await self._cluster.close()
             return
         self._room.set()
@@ -173,8 +171,7 @@ class Producer:
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._closed:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._let_go_of, self._sender, self._cluster)
+            self._cluster.home.call_soon(self._let_go_of, self._sender, self._cluster)
 
     @staticmethod
     def _let_go_of(sender: Sender, cluster: Cluster) -> None:
@@ -198,7 +195,8 @@ class Producer:
         partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
         RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
         """
-        if not self._is_open or get_running_loop() is not self._loop:
+        machine = self._machine
+        if not self._is_open or self._home.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
             self._check_open()
         if self._serializes:
             key, value = self._serialized(key, value)
@@ -319,7 +317,7 @@ class Producer:
             raise ClosedError("the producer is closed")
         if not self._started:
             raise IllegalStateError("the producer is not started", hint="async with Producer(…) as producer")
-        self._cluster.check_loop()
+        self._cluster.home.check()
 
     def _check_open(self) -> None:
         self._check_started()
@@ -331,8 +329,7 @@ class Producer:
 
     def _check_same(self, begun: int) -> None:
         """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
-        if not self._is_open:
-            self._check_open()
+        self._check_open()
         if self._transactions_begun() != begun:
             raise IllegalStateError("the transaction ended before this record was taken")
 
