@@ -74,7 +74,7 @@ def load(host: str, port: int, producers: int, transactional_ids: int) -> None:
     """Producers first, then ids."""
     with socket.create_connection((host, port), 60) as connection:
         _pipeline(connection, (_record_of(FIRST_PRODUCER_ID + number) for number in range(producers)))
-        _pipeline(connection, (_id(number) for number in range(transactional_ids)))
+        _pipeline(connection, (id_frame(number) for number in range(transactional_ids)))
 
 
 def _record_of(producer_id: int) -> bytes:
@@ -86,7 +86,8 @@ def _record_of(producer_id: int) -> bytes:
     return _frame(PRODUCE, 7, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
 
 
-def _id(number: int) -> bytes:
+def id_frame(number: int) -> bytes:
+    """InitProducerId (version 1) of one of the ids that load() makes, as it goes over the wire."""
     asked = InitProducerIdRequest(transactional_id=f"many-{number}", transaction_timeout_ms=60_000)
     return _frame(INIT_PRODUCER_ID, 1, asked)
 

@@ -1,0 +1,283 @@
+"""What is measured on servers of their own: start and idle memory, recovery after a kill, and growth.
+
+Growth: what a request costs a broker that knows very many partitions, transactional ids or connections, over what it
+costs one that knows few, the same load on both in turns.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..protocol import apis
+from ..protocol.messages.cluster import ApiVersionsRequest
+from ..protocol.messages.transactions import InitProducerIdResponse
+from . import accounting, apache, load, many_ids, peers, topics
+from .contest import Finding, Scenario, Step, contest, turns
+from .measured import Measured
+from .peers import Peer
+from .small_load import PARTITIONS, Produce
+from .window import Sample
+
+IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
+IDLE_S = 3.0
+CHUNK = 1_000  # partitions of one CreateTopics
+SETTLED_CPU = 0.03  # of a processor: then the upkeep that a preparation asked for is over
+SETTLE_S = 90.0
+INIT_PRODUCER_ID, API_VERSIONS = 22, 18
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill."""
+
+    rounds: int
+    seconds: float
+    partitions: int
+    ids: int
+    connections: int
+    recovered_bytes: int
+
+
+FULL = Size(5, 4.0, 10_000, 100_000, 5_000, 2 * 10**9)
+TABLE = replace(FULL, rounds=3)
+QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
+
+
+def outside(full: bool, quick: bool, say: Say) -> Iterator[Measured]:
+    """Everything, or of the table's rows start and idle memory alone. What fails is a line and a figure less."""
+    size = QUICK if quick else FULL if full else TABLE
+    yield from starts((peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH) if full else STARTED, size, say)
+    if full:
+        for name in (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH):
+            yield from recovery(name, size, say)
+        for name in (peers.FSYNC, peers.OS):
+            for grown in (partitions, ids, connections):
+                with _told(f"{grown.__name__}, {name}", say):
+                    yield from grown(name, size, say)
+
+
+STARTED = (peers.FSYNC, peers.KAFKA)
+
+
+@contextlib.contextmanager
+def _told(what: str, say: Say) -> Iterator[None]:
+    """A failure is said."""
+    try:
+        yield
+    except Exception as error:
+        say(f"FAILED {what}: {type(error).__name__}: {error}")
+
+
+# ---- start, idle memory, recovery --------------------------------------------------------------------------------
+
+
+def starts(names: Sequence[str], size: Size, say: Say) -> list[Measured]:
+    """Seconds until a server with no files answers, and its memory when it has been idle for some; all in turns."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for number in range(size.rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            say(f"start · {name} · round {number + 1} of {size.rounds}")
+            with _told(f"start, {name}", say), peers.start(name) as peer:
+                if peer is not None:
+                    time.sleep(IDLE_S)
+                    found[name].append((peer.ready_s, accounting.usage(peer.pid).rss_bytes / 1e6))
+    return [
+        Measured("start", "start", name, {"ready_s": tuple(s for s, _ in each), "idle_mb": tuple(mb for _, mb in each)})
+        for name, each in found.items()
+        if each
+    ]
+
+
+def recovery(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Fill four partitions with batches of 100 KB, kill the server, start it on what it left: seconds for each GB."""
+    for_each_gb: list[float] = []
+    in_all: list[float] = []
+    for number in range(min(size.rounds, 3)):
+        say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
+        with _told(f"recovery, {name}", say), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+            with _server(name, directory) as peer:
+                if peer is None:
+                    return
+                written = _fill(peer, size.recovered_bytes)
+                os.kill(peer.pid, signal.SIGKILL)
+            ready_s = _ready_again(name, directory, peer)
+            in_all.append(ready_s)
+            for_each_gb.append(ready_s / (written / 1e9))
+    if in_all:
+        yield Measured("recovery", "start", name, {"ready_s": tuple(in_all), "s_per_gb": tuple(for_each_gb)})
+
+
+@contextlib.contextmanager
+def _server(name: str, directory: str) -> Iterator[Peer | None]:
+    """A new server by its name, whose data directory stays."""
+    if name in (peers.FSYNC, peers.OS):
+        with peers.fencepost(name.split()[-1], directory) as ours:
+            yield ours
+    else:
+        with peers.kafka(flush=name == peers.KAFKA_FLUSH, directory=directory) as theirs:
+            yield theirs
+
+
+def _fill(peer: Peer, size: int) -> int:
+    """Returns: bytes of payload that were acknowledged, `size` or some more."""
+    topics.create(peer.host, peer.port, "filled", PARTITIONS)
+    batches = Produce("fill", 4, 2, 1000, 100)
+    written = 0
+    while written < size:
+        written += batches.load(peer, "filled", 0.25).bytes
+    return written
+
+
+def _ready_again(name: str, directory: str, before: Peer) -> float:
+    """Seconds from the start, after the kill, to the first answer."""
+    if name in (peers.FSYNC, peers.OS):
+        with peers.fencepost(name.split()[-1], directory) as peer:
+            return peer.ready_s
+    libraries = apache.jars()
+    assert libraries is not None  # it has run before
+    began = time.perf_counter()
+    with apache.start(Path(directory), libraries) as process:
+        try:
+            apache.wait_until_ready(process, before.port, Path(directory))
+            return time.perf_counter() - began
+        finally:
+            process.kill()
+
+
+# ---- growth ------------------------------------------------------------------------------------------------------
+
+
+def partitions(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Ten partitions or very many; the load is on the same four."""
+    with _pair(name) as (few, many):
+        say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
+        _fill_up(few, 10 - PARTITIONS)
+        _fill_up(many, size.partitions - PARTITIONS)
+        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, say)
+
+
+def ids(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """One transactional id or very many: small requests beside them, and the initialising of those in use."""
+    with _pair(name) as (few, many):
+        say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
+        many_ids.load(few.host, few.port, 0, 1)
+        many_ids.load(many.host, many.port, 0, size.ids)
+        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, say)
+        if load.program() is not None:
+            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, say)
+
+
+def connections(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """As many connections as are in use, or very many more that are open."""
+    with _pair(name) as (few, many), contextlib.ExitStack() as opened:
+        say(f"growth connections · {name} · {size.connections:,} connections are made")
+        _allow_files(size.connections + 200)
+        for _ in range(size.connections - IN_USE):
+            opened.enter_context(_idle_connection(many))
+        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, say)
+
+
+@contextlib.contextmanager
+def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
+    """Two brokers of one kind."""
+    with contextlib.ExitStack() as stack:
+        few, many = stack.enter_context(peers.start(name)), stack.enter_context(peers.start(name))
+        assert few is not None
+        assert many is not None
+        yield replace(few, name=f"{name}, few"), replace(many, name=f"{name}, many")
+
+
+def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, say: Say) -> Measured:
+    """The load on both in turns. Raises: RuntimeError with what failed."""
+    for peer in (few, many):
+        _settle(peer)
+    failures: list[str] = []
+
+    def progress(step: Step) -> None:
+        if step.failed:
+            failures.append(f"{step.peer}: {step.doing}")
+        elif step.doing.startswith("round") and step.peer == turns((few, many), int(step.doing.split()[1]) - 1)[0].name:
+            say(f"{what} · {name} · {step.doing}")
+
+    found = {finding.peer: finding for finding in contest([scenario], [few, many], size.rounds, size.seconds, progress)}
+    if failures:
+        raise RuntimeError("; ".join(failures))
+    return grown(what, name, found[few.name], found[many.name])
+
+
+def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
+    """growth: CPU per request of each round, with many over with few; cpu_us: with many."""
+    above, below = many.each("cpu_us"), few.each("cpu_us")
+    ratios = tuple(one / other for one, other in zip(above, below, strict=True))
+    idle = statistics.median(many.each("others_cpu"))
+    return Measured(what, many.unit, name, {"growth": ratios, "cpu_us": tuple(above)}, others_cpu=idle)
+
+
+def _settle(peer: Peer) -> None:
+    """Wait until the broker has done what its preparation asked for, or for as long as there is patience."""
+    deadline = time.monotonic() + SETTLE_S
+    quiet = 0
+    while quiet < 3 and time.monotonic() < deadline:
+        before = accounting.usage(peer.pid)
+        time.sleep(1.0)
+        quiet = quiet + 1 if accounting.usage(peer.pid).since(before).cpu_ns < SETTLED_CPU * 1e9 else 0
+
+
+def _fill_up(peer: Peer, count: int) -> None:
+    """So many partitions that nobody uses."""
+    for number, begin in enumerate(range(0, count, CHUNK)):
+        topics.create(peer.host, peer.port, f"unused-{number}", min(CHUNK, count - begin))
+
+
+def _idle_connection(peer: Peer) -> socket.socket:
+    """One that has asked once, as every client does."""
+    asked = apis.encode_request(apis.APIS[API_VERSIONS], 0, 1, "bench", ApiVersionsRequest())
+    connection = socket.create_connection((peer.host, peer.port), 30)
+    connection.sendall(b"".join(asked))
+    (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+    connection.recv(size, socket.MSG_WAITALL)
+    return connection
+
+
+def _allow_files(count: int) -> None:
+    """Raises: OSError where this process may not have so many files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise OSError(f"{count} open files are needed, {hard} are allowed (ulimit -Hn)")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+@dataclass(frozen=True, slots=True)
+class Initialise:
+    """InitProducerId, each connection with a transactional id of its own, of those that many_ids makes."""
+
+    name: str = "growth"
+    unit: str = "request"
+    peers: frozenset[str] | None = None
+    client_threads: int = 1
+
+    def prepare(self, peer: Peer) -> None:
+        """The ids in use."""
+        many_ids.load(peer.host, peer.port, 0, IN_USE)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Raises: LoadFailed."""
+        frames = b"".join(many_ids.id_frame(number) for number in range(IN_USE))
+        error_at = load.error_place(
+            INIT_PRODUCER_ID,
+            1,
+            lambda code: InitProducerIdResponse(error_code=code, producer_id=0, producer_epoch=0, throttle_time_ms=0),
+        )
+        return load.run(peer, load.Loop(frames, error_at, IN_USE), seconds)

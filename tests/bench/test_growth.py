@@ -1,0 +1,93 @@
+"""What is measured on servers of their own: start and idle memory, recovery, and what growth costs a request."""
+
+from dataclasses import replace
+
+import pytest
+from fencepost.bench import growth, load, peers, topics
+from fencepost.bench.contest import Finding
+from fencepost.bench.growth import Size
+from fencepost.bench.measured import Measured
+from fencepost.bench.window import Sample
+
+TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
+
+
+@pytest.fixture
+def said(monkeypatch) -> list[str]:
+    monkeypatch.setattr(growth, "IDLE_S", 0.0)
+    monkeypatch.setattr(growth, "SETTLE_S", 0.0)
+    return []
+
+
+def failed(said: list[str]) -> list[str]:
+    return [line for line in said if line.startswith("FAILED")]
+
+
+def sample(cpu_us: float) -> Sample:
+    return Sample(1000, 0, 1.0, int(cpu_us * 1e6), 0, 0.1)
+
+
+def test_growth_is_the_ratio_of_each_round():
+    few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
+    many = Finding("growth", "request", "many", [sample(11), sample(20), sample(15)])
+    found = growth.grown("growth ids", peers.OS, few, many)
+    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", peers.OS)
+    assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
+    assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
+
+
+def test_a_start_has_a_time_and_a_memory_for_each_round(said):
+    (found,) = growth.starts((peers.OS,), TINY, said.append)
+    assert (found.scenario, found.peer) == ("start", peers.OS)
+    assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
+    assert min(found.figures["ready_s"]) > 0
+    assert min(found.figures["idle_mb"]) > 10
+    assert not failed(said)
+
+
+def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch):
+    start = peers.start
+
+    def broken(name: str):
+        if name == peers.FSYNC:
+            raise RuntimeError("no disk")
+        return start(name)
+
+    monkeypatch.setattr(peers, "start", broken)
+    found = growth.starts((peers.FSYNC, peers.OS), replace(TINY, rounds=1), said.append)
+    assert [each.peer for each in found] == [peers.OS]
+    assert failed(said) == ["FAILED start, fencepost fsync: RuntimeError: no disk"]
+
+
+def test_recovery_starts_on_what_a_killed_broker_left(said):
+    (found,) = growth.recovery(peers.FSYNC, TINY, said.append)
+    assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
+    assert min(found.figures["s_per_gb"]) > 0
+    assert not failed(said)
+
+
+@pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
+def test_each_growth_is_measured(said, grown):
+    found = list(grown(peers.OS, TINY, said.append))
+    named = [f"growth {grown.__name__}"]
+    if grown is growth.ids and load.program():
+        named.append("growth ids, initialised")
+    assert [each.scenario for each in found] == named
+    assert all(len(each.figures["growth"]) == 2 and min(each.figures["growth"]) > 0 for each in found)
+    assert {each.peer for each in found} == {peers.OS}
+
+
+def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch):
+    made: dict[str, list[int]] = {}
+    monkeypatch.setattr(growth, "CHUNK", 20)
+    monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
+    monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
+    list(growth.partitions(peers.OS, TINY, said.append))
+    assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
+
+
+def test_of_the_table_only_the_start_is_measured(monkeypatch):
+    asked = []
+    monkeypatch.setattr(growth, "starts", lambda names, size, say: asked.append((names, size.rounds)) or [])
+    assert list(growth.outside(False, False, print)) == []
+    assert asked == [((peers.FSYNC, peers.KAFKA), 3)]
