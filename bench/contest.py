@@ -293,7 +293,10 @@ class _Match:
             return self._warmth.steady.get(key, True)
         found: list[Sample] = []
         began = self._around.now()
-        while not steady(found) and self._around.now() - began + self._warmth.window_s <= self._warmth.most_s:
+        while not steady(found):
+            ends = self._around.now() - began + self._warmth.window_s
+            if ends > self._warmth.most_s and len(found) >= WARM_WINDOWS:
+                break
             found.append(scenario.window(peer, self._warmth.window_s))
         self._warmth.steady[key] = steady(found)
         return self._warmth.steady[key]

@@ -153,7 +153,7 @@ def mock() -> Iterator[Peer]:
 _MOCK = """
 import sys
 from confluent_kafka import Producer
-producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"})
+producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0})
 broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
 print(f"{broker.host}:{broker.port}", flush=True)
 sys.stdin.read()

@@ -24,13 +24,13 @@ LOADS = ("small_load", "produce_load", "consume_load", "latency_load", "txn_load
 HERE = Path(__file__).parent
 MODULES = [importlib.import_module(f".{name}", __package__) for name in LOADS if (HERE / f"{name}.py").exists()]
 TABLE_S = 15 * 60.0
-OUTSIDE_S = 150.0  # of that, for what is measured when the contest is over
+OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 NAMES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH, peers.MOCK, peers.FLOOR)
 JVMS = frozenset({peers.KAFKA, peers.KAFKA_FLUSH})
 
-AROUND_S = 2.0  # beside a window: a quiet disk, the client's start
+AROUND_S = 1.5  # beside a window: a quiet disk, the client's start
 PREPARE_S = 1.0
-WARM_LEAST_S = 15.0
+WARM_LEAST_S = 20.0  # three windows, and what is around them
 SHORTEST_S = 2.0
 
 
@@ -49,18 +49,6 @@ FULL = Effort(rounds=5, seconds=5.0)
 QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
 
 
-def fitted(effort: Effort, left_s: float, windows: int, warmings: int) -> Effort:
-    """The effort that fits into the time left: less warming first, then shorter windows, neither below its least.
-
-    windows: still to come, of all rounds, those that warm what is no JVM included; warmings: of JVMs, still to come.
-    """
-    spare = left_s - windows * (effort.seconds + AROUND_S)
-    warm = min(effort.warm_most_s, max(WARM_LEAST_S, spare / max(1, warmings)))
-    seconds = (left_s - warm * warmings) / max(1, windows) - AROUND_S
-    seconds = min(effort.seconds, max(SHORTEST_S, seconds))
-    return Effort(effort.rounds, seconds, warm, effort.warm_window_s)
-
-
 def kind(scenario: Scenario) -> str:
     """Scenarios of one kind share what warms a JVM."""
     return scenario.name.split()[0]
@@ -68,34 +56,42 @@ def kind(scenario: Scenario) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is still to come: windows, warmings of JVMs, and the preparations."""
+    """What is still to come. windows: in whole ones; openings: how often one is opened, those that warm included;
+    warmings: of JVMs; preparations: of a load on a peer."""
 
-    windows: int
+    windows: float
+    openings: int
     warmings: int
-    prepared: int
+    preparations: int
+
+    def around_s(self) -> float:
+        """What it takes beside windows and warmings."""
+        return self.openings * AROUND_S + self.preparations * PREPARE_S
 
     def seconds(self, effort: Effort) -> float:
-        """How long that takes, about; a warming that goes well takes some four windows."""
+        """How long all of it takes, about; a warming that goes well takes some four windows."""
         warming = min(effort.warm_most_s, 4 * effort.warm_window_s)
-        return self.windows * (effort.seconds + AROUND_S) + self.warmings * warming + self.prepared * PREPARE_S
+        return self.around_s() + self.windows * effort.seconds + self.warmings * warming
 
 
 def ahead(
     scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
 ) -> Ahead:
     """Count what these scenarios ask for. warmed: (kind, JVM) pairs that have been."""
-    windows = prepared = 0
-    warmings: set[tuple[str, str]] = set()
-    for scenario in scenarios:
-        playing = [name for name in names if scenario.peers is None or name in scenario.peers]
-        prepared += len(playing)
-        windows += len(playing) * rounds
-        for name in playing:
-            if name in JVMS and (kind(scenario), name) not in warmed | warmings:
-                warmings.add((kind(scenario), name))
-            else:
-                windows += 1
-    return Ahead(windows, len(warmings), prepared)
+    pairs = [(scenario, name) for scenario in scenarios for name in names if name in (scenario.peers or names)]
+    warmings = {(kind(scenario), name) for scenario, name in pairs if name in JVMS} - warmed
+    briefly = len(pairs) - len(warmings)  # warmed by a third of a window
+    openings = len(pairs) * rounds + briefly
+    return Ahead(len(pairs) * rounds + briefly / 3, openings, len(warmings), len(pairs))
+
+
+def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
+    """The effort that fits into the time left: less warming first, then shorter windows, neither below its least."""
+    around = to_come.around_s()
+    spare = left_s - around - to_come.windows * effort.seconds
+    warm = min(effort.warm_most_s, max(WARM_LEAST_S, spare / max(1, to_come.warmings)))
+    seconds = (left_s - around - warm * to_come.warmings) / max(1.0, to_come.windows)
+    return replace(effort, seconds=min(effort.seconds, max(SHORTEST_S, seconds)), warm_most_s=warm)
 
 
 class Told:
@@ -163,7 +159,7 @@ def run(
             left = ahead(playing[number:], [peer.name for peer in up], effort.rounds, frozenset(warmth.steady))
             now = effort
             if limit_s is not None:
-                now = fitted(effort, began + limit_s - time.monotonic(), left.windows, left.warmings)
+                now = fitted(effort, began + limit_s - time.monotonic(), left)
             told.expect(left.seconds(now))
             warmth.most_s, warmth.window_s = now.warm_most_s, now.warm_window_s
             yield from contest([scenario], up, now.rounds, now.seconds, told.step, warmth)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.cluster import MetadataRequest
+from ..protocol.messages.offsets import ListOffsetsRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from .wire import Wire
 
@@ -80,14 +81,27 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
         made = answer.topics[0]
         if made.error_code:
             raise RuntimeError(f"{name} could not be made: error {made.error_code} {made.error_message or ''}")
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]
-        if described.error_code == 0 and described.partitions:
-            wire.close()
-            return
-        time.sleep(0.05)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if _leads(wire, name):
+                return
+            time.sleep(0.05)
+    finally:
+        wire.close()
     raise TimeoutError(f"topic {name} did not appear in 30 s")
+
+
+def _leads(wire: Wire, name: str) -> bool:
+    """Whether the broker answers for every partition: Kafka's metadata names it as their leader before it knows."""
+    described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]
+    if described.error_code or not described.partitions:
+        return False
+    partition = ListOffsetsRequest.Topic.Partition
+    wanted = [partition(partition_index=part.partition_index, timestamp=-1) for part in described.partitions]
+    asked = ListOffsetsRequest(topics=[ListOffsetsRequest.Topic(name=name, partitions=wanted)])
+    answered = wire.call(asked, 1).topics[0].partitions
+    return len(answered) == len(wanted) and not any(part.error_code for part in answered)
 
 
 def delete(host: str, port: int, name: str) -> None:

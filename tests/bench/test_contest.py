@@ -101,6 +101,13 @@ def test_a_jvm_that_does_not_get_steady_is_measured_after_60_seconds_and_said_to
     assert not found[0].warm
 
 
+def test_a_jvm_has_three_windows_to_warm_however_little_time_is_left(around):
+    load = Load(around, rates=[1000, 1000, 1000])
+    found, _ = played(load, [JVM], 1, Warmth(most_s=1.0))
+    assert [seconds for _, seconds in load.windows].count(5.0) == 3
+    assert found[0].warm
+
+
 def test_a_jvm_is_warmed_once_for_each_kind_of_load(around):
     warmth = Warmth()
     first, second, other = Load(around), Load(around, "load 2"), Load(around, "other")

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from fencepost.bench import peers, run
 from fencepost.bench.contest import Finding, Step
-from fencepost.bench.run import TABLE, Effort, ahead, fitted
+from fencepost.bench.run import TABLE, Ahead, Effort, ahead, fitted
 
 
 @dataclass(frozen=True)
@@ -21,28 +21,30 @@ LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({peer
 
 def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
     found = ahead(LOADS, [peers.FSYNC, peers.KAFKA, peers.MOCK], 3, frozenset())
-    assert (found.prepared, found.warmings) == (8, 2)
-    assert found.windows == 8 * 3 + 6  # the others are warmed by a window
+    assert (found.preparations, found.warmings) == (8, 2)
+    assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
+    assert found.windows == 8 * 3 + 2
     again = ahead(LOADS, [peers.KAFKA], 3, frozenset({("small", peers.KAFKA)}))
-    assert (again.windows, again.warmings) == (3 * 3 + 2, 1)
+    assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
 def test_an_effort_that_fits_is_kept():
-    assert fitted(TABLE, 10_000, 100, 10) == TABLE
+    assert fitted(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
+    assert fitted(TABLE, 0, Ahead(0, 0, 0, 0)) == replace(TABLE, seconds=run.SHORTEST_S, warm_most_s=run.WARM_LEAST_S)
 
 
 def test_warming_gives_way_before_the_windows_do():
-    less = fitted(Effort(3, 4.0), 100 * 6.0 + 10 * 30.0, 100, 10)
+    left = Ahead(100, 120, 10, 40)
+    less = fitted(Effort(3, 4.0), left.around_s() + 100 * 4.0 + 10 * 30.0, left)
     assert (less.seconds, less.warm_most_s) == (4.0, 30.0)
-    shorter = fitted(Effort(3, 4.0), 100 * 5.0 + 10 * 15.0, 100, 10)
-    assert (shorter.seconds, shorter.warm_most_s) == (3.0, 15.0)
+    shorter = fitted(Effort(3, 4.0), left.around_s() + 100 * 3.0 + 10 * 20.0, left)
+    assert (shorter.seconds, shorter.warm_most_s) == (3.0, 20.0)
 
 
 def test_neither_goes_below_what_says_something():
-    least = fitted(TABLE, -5.0, 100, 10)
+    least = fitted(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
-    assert fitted(TABLE, 100, 0, 0) == TABLE
 
 
 def test_loads_are_found_by_parts_of_their_names(monkeypatch):
