@@ -75,6 +75,8 @@ def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float 
         child.expect("end")
         books.end()
         report = child.report()
+    if not report.units:
+        raise LoadFailed(f"{load}: nothing was done in {report.seconds:.1f} s")
     busy_ns = int(1e9 * report.client_share * report.seconds)
     return books.sample(report.units, report.bytes, Latencies.decode(report.latencies), report.seconds, busy_ns)
 
