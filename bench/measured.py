@@ -18,26 +18,25 @@ MORE, LESS = ">=", "<="
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How a figure is named and written. {unit}: of the scenario. better: MORE or LESS."""
+    """How a figure is named. {unit}: of the scenario. better: MORE or LESS."""
 
     title: str
     better: str
-    form: str
 
 
 FIGURES = {
-    "rate": Figure("{unit}s/s", MORE, ",.0f"),
-    "mb_per_second": Figure("MB/s", MORE, ",.0f"),
-    "cpu_us": Figure("CPU per {unit}, µs", LESS, ",.1f"),
-    "cpu_ms_per_mb": Figure("CPU per MB, ms", LESS, ",.2f"),
-    "p50_ms": Figure("p50, ms", LESS, ",.2f"),
-    "p99_ms": Figure("p99, ms", LESS, ",.2f"),
-    "p999_ms": Figure("p99.9, ms", LESS, ",.2f"),
-    "rss_mb": Figure("memory, MB", LESS, ",.0f"),
-    "ready_s": Figure("ready, s", LESS, ",.2f"),
-    "idle_mb": Figure("idle memory, MB", LESS, ",.0f"),
-    "s_per_gb": Figure("recovery, s per GB", LESS, ",.2f"),
-    "growth": Figure("CPU per request, most over fewest", LESS, ",.2f"),
+    "rate": Figure("{unit}s/s", MORE),
+    "mb_per_second": Figure("MB/s", MORE),
+    "cpu_us": Figure("CPU per {unit}, µs", LESS),
+    "cpu_ms_per_mb": Figure("CPU per MB, ms", LESS),
+    "p50_ms": Figure("p50, ms", LESS),
+    "p99_ms": Figure("p99, ms", LESS),
+    "p999_ms": Figure("p99.9, ms", LESS),
+    "rss_mb": Figure("memory, MB", LESS),
+    "ready_s": Figure("ready, s", LESS),
+    "idle_mb": Figure("idle memory, MB", LESS),
+    "s_per_gb": Figure("recovery, s per GB", LESS),
+    "growth": Figure("CPU per request, most over fewest", LESS),
 }
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the latencies, that a result keeps
@@ -76,12 +75,17 @@ class Measured:
 
 def figure(name: str) -> Figure:
     """One that is not in the table goes by its own name, and less of it is better."""
-    return FIGURES.get(name) or Figure(name, LESS, ",.3g")
+    return FIGURES.get(name) or Figure(name, LESS)
 
 
-def written(name: str, value: float | None) -> str:
-    """A value of a figure, with as many digits as say something; a dash where there is none."""
-    return "–" if value is None else format(value, figure(name).form)
+def written(value: float | None) -> str:
+    """A value with as many digits as say something; a dash where there is none."""
+    if value is None:
+        return "–"
+    for least, form in ((100, ",.0f"), (10, ".1f"), (1, ".2f"), (0.01, ".3f")):
+        if abs(value) >= least:
+            return format(value, form)
+    return format(value, ".2g")
 
 
 def title(name: str, unit: str) -> str:
