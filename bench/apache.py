@@ -12,8 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from ..protocol.messages.cluster import MetadataRequest
@@ -21,6 +19,7 @@ from .wire import Wire
 
 VERSION = "4.3.1"  # as in the pom
 OLDEST_JAVA = 17
+CLUSTER = "ZmVuY2Vwb3N0LWJlbmNoIQ"  # base64 of 16 bytes, its id
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 READY_S = 60
 MAVEN_S = 600
@@ -89,8 +88,7 @@ def prepare(directory: Path, libraries: Path, *, flush: bool) -> int:
     port, controller = _free_ports()
     settings = directory / "server.properties"
     settings.write_text("".join(f"{name}={value}\n" for name, value in _settings(directory, port, controller, flush)))
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    tool = ["java", "-cp", f"{libraries}/*", "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+    tool = ["java", "-cp", f"{libraries}/*", "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(settings)]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"Kafka's log directory could not be formatted: {(done.stdout + done.stderr)[-1000:]}")
