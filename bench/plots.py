@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .aims import AIMS, FLUSH, FSYNC, KAFKA, OS, Aim, spread
 from .measured import Measured
@@ -253,8 +253,14 @@ def _panels(
         axes.set_yscale("log")
         axes.set_ylim(min(values) / 1.4, max(values) * 1.4)
         for peer, line in lines.items():
-            style = {"marker": None if shares else "o", "markersize": 4, "linewidth": 1.8}
-            axes.plot([x for x, _, _ in line], [y for _, y, _ in line], color=theme.peers[peer], **style)
+            axes.plot(
+                [x for x, _, _ in line],
+                [y for _, y, _ in line],
+                color=theme.peers[peer],
+                marker="" if shares else "o",
+                markersize=4,
+                linewidth=1.8,
+            )
         axes.set_title(name, loc="left", color=theme.text, size=9.5)
         axes.set_xlabel(units[0], color=theme.quiet, size=9)
         if i == 0:
@@ -331,8 +337,7 @@ def _svg(figure: "Figure", description: str) -> str:
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     out = io.StringIO()
-    own: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "fencepost", "font.family": "DejaVu Sans"}
-    with matplotlib.rc_context(own):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fencepost", "font.family": "DejaVu Sans"}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Title": description})
     return re.sub(r"'DejaVu Sans'[^;]*", FONTS, out.getvalue())  # drawn for a wide font, shown in the reader's own
 

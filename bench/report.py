@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .aims import FLOOR, FLUSH, FSYNC, KAFKA, OS, Outcome, Verdict
-from .measured import MORE, Measured, measured, title, written
+from .aims import AIMS, FLOOR, FLUSH, FSYNC, KAFKA, OS, Outcome, Verdict
+from .measured import LESS, MORE, Measured, measured, title, written
 from .result_file import NotAResult, Result, as_json, read
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ MARKS = {
     Outcome.UNDECIDED: "?",
     Outcome.ABSENT: "absent",
 }
+_SENSES = {MORE: "≥", LESS: "≤"}
 LEGEND = (
     "✔ the aim is met in every round; ○ what must hold is, the aim not in all; ✘ missed; ? undecided: rounds on both "
     "sides of the bar. In brackets the least and the most of a round."
@@ -96,6 +97,18 @@ def bounds(result: Result) -> str:
     return "\n".join(_markdown(["bound", "ratio"], lines)) if lines else ""
 
 
+def sought() -> str:
+    """The aims themselves, as docs/benchmarks.md has them."""
+    rows: dict[str, dict[tuple[str, str | None], str]] = {}
+    for aim in AIMS:
+        rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"
+    against = [row for row, found in rows.items() if {KAFKA, FLUSH} & {theirs for _, theirs in found}]
+    lines = [[row, *(rows[row].get((ours, theirs), "–") for _, ours, theirs in COLUMNS)] for row in against]
+    bound = [[row, *found.values()] for row, found in rows.items() if row not in against]
+    titles = ["", *(name for name, _, _ in COLUMNS)]
+    return "\n".join([*_markdown(titles, lines), "", *_markdown(["bound", "ratio"], bound)])
+
+
 def _rows(verdicts: Iterable[Verdict], theirs: Sequence[str | None]) -> dict[str, list[Verdict]]:
     rows: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
@@ -107,7 +120,7 @@ def _rows(verdicts: Iterable[Verdict], theirs: Sequence[str | None]) -> dict[str
 def _cell(verdict: Verdict | None) -> str:
     if verdict is None:
         return "–"
-    aim = f"{'≥' if verdict.aim.sense == MORE else '≤'} {verdict.aim.aim:g}"
+    aim = f"{_SENSES[verdict.aim.sense]} {verdict.aim.aim:g}"
     if verdict.ratio is None or verdict.low is None or verdict.high is None:
         return f"absent ({aim})"
     remark = " \\*" if verdict.full else ""

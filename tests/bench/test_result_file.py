@@ -1,0 +1,46 @@
+"""A run as JSON and back."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fencepost.bench.result_file import NotAResult, as_json, from_json, read
+from made_findings import made_result
+
+
+def test_a_result_comes_back_as_it_was() -> None:
+    result = made_result()
+    assert from_json(json.loads(json.dumps(as_json(result)))) == result
+
+
+def test_figures_have_the_names_of_the_open_messaging_benchmark_where_it_has_one() -> None:
+    document = as_json(made_result())
+    by = {(each["workload"], each["driver"]): each for each in document["findings"]}
+    produce = by["produce 1 KB", "Kafka"]
+    assert {"publishRate", "publishLatency50pct", "publishLatency99pct", "publishLatency999pct"} <= set(
+        produce["figures"]
+    )
+    assert "99.9" in produce["aggregatedPublishLatencyQuantiles"]
+    assert "consumeRate" in by["consume 1 KB", "Kafka"]["figures"]
+    through = by["end to end 2,000/s", "fencepost os"]
+    assert "endToEndLatency99pct" in through["figures"]
+    assert "50" in through["aggregatedEndToEndLatencyQuantiles"]
+    assert through["clientSaturated"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "no result"),
+        ("[1]", "no result"),
+        ('{"rows": []}', "no result"),
+        ('{"format": 2, "findings": []}', "format is 2"),
+        ('{"format": 1, "findings": [{}], "facts": {}, "verdicts": []}', "no result"),
+        ('{"format": 1, "findings": [3], "facts": {}, "verdicts": []}', "no result"),
+    ],
+)
+def test_what_is_no_result_is_told(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(NotAResult, match=cause):
+        read(path)
