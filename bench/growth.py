@@ -30,7 +30,8 @@ from .window import Sample
 IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
 IDLE_S = 3.0
 CHUNK = 1_000  # partitions of one CreateTopics
-SETTLED_CPU = 0.03  # of a processor: then the upkeep that a preparation asked for is over
+SETTLED_CPU = 0.1  # of a processor: below it for longer than a checkpoint's turn, what a preparation asked for is over
+SETTLED_S = 12
 SETTLE_S = 90.0
 INIT_PRODUCER_ID, API_VERSIONS = 22, 18
 
@@ -39,7 +40,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill."""
+    """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill.
+
+    seconds: as many as lie between two checkpoints, so that every window has its share of them.
+    """
 
     rounds: int
     seconds: float
@@ -49,14 +53,13 @@ class Size:
     recovered_bytes: int
 
 
-FULL = Size(5, 4.0, 10_000, 100_000, 5_000, 2 * 10**9)
-TABLE = replace(FULL, rounds=3)
+FULL = Size(3, 10.0, 10_000, 100_000, 5_000, 2 * 10**9)
 QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
 
 
 def outside(full: bool, quick: bool, say: Say) -> Iterator[Measured]:
     """Everything, or of the table's rows start and idle memory alone. What fails is a line and a figure less."""
-    size = QUICK if quick else FULL if full else TABLE
+    size = QUICK if quick else FULL
     yield from starts((peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH) if full else STARTED, size, say)
     if full:
         for name in (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH):
@@ -200,8 +203,7 @@ def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
 
 def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, say: Say) -> Measured:
     """The load on both in turns. Raises: RuntimeError with what failed."""
-    for peer in (few, many):
-        _settle(peer)
+    _settle(few, many)
     failures: list[str] = []
 
     def progress(step: Step) -> None:
@@ -224,14 +226,15 @@ def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
     return Measured(what, many.unit, name, {"growth": ratios, "cpu_us": tuple(above)}, others_cpu=idle)
 
 
-def _settle(peer: Peer) -> None:
-    """Wait until the broker has done what its preparation asked for, or for as long as there is patience."""
+def _settle(*servers: Peer) -> None:
+    """Wait until they have done what their preparation asked for, or for as long as there is patience."""
     deadline = time.monotonic() + SETTLE_S
     quiet = 0
-    while quiet < 3 and time.monotonic() < deadline:
-        before = accounting.usage(peer.pid)
+    while quiet < SETTLED_S and time.monotonic() < deadline:
+        before = [accounting.usage(peer.pid) for peer in servers]
         time.sleep(1.0)
-        quiet = quiet + 1 if accounting.usage(peer.pid).since(before).cpu_ns < SETTLED_CPU * 1e9 else 0
+        taken = (accounting.usage(peer.pid).since(was).cpu_ns for peer, was in zip(servers, before, strict=True))
+        quiet = quiet + 1 if max(taken) < SETTLED_CPU * 1e9 else 0
 
 
 def _fill_up(peer: Peer, count: int) -> None:
