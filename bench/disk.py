@@ -1,4 +1,4 @@
-"""The disk under the brokers: which file system it has, and whether it has nothing left to write.
+"""The disk under the brokers, and whether it has nothing left to write.
 
 What one broker did not sync is else written while another is measured.
 """
@@ -27,17 +27,3 @@ def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = 30.0) -> float
             break
         time.sleep(LOOK_S)
     return time.perf_counter() - began
-
-
-def file_system(path: Path, mounts: str | None = None) -> str:
-    """The type of the file system that a path lies on ("ext4"), from the text of /proc/mounts; "" if unknown."""
-    if mounts is None:
-        source = Path("/proc/mounts")
-        mounts = source.read_text() if source.exists() else ""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        columns = line.split()
-        point = columns[1].replace("\\040", " ")
-        if len(point) >= len(best) and path.absolute().is_relative_to(point):
-            best, kind = point, columns[2]
-    return kind

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..protocol import apis
 from ..protocol.messages.produce import ProduceResponse
 from . import apache, small
-from .disk import file_system
+from .facts import file_system
 
 FSYNC = "fencepost fsync"
 OS = "fencepost os"
@@ -68,7 +68,8 @@ def bench_root(given: str | None = None) -> Iterator[Path]:
     """
     above = Path(given or "build").absolute()
     above.mkdir(parents=True, exist_ok=True)
-    if (kind := file_system(above)) in NO_FILES:
+    mounts = Path("/proc/self/mountinfo")
+    if (kind := file_system(above, mounts.read_text() if mounts.exists() else "")) in NO_FILES:
         raise NoFiles(f"{above} lies on {kind}: a sync would cost nothing there; name a directory on a disk")
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:

@@ -5,7 +5,6 @@ All brokers are up for the whole run, one is measured at a time. `make bench` ta
 """
 
 import contextlib
-import importlib
 import signal
 import subprocess
 import sys
@@ -17,16 +16,29 @@ from typing import Any
 
 import click
 
-from . import apache, peers
+from . import (
+    aims,
+    apache,
+    consume_load,
+    growth,
+    latency_load,
+    peers,
+    produce_load,
+    report,
+    small_load,
+    txn_load,
+)
 from .contest import Finding, Scenario, Step, Warmth, contest
+from .facts import facts
+from .measured import Measured
 
-LOADS = ("small_load", "produce_load", "consume_load", "latency_load", "txn_load")
-HERE = Path(__file__).parent
-MODULES = [importlib.import_module(f".{name}", __package__) for name in LOADS if (HERE / f"{name}.py").exists()]
+MODULES = (small_load, produce_load, consume_load, latency_load, txn_load)
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 NAMES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH, peers.MOCK, peers.FLOOR)
 JVMS = frozenset({peers.KAFKA, peers.KAFKA_FLUSH})
+
+Outside = Callable[[Callable[[str], None]], Iterator[Measured]]  # given what says a line
 
 AROUND_S = 1.5  # beside a window: a quiet disk, the client's start
 PREPARE_S = 1.0
@@ -170,11 +182,11 @@ def measured(
     names: Sequence[str],
     effort: Effort,
     limit_s: float | None,
-    outside: Callable[[Callable[[str], None]], Iterator[Any]] | None,
+    outside: Outside | None,
     told: Told,
-) -> list[Any]:
+) -> list[Finding | Measured]:
     """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
-    found: list[Any] = []
+    found: list[Finding | Measured] = []
     try:
         if playing:
             for finding in run(playing, names, effort, limit_s, told):
@@ -187,13 +199,9 @@ def measured(
     return found
 
 
-def outcome(found: Sequence[Any], directory: Path, results: Path) -> Path:
+def outcome(found: Sequence[Finding | Measured], directory: Path, results: Path) -> Path:
     """Judge, write, and show the table. Returns: the JSON's path."""
-    from . import aims
-    from .facts import facts
-
-    report = importlib.import_module(".report", __package__)
-    path: Path = report.write(found, aims.judge(found), facts(directory, {"Kafka": apache.VERSION}), results)
+    path = report.write(found, aims.judge(found), facts(directory, {"Kafka": apache.VERSION}), results)
     table = path.parent / "table.md"
     click.echo(table.read_text())
     return path
@@ -243,11 +251,10 @@ def main(
     click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
 
 
-def outside(full: bool, quick: bool, only: Sequence[str]) -> Callable[[Callable[[str], None]], Iterator[Any]] | None:
+def outside(
+    full: bool, quick: bool, only: Sequence[str]
+) -> Callable[[Callable[[str], None]], Iterator[Measured]] | None:
     """What is no window: start, recovery, growth. None where other loads alone were asked for."""
-    if not Path(__file__).with_name("growth.py").exists():
-        return None
-    growth = importlib.import_module(".growth", __package__)
     if only and not any(part in name for part in only for name in ("start", "recovery", "growth")):
         return None
     return lambda say: growth.outside(full, quick, say)

@@ -2,7 +2,6 @@
 
 import resource
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hdrh.histogram import HdrHistogram
@@ -56,8 +55,7 @@ class Sample:
 
     units: requests, records or transactions, as the scenario's unit says; bytes: of payload, 0 where it says nothing;
     cpu_ns, rss_bytes: of the broker; client_share: processors that the client took, 1.0 for each busy thread;
-    others_cpu: processors that the idle peers took meanwhile, filled in by the contest; figures: what this scenario
-    alone has, by name ("ready_s").
+    others_cpu: processors that the idle peers took meanwhile, filled in by the contest.
     """
 
     units: int
@@ -68,7 +66,6 @@ class Sample:
     client_share: float
     latencies: Latencies = field(default_factory=Latencies)
     others_cpu: float = 0.0
-    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Books:

@@ -75,13 +75,13 @@ def test_jars_that_maven_cannot_find_are_none_and_leave_nothing(monkeypatch, tmp
 
 
 def test_data_in_memory_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(peers, "file_system", lambda path: "tmpfs")
+    monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles, match="tmpfs"), peers.bench_root(str(tmp_path)):
         pass
 
 
 def test_all_servers_of_a_block_have_their_files_under_one_root_that_is_gone_after_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(peers, "file_system", lambda path: "ext4")
+    monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     before = tempfile.tempdir
     with peers.bench_root(str(tmp_path)) as root, peers.start(peers.OS) as peer:
         assert root.parent == tmp_path

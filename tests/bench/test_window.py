@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from fencepost.bench import disk
@@ -14,11 +13,6 @@ MEMINFO = """MemTotal:       24684084 kB
 Dirty:              1536 kB
 Writeback:           512 kB
 WritebackTmp:       9999 kB
-"""
-MOUNTS = """proc /proc proc rw 0 0
-/dev/vda / ext4 rw 0 0
-tmpfs /tmp tmpfs rw 0 0
-/dev/vdb /a\\040disk xfs rw 0 0
 """
 
 
@@ -98,14 +92,3 @@ def test_a_quiet_disk_is_waited_for_no_longer_than_asked(monkeypatch):
     assert disk.quiet_disk(timeout_s=0.0) < 5
     monkeypatch.setattr(disk, "unwritten", lambda text: 0)
     assert disk.quiet_disk(timeout_s=3600.0) < 60
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"), [("/home/me", "ext4"), ("/tmp/x", "tmpfs"), ("/tmpx", "ext4"), ("/a disk/b", "xfs")]
-)
-def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(path, kind):
-    assert disk.file_system(Path(path), MOUNTS) == kind
-
-
-def test_a_path_on_no_known_mount_has_no_file_system():
-    assert disk.file_system(Path("/x"), "") == ""
