@@ -1,7 +1,7 @@
 """What fencepost aims at against its peers, and how far a run says that it is there. Pure.
 
 Every aim is a ratio to a peer of the same run. What lies within a quarter of an aim is what must hold. A verdict is for
-the whole spread of the rounds: one round beyond a bar leaves it undecided.
+the whole spread of the rounds: one round beyond a bar leaves it undecided, and so does a run of a single round.
 """
 
 import statistics
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     MET = "met"  # in every round
     MUST = "must"  # what must hold does, in every round; the aim does not, or not in all
     MISSED = "missed"  # not even that, in any round
-    UNDECIDED = "undecided"  # some rounds this, some that
+    UNDECIDED = "undecided"  # some rounds this, some that; or a single round
     ABSENT = "absent"  # one of the two was not measured
 
 
@@ -135,9 +135,10 @@ def _verdict(aim: Aim, ours: Measured | None, theirs: Measured | None) -> Verdic
         return Verdict(aim, Outcome.ABSENT)
     low, high = spread(above, below)
     sides = [each for each in (ours, theirs) if each is not None]
+    rounds = len(above), len(below)
     return Verdict(
         aim,
-        _outcome(aim, low, high),
+        _outcome(aim, low, high) if min(rounds) > 1 else Outcome.UNDECIDED,
         statistics.median(above) / statistics.median(below),
         low,
         high,

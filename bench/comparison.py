@@ -28,7 +28,7 @@ class Change:
     ratio: float
     low: float
     high: float
-    apart: bool  # no round of one run lies among those of the other
+    apart: bool  # no round of one run lies among those of the other; never of a single round
 
     @property
     def worse(self) -> bool:
@@ -67,6 +67,6 @@ def _change(one: Measured, other: Measured, name: str) -> Change | None:
     if not before or not after or min(before) <= 0:
         return None
     middle, now = statistics.median(before), statistics.median(after)
-    apart = min(after) > max(before) or max(after) < min(before)
+    apart = min(len(before), len(after)) > 1 and (min(after) > max(before) or max(after) < min(before))
     low, high = min(after) / max(before), max(after) / min(before)
     return Change(one.scenario, other.unit, one.peer, name, middle, now, now / middle, low, high, apart)

@@ -54,20 +54,21 @@ DARK = Theme(
 )
 THEMES = (LIGHT, DARK)
 SHOWN = {FSYNC: "fencepost (fsync)", OS: "fencepost (os)", KAFKA: "Kafka", FLUSH: "Kafka (flush)"}
+NOTES = {"*": "the client was the limit", "†": "a JVM not steady"}
 
 Found = Mapping[tuple[str, str], Measured]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A peer's ratio to Apache Kafka's default. aim: where its tick is."""
+    """A peer's ratio to Apache Kafka's default. aim: where its tick is. marks: of NOTES."""
 
     peer: str
     ratio: float
     low: float
     high: float
     aim: float | None
-    full: bool
+    marks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,13 @@ def _bars(found: Found, aims: Sequence[Aim]) -> Iterator[Bar]:
         above = measured.figures.get(figure) if measured else None
         if measured and above and below and min(below) > 0:
             ratio = statistics.median(above) / statistics.median(below)
-            yield Bar(peer, ratio, *spread(above, below), ticks.get(peer), measured.saturated)
+            yield Bar(peer, ratio, *spread(above, below), ticks.get(peer), _marks(measured, default))
+
+
+def _marks(*sides: Measured | None) -> str:
+    full = any(each is not None and each.saturated for each in sides)
+    cold = any(each is not None and not each.warm for each in sides)
+    return ("*" if full else "") + ("†" if cold else "")
 
 
 def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> str | None:
@@ -156,9 +163,9 @@ def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> st
     axes.plot([1, 1], [0, height - TOP - BOTTOM], color=theme.peers[KAFKA], linewidth=1.2, zorder=3)
     axes.text(1, -0.05, "Kafka = 1", ha="center", va="bottom", color=theme.peers[KAFKA], size=9)
     peers = [peer for peer in (FSYNC, OS, FLUSH) if any(bar.peer == peer for group in groups for bar in group.bars)]
-    full = any(bar.full for group in groups for bar in group.bars)
+    marks = "".join(bar.marks for group in groups for bar in group.bars)
     _heading(figure, title, f"ratio to Apache Kafka as it comes; {sense}", height, theme)
-    _legend(figure, peers, height, theme, aim=True, full=full)
+    _legend(figure, peers, height, theme, aim=True, marks=marks)
     return _svg(figure, f"{title}: fencepost over Apache Kafka, {sense}")
 
 
@@ -183,7 +190,7 @@ def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Th
             last = line
     number = f"{bar.ratio:.2f}" if bar.ratio < 10 else f"{bar.ratio:.0f}"
     number += " →" if bar.ratio > reach else ""
-    number += " *" if bar.full else ""
+    number += f" {bar.marks}" if bar.marks else ""
     colour = theme.text if bar.peer != FLUSH else theme.quiet
     axes.text(last + 0.008 * limit, middle, number, ha="left", va="center_baseline", color=colour, size=8.5, zorder=6)
 
@@ -313,7 +320,7 @@ def _heading(figure: "Figure", title: str, subtitle: str, height: float, theme: 
 
 
 def _legend(
-    figure: "Figure", peers: Sequence[str], height: float, theme: Theme, aim: bool = False, full: bool = False
+    figure: "Figure", peers: Sequence[str], height: float, theme: Theme, aim: bool = False, marks: str = ""
 ) -> None:
     from matplotlib.patches import Rectangle
 
@@ -327,8 +334,8 @@ def _legend(
         x += (wide + 0.07) / WIDTH
         figure.text(x, y, text, ha="left", va="center_baseline", color=theme.text, size=9)
         x += (0.072 * len(text) + 0.2) / WIDTH
-    if full:
-        figure.text(x, y, "* the client was the limit", ha="left", va="center_baseline", color=theme.quiet, size=9)
+    note = "  ".join(f"{mark} {text}" for mark, text in NOTES.items() if mark in marks)
+    figure.text(x, y, note, ha="left", va="center_baseline", color=theme.quiet, size=9)
 
 
 def _svg(figure: "Figure", description: str) -> str:

@@ -33,7 +33,7 @@ MARKS = {
 _SENSES = {MORE: "≥", LESS: "≤"}
 LEGEND = (
     "✔ the aim is met in every round; ○ what must hold is, the aim not in all; ✘ missed; ? undecided: rounds on both "
-    "sides of the bar. In brackets the least and the most of a round."
+    "sides of the bar, or one alone. In brackets the least and the most of a round."
 )
 COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, FLUSH), ("os ÷ Kafka", OS, KAFKA))
 TITLES = {
@@ -123,7 +123,7 @@ def _cell(verdict: Verdict | None) -> str:
     aim = f"{_SENSES[verdict.aim.sense]} {verdict.aim.aim:g}"
     if verdict.ratio is None or verdict.low is None or verdict.high is None:
         return f"absent ({aim})"
-    remark = " \\*" if verdict.full else ""
+    remark = (" \\*" if verdict.full else "") + (" †" if verdict.cold else "")
     ratio, low, high = (_ratio(each) for each in (verdict.ratio, verdict.low, verdict.high))
     return f"{MARKS[verdict.outcome]} **{ratio}**{remark} [{low}, {high}] {aim}"
 
@@ -148,7 +148,7 @@ def remarks(result: Result) -> str:
         lines.append(f"- \\* The client was the limit, not the broker. {_listed(full)}.")
     cold = [(each.peer, each.scenario) for each in result.findings if not each.warm]
     if cold:
-        lines.append(f"- Not steady when the time to warm was over. {_listed(cold)}.")
+        lines.append(f"- † Not steady when the time to warm was over. {_listed(cold)}.")
     above = [(f"{v.aim.ours} against {v.aim.theirs}", v.aim.scenario) for v in result.verdicts if v.p99_above]
     if above:
         lines.append(f"- Our p99 is the longer one. {_listed(above)}.")

@@ -61,6 +61,14 @@ def test_where_rounds_are_missing_the_spread_is_of_any_two() -> None:
     assert (verdict.low, verdict.high) == (0.8, 2.4)
 
 
+def test_a_single_round_decides_nothing() -> None:
+    for value in (0.1, 0.7, 2.0):
+        assert outcome(MORE, value) is Outcome.UNDECIDED
+    assert (
+        judge([rates("small 64x1", FSYNC, 9, 9), rates("small 64x1", KAFKA, 1)], [MORE])[0].outcome is Outcome.UNDECIDED
+    )
+
+
 def test_what_was_not_measured_is_absent() -> None:
     ours, theirs = rates("small 64x1", FSYNC, 8), rates("small 64x1", KAFKA, 10)
     for found in (
@@ -78,7 +86,7 @@ def test_what_was_not_measured_is_absent() -> None:
 def test_a_figure_of_ours_alone_is_judged_as_it_is() -> None:
     growth = Aim("row", "growth ids", "growth", OS, None, 1.2, 0)
     for value, expected in ((1.2, Outcome.MET), (1.21, Outcome.MISSED)):
-        verdict = judge([rates("growth ids", OS, value, figure="growth")], [growth])[0]
+        verdict = judge([rates("growth ids", OS, value, value, figure="growth")], [growth])[0]
         assert (verdict.outcome, verdict.ratio, verdict.their_value) == (expected, value, None)
     assert judge([], [growth])[0].outcome is Outcome.ABSENT
 

@@ -1,6 +1,8 @@
 """`fencepost bench compare`: what it says of two runs, and what its exit code says. The runs are made up."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,8 +98,12 @@ def test_worse_is_outside_of_both_spreads_and_by_more_than_a_tenth(
 
 
 def test_other_brokers_are_no_regression(tmp_path: Path) -> None:
-    found = compared(tmp_path, [rates("small 64x1", KAFKA, 10.0)])
+    found = compared(tmp_path, [rates("small 64x1", KAFKA, 10.0, 11.0)])
     assert (found.exit_code, "worse" in found.stdout) == (0, True)
+
+
+def test_a_single_round_is_no_regression(tmp_path: Path) -> None:
+    assert compared(tmp_path, [rates("small 64x1", FSYNC, 10.0)]).exit_code == 0
 
 
 def test_another_machine_is_said(tmp_path: Path) -> None:
@@ -119,3 +125,20 @@ def test_what_says_the_same_is_compared_once() -> None:
     found = made_result().findings
     figures = [each.figure for each in compare(found, found) if (each.scenario, each.peer) == ("produce 1 KB", OS)]
     assert figures == ["rate", "cpu_us", "p50_ms", "p99_ms", "rss_mb"]
+
+
+HELP = """
+import sys
+from fencepost.cli import main
+try:
+    main(["bench", "compare", "--help"], standalone_mode=False)
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_imports_no_load_and_no_plot() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    heavy = {"matplotlib", "hdrh", "uvloop", "rich", "confluent_kafka", "fencepost.protocol", "fencepost.bench.small"}
+    assert not heavy & set(done.stderr.split())

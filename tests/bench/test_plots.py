@@ -48,6 +48,13 @@ def test_bars_say_their_ratio_and_whose_client_was_the_limit() -> None:
     assert "transactions/s, 1 producer" not in texts(svg)
 
 
+def test_a_jvm_that_was_not_steady_is_marked() -> None:
+    found = [rates("small 64x1", FSYNC, 90.0), replace(rates("small 64x1", KAFKA, 100.0), warm=False)]
+    svg = speed(found, DARK)
+    assert svg is not None
+    assert {"0.90 †", "† a JVM not steady"} <= set(texts(svg))
+
+
 def test_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.bench.plots.SHOWN", {peer: f"<{peer}> & 'more'" for peer in (FSYNC, OS, FLUSH)})
     svg = speed(FINDINGS, LIGHT)
