@@ -41,7 +41,7 @@ class Pace:
     seconds: float
     offset: int
     record_bytes: int = RECORD_BYTES
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
 
     @property
     def records(self) -> int:
@@ -55,7 +55,7 @@ class EndToEnd:
 
     per_second: int
     record_bytes: int = RECORD_BYTES
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
     unit: str = "record"
     peers: frozenset[str] | None = BROKERS
     client_threads: int = 1

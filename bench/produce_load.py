@@ -47,7 +47,7 @@ class TimedProduce:
     record_bytes: int
     seconds: float
     codec: str = "none"
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
     batch_bytes: int = 1 << 17
 
 
@@ -59,7 +59,7 @@ class Produce:
     record_bytes: int
     codec: str = "none"
     partitions: int = PARTITIONS
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
     unit: str = "record"
     peers: frozenset[str] | None = BROKERS_AND_MOCK
     client_threads: int = 1

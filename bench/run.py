@@ -201,7 +201,8 @@ def measured(
 
 def outcome(found: Sequence[Finding | Measured], directory: Path, results: Path) -> Path:
     """Judge, write, and show the table. Returns: the JSON's path."""
-    path = report.write(found, aims.judge(found), facts(directory, {"Kafka": apache.VERSION}), results)
+    there = {} if apache.absence() else {"Kafka": apache.VERSION}
+    path = report.write(found, aims.judge(found), facts(directory, there), results)
     table = path.parent / "table.md"
     click.echo(table.read_text())
     return path

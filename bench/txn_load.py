@@ -37,7 +37,7 @@ class TimedTransactions:
     partitions: int
     records: int
     seconds: float
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Transactions:
     producers: int
     partitions: int = 1
     records: int = 1
-    warm_seconds: float = 1.0
+    warm_seconds: float = 0.5
     unit: str = "transaction"
     peers: frozenset[str] | None = BROKERS_AND_MOCK
     client_threads: int = 1

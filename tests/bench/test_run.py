@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fencepost.bench import peers, run
+from fencepost.bench.aims import AIMS
 from fencepost.bench.contest import Finding, Step
 from fencepost.bench.run import TABLE, Ahead, Effort, ahead, fitted
 
@@ -45,6 +46,20 @@ def test_neither_goes_below_what_says_something():
     least = fitted(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
+
+
+def test_every_aim_is_for_a_load_of_the_table_or_for_what_is_measured_without_the_brokers():
+    table = {scenario.name: scenario.peers for scenario in run.scenarios(False, [])}
+    for aim in AIMS:
+        if aim.scenario.split()[0] not in ("start", "growth"):
+            playing = table[aim.scenario]
+            assert playing is None or {aim.ours, aim.theirs} <= playing
+
+
+def test_loads_of_a_full_run_have_names_of_their_own_and_hold_the_table():
+    full = [scenario.name for scenario in run.scenarios(True, [])]
+    assert len(full) == len(set(full))
+    assert {scenario.name for scenario in run.scenarios(False, [])} <= set(full)
 
 
 def test_loads_are_found_by_parts_of_their_names(monkeypatch):
