@@ -40,9 +40,10 @@ JVMS = frozenset({peers.KAFKA, peers.KAFKA_FLUSH})
 
 Outside = Callable[[Callable[[str], None]], Iterator[Measured]]  # given what says a line
 
-AROUND_S = 1.5  # beside a window: a quiet disk, the client's start
-PREPARE_S = 1.0
+AROUND_S = 1.2  # beside a window: a quiet disk, the client's start
+PREPARE_S = 0.5
 WARM_LEAST_S = 20.0  # three windows, and what is around them
+WARM_MOSTLY_S = 25.0
 SHORTEST_S = 2.0
 
 
@@ -81,8 +82,8 @@ class Ahead:
         return self.openings * AROUND_S + self.preparations * PREPARE_S
 
     def seconds(self, effort: Effort) -> float:
-        """How long all of it takes, about; a warming that goes well takes some four windows."""
-        warming = min(effort.warm_most_s, 4 * effort.warm_window_s)
+        """How long all of it takes, about."""
+        warming = min(effort.warm_most_s, WARM_MOSTLY_S)
         return self.around_s() + self.windows * effort.seconds + self.warmings * warming
 
 
@@ -98,12 +99,19 @@ def ahead(
 
 
 def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
-    """The effort that fits into the time left: less warming first, then shorter windows, neither below its least."""
-    around = to_come.around_s()
-    spare = left_s - around - to_come.windows * effort.seconds
-    warm = min(effort.warm_most_s, max(WARM_LEAST_S, spare / max(1, to_come.warmings)))
-    seconds = (left_s - around - warm * to_come.warmings) / max(1.0, to_come.windows)
-    return replace(effort, seconds=min(effort.seconds, max(SHORTEST_S, seconds)), warm_most_s=warm)
+    """The effort that fits into the time left, neither windows nor warming below their least.
+
+    Warming that goes well is short, so the next JVMs may take what shorter windows could still make good.
+    """
+    left = left_s - to_come.around_s()
+    seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)
+    others = max(0, to_come.warmings - len(JVMS))
+    spare = (left - to_come.windows * SHORTEST_S - others * WARM_LEAST_S) / len(JVMS)
+    return replace(
+        effort,
+        seconds=min(effort.seconds, max(SHORTEST_S, seconds)),
+        warm_most_s=min(effort.warm_most_s, max(WARM_LEAST_S, spare)),
+    )
 
 
 class Told:

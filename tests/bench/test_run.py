@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from fencepost.bench import peers, run
 from fencepost.bench.aims import AIMS
 from fencepost.bench.contest import Finding, Step
-from fencepost.bench.run import TABLE, Ahead, Effort, ahead, fitted
+from fencepost.bench.run import TABLE, Ahead, ahead, fitted
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,20 @@ def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
 
 def test_an_effort_that_fits_is_kept():
     assert fitted(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
-    assert fitted(TABLE, 0, Ahead(0, 0, 0, 0)) == replace(TABLE, seconds=run.SHORTEST_S, warm_most_s=run.WARM_LEAST_S)
 
 
-def test_warming_gives_way_before_the_windows_do():
+def test_windows_get_what_warming_mostly_leaves():
     left = Ahead(100, 120, 10, 40)
-    less = fitted(Effort(3, 4.0), left.around_s() + 100 * 4.0 + 10 * 30.0, left)
-    assert (less.seconds, less.warm_most_s) == (4.0, 30.0)
-    shorter = fitted(Effort(3, 4.0), left.around_s() + 100 * 3.0 + 10 * 20.0, left)
-    assert (shorter.seconds, shorter.warm_most_s) == (3.0, 20.0)
+    shorter = fitted(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
+    assert shorter.seconds == pytest.approx(3.0)
+
+
+def test_the_next_jvms_may_take_what_shorter_windows_make_good():
+    left = Ahead(100, 120, 10, 40)
+    least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
+    assert fitted(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
+    assert fitted(TABLE, least + 2 * 500.0, left).warm_most_s == TABLE.warm_most_s
+    assert fitted(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
 def test_neither_goes_below_what_says_something():
