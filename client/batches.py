@@ -3,12 +3,15 @@
 The rule: what a batch says of offsets, assignment and group is as of the moment it was taken, so a transaction commits
 exactly what it processed, as the member that was given it (KIP-447). After an abort the partitions that are still the
 same ones go back to the batch's first offsets; one that was away meanwhile begins where its group has committed.
+What is rolled back is either worked on again or given again, never both: a batch may be used for another attempt as
+long as its partitions stand where it begins, and then they go on behind it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
+from .errors import IllegalStateError
 from .subscription import Need, PartitionState, Subscription
 from .values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 
@@ -21,10 +24,12 @@ class Batch(Sequence[Record]):
 
     __slots__ = (
         "_records",
+        "_rewinds",
         "_settled",
         "_states",
         "_subscription",
         "assignment",
+        "commits_itself",
         "first_offsets",
         "group_metadata",
         "offsets",
@@ -37,9 +42,14 @@ class Batch(Sequence[Record]):
         subscription: Subscription,
         group_metadata: ConsumerGroupMetadata | None,
         settled: Callable[["Batch"], None],
+        *,
+        commits_itself: bool = False,
     ) -> None:
+        """commits_itself: its consumer does, now and then, whatever becomes of a transaction."""
         self._records = records
         self._states = tuple(taken)
+        self._rewinds = {state: state.rewinds for state in taken}
+        self.commits_itself = commits_itself
         self._subscription = subscription
         self._settled = settled
         self.first_offsets: Mapping[TopicPartition, int] = MappingProxyType(
@@ -71,15 +81,45 @@ class Batch(Sequence[Record]):
     def _own(self) -> Iterator[PartitionState]:
         return (state for state in self._states if self._subscription.is_current(state))
 
+    def claim(self) -> None:
+        """It is being worked on: for the first time, or again after it was rolled back and nothing was read since.
+
+        Raises IllegalStateError where that would do something twice, or leave something out.
+        """
+        if self.commits_itself:
+            raise IllegalStateError(
+                "the consumer commits offsets by itself, also of what a transaction rolls back",
+                hint="enable_auto_commit=False: the transaction commits the offsets",
+            )
+        rewound = [state for state in self._own() if state.rewinds != self._rewinds[state]]
+        for state in rewound:
+            if state.position != self.first_offsets[state.tp]:
+                raise IllegalStateError(
+                    f"{state.tp} was rolled back since this batch was read: it comes again",
+                    hint="read the next batch instead of using this one",
+                )
+        for state in rewound:
+            after = self.offsets[state.tp]
+            state.move(after.offset, after.leader_epoch)
+            self._rewinds[state] = state.rewinds
+        if rewound:
+            self._subscription.on_change()
+
     def committed(self) -> None:
         """Its offsets are committed."""
         self._settled(self)
 
     def aborted(self) -> None:
-        """It was rolled back: the partitions that are still ours are read again from its first offsets."""
+        """It was rolled back: the partitions that are still ours are read again from its first offsets.
+
+        One that was rolled back meanwhile, with an earlier batch, stays where that begins.
+        """
         self._settled(self)
         for state in self._own():
-            state.move(self.first_offsets[state.tp])
+            first = self.first_offsets[state.tp]
+            if state.rewinds == self._rewinds[state] or state.position > first:
+                state.rewinds += 1
+                state.move(first)
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
@@ -89,6 +129,7 @@ class Batch(Sequence[Record]):
         """
         self._settled(self)
         for state in self._own():
+            state.rewinds += 1
             first = self.first_offsets[state.tp]
             if self.group_metadata is None:
                 state.move(first)

@@ -4,7 +4,7 @@ The rule: records are given from one place, without waiting, and positions move 
 A run that is being iterated is settled before anything else looks at a position.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from .batches import Batch
@@ -21,10 +21,13 @@ NO_RECORDS: Iterator[Record] = iter(())
 class Reading:
     """run: the records that `async for` is going through."""
 
-    __slots__ = ("_policy", "_running", "_since", "_since_group", "_subscription", "_turn", "last", "run")
+    __slots__ = (
+        "_commits_itself", "_policy", "_running", "_since", "_since_group", "_subscription", "_turn", "last", "run",
+    )  # fmt: skip
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
         self._subscription = subscription
+        self._commits_itself = settings.enable_auto_commit
         self._policy = RESETS.get(settings.auto_offset_reset or "none")
         self._turn = 0
         self._running: tuple[PartitionState, Fetched] | None = None
@@ -163,7 +166,7 @@ class Reading:
         runs = [records for _, records in taken.values()]
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
-        self.last = Batch(records, firsts, self._subscription, group, self._settled)
+        self.last = self._made(records, firsts, group)
         self._since = {}
         return self.last
 
@@ -175,7 +178,13 @@ class Reading:
         current = {state: first for state, first in self._since.items() if self._subscription.is_current(state)}
         if not current:
             return None
-        return Batch((), current, self._subscription, self._since_group, self._settled)
+        return self._made((), current, self._since_group)
+
+    def _made(
+        self, records: Sequence[Record], firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None
+    ) -> Batch:
+        itself = self._commits_itself
+        return Batch(records, firsts, self._subscription, group, self._settled, commits_itself=itself)
 
     def forget(self) -> None:
         """All that was given is accounted for."""

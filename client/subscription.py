@@ -34,7 +34,8 @@ class PartitionState:
 
     position: the next offset to give to the application, -1 while it is not known. `fetch_offset` is ahead of it by
     what lies in `fetched`. `fallback` is where to go when there turns out to be no committed offset, None for the
-    reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position.
+    reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position. `rewinds`
+    counts those back to what was rolled back: what was given before one comes again.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class PartitionState:
         "refused",
         "reset_to",
         "retry_at_ms",
+        "rewinds",
         "topic_id",
         "tp",
     )
@@ -72,6 +74,7 @@ class PartitionState:
         self.refused: Exception | None = None  # told at the next read, once
         self.retry_at_ms = 0
         self.epoch = 0
+        self.rewinds = 0
         self.paused = False
         self.high_watermark = -1
         self.last_stable_offset = -1

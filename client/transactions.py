@@ -95,6 +95,8 @@ class Transaction:
     async def __aenter__(self) -> "Transaction":
         if self._number >= 0:
             raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
+        if self._batch is not None:
+            self._batch.claim()
         try:
             await self._transactor.begin(initialise=True)
         except BaseException:
@@ -112,6 +114,12 @@ class Transaction:
         if error is not None:
             await self._abort_for(error)
             return
+        if self._batch is not None:
+            try:
+                self._batch.claim()
+            except IllegalStateError as overtaken:  # by the end of another producer's transaction
+                await self._abort_for(overtaken)
+                raise
         try:
             await self._transactor.commit(self._committing)
         except BaseException as failed:

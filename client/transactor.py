@@ -202,6 +202,7 @@ class Transactor:
         """The offsets count when the transaction is committed. Raises the error that spoils the transaction."""
         self.machine.asked(Event.WRITE)
         if batch is not None:
+            batch.claim()
             self.sources.add(batch)
         if offsets:
             await self._send_offsets(offsets, group)

@@ -256,6 +256,9 @@ class Told:
     def committed(self) -> None:
         self.told.append("committed")
 
+    def claim(self) -> None:
+        pass
+
     def outcome_unknown(self) -> None:
         self.told.append("unknown")
 

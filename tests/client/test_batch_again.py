@@ -1,0 +1,207 @@
+"""A batch that was rolled back is worked on again or comes again, never both; whose offsets are not the transaction's
+alone is refused.
+"""
+
+import pytest
+from fencepost.client.consumer import Consumer
+from fencepost.client.errors import AbortableTransactionError, CommitOutcomeUnknownError, IllegalStateError
+from fencepost.client.producer import Producer
+from txn_world import BOOTSTRAP, within
+
+T0 = ("t", 0)
+FAILED = AbortableTransactionError("as it happens")
+
+
+def reader(world, **keywords):
+    keywords = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest"} | keywords
+    return Consumer(BOOTSTRAP, outside=world.world.outside, **keywords)
+
+
+async def write(world, *values):
+    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        for value in values:
+            await producer.send_and_wait("t", value)
+
+
+def values(batch):
+    return [record.value for record in batch]
+
+
+async def roll_back(producer, batch):
+    with pytest.raises(AbortableTransactionError):
+        async with producer.transaction(batch):
+            raise FAILED
+
+
+def test_a_batch_that_is_tried_again_at_once_does_not_come_again():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            for _ in range(2):
+                await roll_back(producer, batch)
+            async with producer.transaction(batch):
+                pass
+            assert (await consumer.committed())[T0].offset == 2
+            assert await consumer.position(T0) == 2
+            assert values(await anext(batches)) == [b"c", b"d"]
+
+    within(main)
+
+
+def test_work_that_is_run_again_takes_its_consumers_batch_once():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            await anext(batches)
+            tries = []
+
+            async def work(tx):
+                tries.append(tx)
+                await tx.send_offsets_to_transaction(consumer)
+                if len(tries) == 1:
+                    raise FAILED
+
+            await producer.run_in_transaction(work)
+            assert len(tries) == 2
+            assert values(await anext(batches)) == [b"c", b"d"]
+
+    within(main)
+
+
+def test_a_batch_that_has_come_again_cannot_be_used_any_more():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            await roll_back(producer, batch)
+            again = await anext(batches)
+            with pytest.raises(IllegalStateError, match="it comes again") as refused:
+                async with producer.transaction(batch):
+                    pass
+            assert refused.value.hint
+            async with producer.transaction(again):
+                pass
+            assert values(await anext(batches)) == [b"c", b"d"]
+
+    within(main)
+
+
+def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            first, ahead = await anext(batches), await anext(batches)
+            await roll_back(producer, first)
+            with pytest.raises(IllegalStateError, match="it comes again"):
+                async with producer.transaction(ahead):
+                    pass
+            async with producer.transaction(first):
+                pass
+            async with producer.transaction(ahead):  # it stands where this begins
+                pass
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_batches_that_are_rolled_back_come_again_from_the_first(order):
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            both = await anext(batches), await anext(batches)
+            for index in order:
+                both[index].aborted()
+            assert values(await anext(batches)) == [b"a", b"b"]
+
+    within(main)
+
+
+def test_a_batch_that_is_overtaken_while_it_is_worked_on_is_rolled_back_too():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            first, ahead = await anext(batches), await anext(batches)
+
+            async def work():
+                async with producer.transaction(ahead) as tx:
+                    await tx.send("out", b"x")
+                    first.aborted()  # as another producer's transaction tells it
+
+            with pytest.raises(IllegalStateError, match="it comes again"):
+                await work()
+            assert await consumer.committed() == {T0: None}
+            assert values(await anext(batches)) == [b"a", b"b"]
+
+    within(main)
+
+
+def test_a_batch_of_unknown_outcome_is_not_simply_tried_again():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batch = await anext(consumer.batches(max_records=2))
+            silence = world.faults.blackhole("EndTxn", when="after_write")
+            with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                async with producer.transaction(batch):
+                    pass
+            world.faults.remove(silence)
+            assert await unknown.value.resolve() == "committed"
+            with pytest.raises(IllegalStateError, match="it comes again"):
+                async with producer.transaction(batch):
+                    pass
+            assert values(await anext(consumer.batches(max_records=2))) == [b"c", b"d"]
+
+    within(main)
+
+
+def test_a_seek_while_a_batch_is_worked_on_holds_when_it_is_committed():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batches = consumer.batches(max_records=1)
+            batch = await anext(batches)
+            async with producer.transaction(batch):
+                consumer.seek(T0, 3)
+            assert values(await anext(batches)) == [b"d"]
+
+    within(main)
+
+
+@pytest.mark.parametrize("how", ["with the batch", "of the consumer"])
+def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
+    async def main(world):
+        await write(world, b"a")
+        producer = await world.producer()
+        async with reader(world, enable_auto_commit=True) as consumer:
+            batch = await anext(consumer.batches())
+
+            async def work():
+                if how == "with the batch":
+                    async with producer.transaction(batch):
+                        pass
+                else:
+                    async with producer.transaction() as tx:
+                        await tx.send_offsets_to_transaction(consumer)
+
+            with pytest.raises(IllegalStateError, match="commits offsets by itself") as refused:
+                await work()
+            assert "enable_auto_commit=False" in refused.value.hint
+            async with producer.transaction() as tx:  # nothing was begun
+                await tx.send("t", b"b")
+
+    within(main)
