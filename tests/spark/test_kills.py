@@ -16,9 +16,6 @@ RECORDS, PER_BATCH = 2_000, 500
 TIMEOUT_S = 180
 ATTEMPTS = 4  # of a task; the query fails with the last
 
-# What a worker leaves that was killed before it prepared is open for this long.
-BROKER_OPTIONS = ("-X", "transaction.max.timeout.ms=20000")
-
 pytestmark = [pytest.mark.jvm, pytest.mark.long]
 MOMENTS = [(step, side) for step in STEPS for side in SIDES]
 

@@ -190,7 +190,7 @@ def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
 
 
 def _settled(servers: str, topic: str) -> float:
-    """Wait until no transaction is open: one that was killed before it was prepared lives for its timeout. Seconds."""
+    """Wait until no transaction is open: what killed workers left ends with a batch, not by its timeout. Seconds."""
     began = time.monotonic()
     partition = TopicPartition(topic, 0)
     with sync.Consumer(servers) as consumer:
