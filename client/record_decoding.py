@@ -27,9 +27,6 @@ class _Unusual(Exception):
     """A record with a long varint, or one that may not be sound."""
 
 
-_unusual = _Unusual()
-
-
 def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
     """The records of the batch, in order. limit: bytes that they may take, decompressed. Raises: KafkaError."""
     return Records(batch, topic, partition, limit=limit).take(batch.record_count)
@@ -151,7 +148,7 @@ def _decoded(
 ) -> tuple[list[Record], int]:
     """(records, position after the last). previous: offset delta before. Raises: IndexError, KafkaError."""
     found: list[Record] = []
-    append, make, cls, unusual = found.append, _make, Record, _unusual
+    append, make, cls, unusual = found.append, _make, Record, _Unusual
     base_timestamp, base_offset, last_delta = batch.base_timestamp, batch.base_offset, batch.last_offset_delta
     for _ in range(count):
         start = position

@@ -226,16 +226,13 @@ class _Unusual(Exception):
     """A record with a long varint, or one that may not be sound."""
 
 
-_unusual = _Unusual()
-
-
 def _one_by_one(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: Asked, found: Decoded
 ) -> int:
     """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
     offsets, timestamps, keys, values, headers = _lists()
     last_delta, base_timestamp, base_offset = batch.last_offset_delta, batch.base_timestamp, batch.base_offset
-    unusual = _unusual
+    unusual = _Unusual
     for _ in range(count):
         start, key, value, named = position, None, None, _NO_HEADERS
         try:

@@ -148,6 +148,33 @@ def test_pure_modules_do_not_touch_the_outside(pattern):
         assert not imported(path) & OUTSIDE, f"{path.name} is to be pure"
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_raised_that_a_module_keeps(path):
+    """Each raise adds to the traceback of its exception, which keeps the frames, and all that these hold, for ever."""
+    tree = ast.parse(path.read_text())
+    made = [each for each in tree.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    kept = {
+        name.id for each in made for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    }
+    raised = {node.exc.id for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)}
+    aliases = {
+        pair[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for pair in _pairs_of(node)
+        if isinstance(pair[0], ast.Name) and isinstance(pair[1], ast.Name) and pair[1].id in kept
+    }
+    assert not raised & (kept | aliases)
+
+
+def _pairs_of(node):
+    """(target, value) of an assignment, tuples taken apart."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=False))
+    return [(target, value)]
+
+
 def test_storage_never_awaits():
     for path in (ROOT / "storage").rglob("*.py"):
         kinds = {type(node) for node in ast.walk(ast.parse(path.read_text()))}

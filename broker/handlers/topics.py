@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 HIGH_WATERMARK = -1  # as an offset of DeleteRecords
-TOO_MANY = KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+TOO_MANY = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 
 _Created = CreateTopicsResponse.Topic
 _Known = dict[frozenset[tuple[str, str]], list[CreateTopicsResponse.Topic.Config]]  # of one request, by what was given
@@ -47,8 +47,7 @@ def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) ->
     if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
         return CreateTopicsResponse(
             topics=[
-                _Created(name=topic.name, error_code=TOO_MANY.code, error_message=TOO_MANY.text)
-                for topic in request.topics
+                _Created(name=topic.name, error_code=TOO_MANY[0], error_message=TOO_MANY[1]) for topic in request.topics
             ]
         )
     named = Counter(topic.name for topic in request.topics)
@@ -292,7 +291,7 @@ def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest
         )
     additional = asked.count - now
     if additional > MOST_PARTITIONS:
-        raise TOO_MANY
+        raise KafkaError(*TOO_MANY)
     if asked.assignments is None:
         return
     if len(asked.assignments) != additional:

@@ -1,5 +1,8 @@
 """The consumer's decoder against the plain one: the same records of every batch, and an error where that has one."""
 
+import gc
+import types
+
 import pytest
 from fencepost.client.record_decoding import Records, records_of
 from fencepost.client.values import CREATE_TIME, LOG_APPEND_TIME
@@ -204,3 +207,16 @@ def test_bytes_behind_the_last_record_are_told_again():
         with pytest.raises(KafkaError):
             rest.take(rest.left)
         assert rest.left == len(USUAL)
+
+
+def test_a_record_that_does_not_look_as_usual_leaves_nothing_behind():
+    """It did: a traceback of the one exception that all of them raised, and with it the frames of every reader."""
+    made = [Record(i, 7, b"k" * (1 + 90 * i), b"v" * (1 + 9000 * (i % 2)), ()) for i in range(6)]
+    batch = read(memoryview(build(made)))
+    records_of(batch, "t", 0)
+    gc.collect()
+    before = sum(isinstance(each, types.TracebackType) for each in gc.get_objects())
+    for _ in range(20):
+        records_of(batch, "t", 0)
+    gc.collect()
+    assert sum(isinstance(each, types.TracebackType) for each in gc.get_objects()) <= before
