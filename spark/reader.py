@@ -9,6 +9,7 @@ Source: pyspark's DataSourceStreamReader; Spark's KafkaMicroBatchStream.
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -40,7 +41,7 @@ from .offsets import (
     to_json,
     up_to,
 )
-from .options import SourceOptions
+from .options import LIMITS, SourceOptions
 from .reading import chunks, tell_loss
 from .rows import arrow_schema_of, asked_of, to_batch
 
@@ -273,6 +274,15 @@ else:
 
     class StreamReader(_Stream):  # type: ignore[no-redef]
         """Without limits: Spark 4.1 does not even say where a batch is to begin."""
+
+        def __init__(self, options: SourceOptions, schema: StructType) -> None:
+            limits = zip(LIMITS, (options.max_offsets, options.min_offsets, options.max_bytes), strict=False)
+            left_out = [
+                f"option {name!r} needs Spark 4.2 and is left out: a batch is all that there is"
+                for name, limit in limits
+                if limit is not None
+            ]
+            super().__init__(replace(options, notes=(*options.notes, *left_out)), schema)
 
         def latestOffset(self) -> Json:  # type: ignore[override]
             """Everything; after a restart, without knowing where the query stands: `ranges` looks at both ends."""

@@ -108,14 +108,18 @@ class OldQuery(Query):
         return True
 
 
-def test_without_limits_every_record_is_read_once_too(source, reader_of_4_1):
+def test_without_limits_every_record_is_read_once_too_and_those_that_are_set_are_said_to_be_left_out(
+    source, reader_of_4_1, caplog
+):
     from fencepost.spark.options import source_options
 
     source.create("old", 2)
     source.write("old", b"0", b"1")
-    options = source_options(source.given({"subscribe": "old", "startingOffsets": "earliest"}), streaming=True)
-    query = OldQuery(lambda: reader_of_4_1(options, WHERE))
+    given = source.given({"subscribe": "old", "startingOffsets": "earliest", "maxBytesPerTrigger": 1})
+    query = OldQuery(lambda: reader_of_4_1(source_options(given, streaming=True), WHERE))
     assert values(query.batch()) == [b"0", b"1"]
+    assert "'maxBytesPerTrigger' needs Spark 4.2" in caplog.text
+    assert "OffsetsPerTrigger" not in caplog.text
     source.write("old", b"2", partition=1)
     assert values(query.batch()) == [b"2"]
     assert query.batch() is None
