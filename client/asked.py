@@ -12,10 +12,16 @@ from .values import OffsetAndMetadata
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def check_topic_name(name: str) -> None:
-    """Raises a KafkaError with INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+def check_topic_name(name: object) -> None:
+    """Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic is named by a text, not {type(name).__name__}")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):
-        raise error_of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r:.99}: no topic can have this name")
+        raise error_of(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r:.99}: no topic can have this name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', but not"
+            " '.' or '..'",
+        )
 
 
 def positive(number: int, what: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..protocol.compression import Codec
 from ..protocol.errors import ErrorCode
+from .asked import check_topic_name
 from .batching import Accumulator, Batch, Topic
 from .cluster import Cluster
 from .config_names import settings_from
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 """A mapping, or pairs where a name comes more than once."""
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-
-_LONGEST_TEXT = 32_767  # bytes, in the protocol
 
 T = TypeVar("T")
 
@@ -151,7 +150,7 @@ class Producer:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if self._transactor is not None:
-                    await self._transactor.close()
+                    await self._transactor.close(timeout_ms)
                 elif self._started:
                     await self._sender.flush()
         except TimeoutError:
@@ -251,10 +250,7 @@ class Producer:
         return set(range((await self._topic(topic)).count))
 
     async def _topic(self, name: str) -> Topic:
-        if not isinstance(name, str):
-            raise TypeError(f"a topic is named by a text, not {type(name).__name__}")
-        if not name.isascii() or len(name) > _LONGEST_TEXT:  # some of these cannot even be asked for
-            raise error_of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r}: the name is not valid")
+        check_topic_name(name)
         count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
         self._check_started()
         found = self._topics.get(name)

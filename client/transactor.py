@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..protocol.errors import ErrorCode
+from .attending import is_cancelled, outlast
 from .cluster import Cluster, CoordinatorKind
-from .connection import log
+from .connection import broken, log
 from .errors import (
     AbortableTransactionError,
     ClientError,
+    ClosedError,
     CommitOutcomeUnknownError,
     IllegalStateError,
     KafkaError,
@@ -190,6 +192,8 @@ class Transactor:
                     break
                 await asyncio.sleep(self._delay_s(attempt, code))
                 attempt += 1
+        except Exception as error:  # nobody awaits this
+            machine.failed(broken("no partition can be added to a transaction", error))
         finally:
             self._adder = None
             self.sender.wake()
@@ -369,9 +373,11 @@ class Transactor:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
+            if task.cancelled() and not is_cancelled():
+                raise self._let_go_of() from None
             if is_commit and self.machine.state is not State.COMMITTING:
                 task.cancel()
-                await _outlast(task, SHIELD_S)
+                await outlast(task, SHIELD_S)
                 if self.machine.state in (State.FLUSHING, State.ABORTABLE_ERROR):
                     self.machine.asked(Event.ABORT)
                     self._owes_abort = True
@@ -382,25 +388,34 @@ class Transactor:
             if task.done():
                 self._ending = None
 
-    async def _awaited(self, task: "asyncio.Task[None]") -> None:
+    async def _awaited(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
         """Its end, as long as that may take: a commit's answer for one request's time, an abort's for SHIELD_S."""
-        machine = self.machine
-        committing = machine.state is State.COMMITTING
-        await _outlast(task, self._settings.request_timeout_ms / 1000 if committing else SHIELD_S)
+        committing = self.machine.state is State.COMMITTING
+        long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
+        await outlast(task, min(long_s, at_most_s))
         if not task.done():
             task.cancel()
-            await _outlast(task, SHIELD_S)
-            if machine.state in (State.COMMITTING, State.ABORTING):
-                machine.gave_up(RequestTimedOutError(f"{machine.transactional_id!r} was not ended in time"))
+            await outlast(task, SHIELD_S)
+            self._let_go_of()
         if not task.cancelled() and task.done() and (error := task.exception()) is not None:
             log.info("%s: %s", self.transactional_id, error)
 
-    async def close(self) -> None:
+    def _let_go_of(self) -> KafkaError:
+        """The end that was begun is not waited for any more. Returns what whoever waits for it is told."""
+        machine = self.machine
+        if machine.state in (State.COMMITTING, State.ABORTING):
+            machine.gave_up(RequestTimedOutError(f"{machine.transactional_id!r} was not ended in time"))
+        unknown = machine.outcome == "unknown"
+        return self._unknown() if unknown else ClosedError("the producer was closed meanwhile")
+
+    async def close(self, timeout_ms: float = float("inf")) -> None:
         """End what is open: a commit that was sent is waited for, everything else is aborted. Never hangs."""
+        deadline = Deadline(self._outside.clock, timeout_ms)
         if self._ending is not None:
-            await self._awaited(self._ending)
-        if self.machine.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
-            await self._awaited(asyncio.get_running_loop().create_task(self.abort()))
+            await self._awaited(self._ending, deadline.left_ms() / 1000)
+        if self.machine.state in _OPEN or self.machine.state is State.ABORTABLE_ERROR:
+            aborting = asyncio.get_running_loop().create_task(self.abort())
+            await self._awaited(aborting, deadline.left_ms() / 1000)
         if self._adder is not None:
             self._adder.cancel()
 
@@ -482,14 +497,3 @@ class Transactor:
         late = RequestTimedOutError(f"{what} did not succeed within {self._settings.max_block_ms} ms: {error}")
         late.__cause__ = error
         return late
-
-
-async def _outlast(task: "asyncio.Task[None]", seconds: float) -> None:
-    """Wait for the task, whoever cancels us meanwhile, up to so many seconds."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    while not task.done() and (left := until - loop.time()) > 0:
-        try:
-            await asyncio.wait({task}, timeout=left)
-        except asyncio.CancelledError:
-            continue

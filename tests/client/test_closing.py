@@ -1,0 +1,70 @@
+"""Closing while others still wait: in its time, and they are told what is known, not that they were cancelled."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
+from txn_world import TxnWorld, within
+
+both = pytest.mark.parametrize("version", [1, 2])
+
+
+async def _write(producer, value):
+    async with producer.transaction() as tx:
+        await tx.send("t", value)
+
+
+async def _closed_within(producer, seconds, timeout_ms):
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await producer.close(timeout_ms)
+    assert loop.time() - before <= seconds
+
+
+@both
+@pytest.mark.parametrize(("timeout_ms", "seconds"), [(1_000, 1.5), (None, 31)])
+def test_who_waits_for_a_commit_while_its_producer_is_closed_is_told_that_nobody_knows(version, timeout_ms, seconds):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await _write(producer, b"a")
+        world.faults.blackhole("EndTxn", when="after_write")
+        writing = asyncio.create_task(_write(producer, b"b"))
+        await asyncio.sleep(0.5)
+        await _closed_within(producer, seconds, timeout_ms)
+        with pytest.raises(CommitOutcomeUnknownError):
+            await asyncio.wait_for(writing, 1)
+
+    within(main, version)
+
+
+@both
+def test_who_waits_for_records_to_be_committed_while_their_producer_is_closed_is_told_so(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await _write(producer, b"a")
+        silence = world.faults.blackhole("Produce", when="before_write")
+        writing = asyncio.create_task(_write(producer, b"b"))
+        await asyncio.sleep(0.5)
+        await _closed_within(producer, 1.5, 1_000)
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(writing, 10)
+        world.faults.remove(silence)
+        assert await world.values() == [b"a"]
+
+    within(main, version)
+
+
+def test_a_cancelled_commit_is_still_cancelled():
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await _write(producer, b"a")
+        world.faults.blackhole("Produce", when="before_write")
+        writing = asyncio.create_task(_write(producer, b"b"))
+        await asyncio.sleep(0.5)
+        writing.cancel()
+        closing = asyncio.create_task(producer.close(3_000))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(writing, 30)
+        await closing
+
+    within(main)
