@@ -17,8 +17,8 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.primitives import ZERO_UUID
 from .cluster import Cluster
-from .connection import Connection
-from .errors import ClosedError, OffsetOutOfRangeError, code_of, error_of, is_retriable
+from .connection import Connection, broken
+from .errors import ClosedError, FatalError, OffsetOutOfRangeError, code_of, error_of, is_retriable
 from .fetch_session import Ask, FetchSession, Wanted
 from .fetched import Fetched
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
@@ -62,6 +62,7 @@ class Fetcher:
         self._nodes: dict[int, _Node] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
+        self._broken: FatalError | None = None
         self._closed = False
         self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self._policy = settings.auto_offset_reset
@@ -80,12 +81,19 @@ class Fetcher:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    def _fell(self, error: Exception) -> None:
+        """Nobody awaits what runs in the background, so whatever ends it is told to those who read."""
+        self._broken = self._broken or broken("records cannot be fetched any more", error)
+        self._arrived()
 
     # ---- asking ------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Ask every broker that has something for us and is not being asked."""
-        if self._closed:
+        if self._closed or self._broken is not None:
             return
         now_ms = self._clock.monotonic_ms()
         metadata = self._cluster.metadata
@@ -130,7 +138,13 @@ class Fetcher:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(1.0, at_ms - now_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.pump)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_late)
+
+    def _pump_late(self) -> None:
+        try:
+            self.pump()
+        except Exception as error:
+            self._fell(error)
 
     def _is_another(self, state: PartitionState) -> bool:
         """Whether the topic was made again since it was first read: then its offsets are others."""
@@ -160,12 +174,13 @@ class Fetcher:
             await self._cluster.node(node_id, LANE)
         except KafkaError as error:
             self._lost(node, error)
+        except Exception as error:
+            self._fell(error)
         else:
-            node.opening = None
             node.session.failed(forgotten=True)
         finally:
             node.opening = None
-        self.pump()
+        self._pump_late()
 
     def _send(
         self,
@@ -204,9 +219,15 @@ class Fetcher:
         node.busy = True
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
         future = connection.send(request, version, timeout_ms=timeout_ms)
-        future.add_done_callback(lambda done: self._answered(node, asked, done))
+        future.add_done_callback(lambda done: self._heard(node, asked, done))
 
     # ---- answers -----------------------------------------------------------------------------------------------
+
+    def _heard(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+        try:
+            self._answered(node, asked, future)
+        except Exception as error:
+            self._fell(error)
 
     def _answered(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
         node.busy = False

@@ -11,6 +11,7 @@ from typing import Protocol
 from ..protocol.errors import KafkaError
 from ..protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from .cluster import Cluster
+from .connection import broken
 from .errors import is_retriable
 from .settings import ProducerSettings
 from .values import ProducerIdentity, TopicPartition
@@ -99,6 +100,8 @@ class PlainGate(Gate):
         except KafkaError as error:
             if not is_retriable(error):
                 self._on_fatal(error)
+        except Exception as error:  # nobody awaits this
+            self._on_fatal(broken("there is no producer id to be had", error))
         finally:
             self._asking = None
         self._wake()

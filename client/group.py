@@ -127,6 +127,7 @@ class Group:
             failure, self._failure = self._failure, None
             self._due = True
             raise failure
+        self._heart.check()
         self._commit_in_background()
         if self._subscription.is_subscribed:
             await self._belong(deadline_ms)

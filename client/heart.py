@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from .cluster import Cluster, CoordinatorKind
-from .errors import error_of, is_retriable
+from .connection import broken
+from .errors import FatalError, error_of, is_retriable
 from .membership import Membership, Turn
 from .outside import Outside
 from .pulse import Pulse
@@ -37,6 +38,7 @@ class Heart:
         self._left_behind = left_behind
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._broken: FatalError | None = None
         self.pulse = Pulse(
             interval_ms=settings.heartbeat_interval_ms,
             session_timeout_ms=settings.session_timeout_ms,
@@ -54,12 +56,24 @@ class Heart:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def check(self) -> None:
+        """Raises FatalError when it has ended by a mistake: the member would be put out, and nobody would see it."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
     def joined(self) -> None:
         """A generation began: heartbeat from now on."""
         self.pulse.joined(self._clock.monotonic_ms())
         self._woken.set()
 
     async def _run(self) -> None:
+        try:
+            await self._go_on()
+        except Exception as error:  # nobody awaits this
+            self._broken = broken("a member of a group sends no heartbeats any more", error)
+            self._on_news(self._broken)
+
+    async def _go_on(self) -> None:
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()

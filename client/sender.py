@@ -79,12 +79,17 @@ class Sender:
         try:
             if self._broken is None and self._accumulator.active:
                 self._turn()
-        except Exception as error:  # nobody awaits this: without a word, records would wait until their time is up
-            self._broken = broken("records cannot be sent any more", error)
+        except Exception as error:
+            self._fell(error)
         if self._broken is not None:
             for batch in list(self._accumulator.incomplete):
                 self._accumulator.finish(batch, self._broken)
                 self.gate.failed(batch.partition.topic_partition, self._broken)
+
+    def _fell(self, error: Exception) -> None:
+        """Nobody awaits what runs in here: without a word, records would wait until their time is up."""
+        self._broken = self._broken or broken("records cannot be sent any more", error)
+        self.wake()
 
     def _turn(self) -> None:
         self._look_at_identity()
@@ -224,6 +229,8 @@ class Sender:
                 self.drop_unsent(error)
             else:
                 await asyncio.sleep(self._backoff_ms(0) / 1000)
+        except Exception as error:
+            self._fell(error)
         finally:
             del self._opening[node_id]
         self.wake()
@@ -266,14 +273,17 @@ class Sender:
     ) -> None:
         self._flying[node_id] -= 1
         error = ClosedByLoop() if future.cancelled() else future.exception()
-        if error is not None:
-            for batch in batches:
-                self._lost(batch, error)
-        else:
-            response: ProduceResponse | None = future.result()
-            if response is not None and response.throttle_time_ms:
-                self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
-            self._read(request, response, version, batches)
+        try:
+            if error is not None:
+                for batch in batches:
+                    self._lost(batch, error)
+            else:
+                response: ProduceResponse | None = future.result()
+                if response is not None and response.throttle_time_ms:
+                    self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
+                self._read(request, response, version, batches)
+        except Exception as mistake:
+            self._fell(mistake)
         self.wake()
 
     def _read(
@@ -369,10 +379,16 @@ class Sender:
         first = self._accumulator.first_deadline_ms()
         if first is not None:
             delay_s = max(1.0, first - now) / 1000
-            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        self._expiry = None
+        try:
+            self._expire()
+        except Exception as error:
+            self._fell(error)
 
     def _expire(self) -> None:
-        self._expiry = None
         now = self._clock.monotonic_ms()
         for batch in self._accumulator.expired(now):
             maybe = batch.maybe_written
