@@ -313,6 +313,7 @@ class Python(threading.Thread):
             partition_assignment_strategy=[assignor],
             **more,
         )
+        self._consumer.partitions_for_topic(topic)  # it asks and waits
         self.start()
 
     def run(self):
