@@ -1,0 +1,35 @@
+"""What a process cost: of all its threads, also those that ended."""
+
+import os
+import threading
+import time
+
+import pytest
+from fencepost.bench import accounting
+
+BURNT_S = 0.05
+
+
+def burn() -> None:
+    until = time.thread_time() + BURNT_S
+    while time.thread_time() < until:
+        pass
+
+
+def test_the_time_of_a_thread_that_ended_stays():
+    before = accounting.usage(os.getpid())
+    thread = threading.Thread(target=burn)
+    thread.start()
+    thread.join()
+    assert accounting.usage(os.getpid()).since(before).cpu_ns >= BURNT_S * 1e9
+
+
+def test_memory_is_what_is_in_ram():
+    before = accounting.usage(os.getpid()).rss_bytes
+    block = bytearray(b"." * (64 << 20))
+    assert accounting.usage(os.getpid()).rss_bytes - before > len(block) // 2
+
+
+def test_no_process_has_the_number_0():
+    with pytest.raises(OSError):
+        accounting.usage(0)
