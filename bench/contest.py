@@ -144,7 +144,7 @@ FIGURES: dict[str, Callable[[Sample], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3", or what went wrong."""
+    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3"; where it failed: what went wrong."""
 
     scenario: str
     peer: str
@@ -171,13 +171,16 @@ class Surroundings:
         """Seconds of some clock."""
         return time.perf_counter()
 
-    def quiet(self) -> None:
-        """Wait until the disk has nothing to write."""
-        disk.quiet_disk()
+    def quiet(self) -> bool:
+        """Wait until the disk has nothing to write. Returns: whether that came true."""
+        return disk.quiet_disk() < disk.PATIENCE_S
 
     def cpu_ns(self, peer: Peer) -> int:
-        """What the peer's process has taken so far."""
-        return accounting.usage(peer.pid).cpu_ns
+        """What the peer's process has taken so far; 0 where it is gone, which is told when its own turn comes."""
+        try:
+            return accounting.usage(peer.pid).cpu_ns
+        except OSError:
+            return 0
 
     def topics(self, peer: Peer) -> set[str]:
         """The names of the peer's topics; the floor has none."""
@@ -203,6 +206,11 @@ def contest(
     """
     match = _Match(rounds, seconds, progress, warmth or Warmth(), surroundings or Surroundings())
     return [finding for scenario in scenarios for finding in match.play(scenario, peers)]
+
+
+def kind(scenario: Scenario) -> str:
+    """Scenarios of one kind share what warms a JVM."""
+    return scenario.name.split()[0]
 
 
 def turns(peers: Sequence[Peer], number: int) -> list[Peer]:
@@ -264,7 +272,7 @@ class _Match:
         for number in range(self._rounds):
             for peer in turns(playing, number):
                 with self._attempt(scenario, peer, f"round {number + 1} of {self._rounds}", playing):
-                    samples[peer.name].append(self._window(scenario, peer, everyone))
+                    samples[peer.name].append(self._window(scenario, peer, everyone, number))
         return [
             Finding(
                 scenario.name, scenario.unit, peer.name, samples[peer.name], scenario.client_threads, warm[peer.name]
@@ -273,20 +281,23 @@ class _Match:
             if samples[peer.name]
         ]
 
-    def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer]) -> Sample:
+    def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer], number: int) -> Sample:
         """One measured window, and what the idle peers took meanwhile."""
-        self._around.quiet()
+        if not self._around.quiet():
+            said = f"round {number + 1}: measured, though the disk was still writing"
+            self._progress(Step(scenario.name, peer.name, said, failed=True))
         idle = [other for other in everyone if other.name != peer.name]
-        before = sum(self._around.cpu_ns(other) for other in idle)
+        before = [self._around.cpu_ns(other) for other in idle]
         began = self._around.now()
         sample = scenario.window(peer, self._seconds)
         elapsed = self._around.now() - began
-        taken = sum(self._around.cpu_ns(other) for other in idle) - before
+        after = [self._around.cpu_ns(other) for other in idle]
+        taken = sum(max(0, now - was) for was, now in zip(before, after, strict=True))  # nothing of who ended
         return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
 
     def _warm(self, scenario: Scenario, peer: Peer) -> bool:
         """A short window; of a JVM as many as it takes, once in a run for each kind. Returns: whether it is steady."""
-        key = scenario.name.split()[0], peer.name
+        key = kind(scenario), peer.name
         if not peer.is_jvm or key in self._warmth.steady:
             self._around.quiet()
             scenario.window(peer, self._seconds / 3)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 QUIET_BYTES = 16 << 20
 LOOK_S = 0.05
+PATIENCE_S = 30.0
 
 
 def unwritten(meminfo: str) -> int:
@@ -17,8 +18,10 @@ def unwritten(meminfo: str) -> int:
     return sum(1024 * int(rows[name].split()[0]) for name in ("Dirty", "Writeback") if name in rows)
 
 
-def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = 30.0) -> float:
-    """Sync, then wait until less than the limit is left to write. Returns: the seconds it took."""
+def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) -> float:
+    """Sync, then wait until less than the limit is left to write. Returns: the seconds it took, more than the
+    limit of time in vain.
+    """
     began = time.perf_counter()
     os.sync()
     meminfo = Path("/proc/meminfo")

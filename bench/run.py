@@ -28,7 +28,7 @@ from . import (
     small_load,
     txn_load,
 )
-from .contest import Finding, Scenario, Step, Warmth, contest
+from .contest import Finding, Scenario, Step, Warmth, contest, kind
 from .facts import facts
 from .measured import Measured
 
@@ -60,11 +60,6 @@ class Effort:
 TABLE = Effort(rounds=3, seconds=4.0)
 FULL = Effort(rounds=5, seconds=5.0)
 QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
-
-
-def kind(scenario: Scenario) -> str:
-    """Scenarios of one kind share what warms a JVM."""
-    return scenario.name.split()[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A contest over loads and servers that are none: order, warmth, what idle peers take, failures, spread, saturation."""
 
-from dataclasses import dataclass, field
+import subprocess
+from dataclasses import dataclass, field, replace
 
 import pytest
 from fencepost.bench.contest import Finding, Step, Surroundings, Warmth, contest, steady, turns
@@ -21,16 +22,19 @@ class Nowhere(Surroundings):
     def __init__(self) -> None:
         self.clock = 0.0
         self.quieted = 0
+        self.loud: set[int] = set()  # which of the waits for a quiet disk are in vain
+        self.ended: set[str] = set()  # peers that are gone
         self.there: dict[str, set[str]] = {}
 
     def now(self) -> float:
         return self.clock
 
-    def quiet(self) -> None:
+    def quiet(self) -> bool:
         self.quieted += 1
+        return self.quieted not in self.loud
 
     def cpu_ns(self, peer: Peer) -> int:
-        return int(self.clock * 5e8)
+        return 0 if peer.name in self.ended else int(self.clock * 5e8)
 
     def topics(self, peer: Peer) -> set[str]:
         return set(self.there.setdefault(peer.name, {"kept"}))
@@ -137,6 +141,32 @@ def test_what_the_idle_peers_take_is_told(around):
     found, _ = played(Load(around, peers=frozenset({"A"})), [A, B, JVM], rounds=1)
     assert [finding.peer for finding in found] == ["A"]
     assert found[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each
+
+
+def test_an_idle_peer_that_ended_takes_nothing_and_the_others_go_on(around):
+    class Ending(Load):
+        def window(self, peer: Peer, seconds: float) -> Sample:
+            taken = super().window(peer, seconds)
+            if len(self.windows) == 3:
+                around.ended.add("JVM")
+            return taken
+
+    found, steps = played(Ending(around, peers=frozenset({"A"})), [A, B, JVM], rounds=3)
+    assert [sample.others_cpu for sample in found[0].samples] == pytest.approx([1.0, 0.5, 0.5])
+    assert not [step for step in steps if step.failed]
+
+
+def test_no_books_are_kept_of_a_process_that_is_gone():
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert Surroundings().cpu_ns(replace(A, pid=process.pid)) == 0
+
+
+def test_a_window_on_a_disk_that_was_not_quiet_counts_and_is_told(around):
+    around.loud = {2}
+    found, steps = played(Load(around), [A], rounds=2)
+    assert len(found[0].samples) == 2
+    assert [step.doing for step in steps if step.failed] == ["round 1: measured, though the disk was still writing"]
 
 
 def test_a_peer_that_fails_is_a_line_and_no_finding_and_the_others_go_on(around):
