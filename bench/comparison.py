@@ -55,6 +55,13 @@ def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Chang
     return found
 
 
+def missing(before: Iterable[Measured], after: Iterable[Measured]) -> list[str]:
+    """Of ours, what the first run measured and the second did not: it may be what failed there."""
+    there = {(each.scenario, each.peer) for each in after}
+    ours = [each for each in before if each.peer.startswith(OURS) and (each.scenario, each.peer) not in there]
+    return [f"{each.scenario}, {each.peer}" for each in ours]
+
+
 def _names(one: Measured, other: Measured) -> list[str]:
     both = [name for name in one.figures if name in other.figures and name not in _LEFT_OUT]
     known = sorted((name for name in both if name in FIGURES), key=list(FIGURES).index)

@@ -3,6 +3,7 @@ publishLatency99pct, endToEndLatency99pct, aggregated…Quantiles. A figure is a
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def read(path: Path) -> Result:
     """Raises: NotAResult, OSError."""
     try:
         return from_json(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, NotAResult):
             raise
         raise NotAResult("it is no result of the benchmarks") from error
@@ -68,7 +69,7 @@ def from_json(document: Any) -> Result:
     if document.get("format") != FORMAT:
         raise NotAResult(f"its format is {document.get('format')}, and this reads {FORMAT}")
     return Result(
-        document["facts"],
+        dict(document["facts"]),
         tuple(_measured(each) for each in document["findings"]),
         tuple(_judged(each) for each in document["verdicts"]),
     )
@@ -115,7 +116,7 @@ def _measured(document: Mapping[str, Any]) -> Measured:
         scenario,
         document["unit"],
         document["driver"],
-        {own.get(name, name): tuple(values) for name, values in document["figures"].items()},
+        {own.get(name, name): tuple(map(_number, values)) for name, values in document["figures"].items()},
         document["clientSaturated"],
         document["warm"],
         document["clientCpu"],
@@ -123,6 +124,13 @@ def _measured(document: Mapping[str, Any]) -> Measured:
         {round(float(percent) / 100, 9): ms for percent, ms in quantiles.items()},
         document.get("histogram", ""),
     )
+
+
+def _number(value: Any) -> float:
+    """Raises: NotAResult; JSON's NaN and infinities, which compare with nothing, are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise NotAResult(f"a figure of it is {value!r}")
+    return value
 
 
 def _verdict(each: Verdict) -> dict[str, Any]:

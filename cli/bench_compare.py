@@ -28,7 +28,8 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
     """What changed from result A to result B.
 
     A and B are files that make bench wrote. Exit code 1: fencepost is worse in B by more than 10 %, and by more than
-    the rounds of either run differ. Other brokers are shown, for what they say about the machine, and not judged.
+    the rounds of either run differ. What B did not measure of it is named. Other brokers are shown, for what they say
+    about the machine, and not judged.
     """
     from ..bench import comparison
 
@@ -41,6 +42,8 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
             click.echo(json.dumps(_facts(change), ensure_ascii=False))
     else:
         _told(changes, everything, _differences(one, other))
+    for line in comparison.missing(one.findings, other.findings):
+        click.secho(f"not measured in B: {line}", err=True, fg="yellow")
     if any(change.regression for change in changes):
         ctx.exit(REGRESSION)
 

@@ -111,6 +111,14 @@ def test_another_machine_is_said(tmp_path: Path) -> None:
     assert found.stderr == "not the same machine: cores: 2 in A, 64 in B\n"
 
 
+def test_what_of_ours_is_not_in_the_second_run_is_named(tmp_path: Path) -> None:
+    found = compared(tmp_path, BEFORE[1:2])
+    assert (found.exit_code, found.stderr) == (
+        0,
+        f"not measured in B: small 64x1, {FSYNC}\nnot measured in B: start, {OS}\n",
+    )
+
+
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     nothing = compared(tmp_path, [rates("another", FSYNC, 1.0)])
     assert (nothing.exit_code, "nothing in common" in nothing.stderr) == (2, True)

@@ -37,10 +37,22 @@ def test_figures_have_the_names_of_the_open_messaging_benchmark_where_it_has_one
         ('{"format": 2, "findings": []}', "format is 2"),
         ('{"format": 1, "findings": [{}], "facts": {}, "verdicts": []}', "no result"),
         ('{"format": 1, "findings": [3], "facts": {}, "verdicts": []}', "no result"),
+        ('{"format": 1, "findings": [], "facts": 3, "verdicts": []}', "no result"),
+        ("[" * 100_000, "no result"),
     ],
 )
 def test_what_is_no_result_is_told(tmp_path: Path, text: str, cause: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     with pytest.raises(NotAResult, match=cause):
+        read(path)
+
+
+@pytest.mark.parametrize("value", ['"100"', "NaN", "-Infinity", "true", "null"])
+def test_a_figure_that_is_no_number_is_told(tmp_path: Path, value: str) -> None:
+    document = as_json(made_result())
+    document["findings"][0]["figures"]["publishRate"] = ["here"]
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document).replace('"here"', value))
+    with pytest.raises(NotAResult, match="a figure of it is"):
         read(path)
