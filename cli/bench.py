@@ -4,7 +4,6 @@ import contextlib
 import json
 from array import array
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from .bench_compare import compare
 from .interruption import Interruption
 from .loads import LoadGroup
 from .ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
-
-if TYPE_CHECKING:  # a load is imported by the command that puts it on, so that help costs nothing
-    pass
 
 
 @click.group(cls=LoadGroup)
