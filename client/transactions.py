@@ -133,7 +133,7 @@ class Transaction:
         failure: BaseException | None = None
         if transactor.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             try:
-                await transactor.abort()
+                await transactor.abort(shielded=not isinstance(error, Exception))
             except BaseException as raised:
                 failure = raised
                 error.add_note(f"the transaction could not be aborted: {raised}")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ..protocol.errors import ErrorCode
 from .attending import is_cancelled, outlast
@@ -28,6 +28,7 @@ from .errors import (
     error_of,
     is_retriable,
 )
+from .gate import Sending
 from .outside import Outside
 from .retry import Backoff, Deadline
 from .settings import ProducerSettings
@@ -43,15 +44,6 @@ SHIELD_S = 5.0
 
 _SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a matter of milliseconds
 _OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
-
-
-class Sending(Protocol):
-    """What a Transactor needs of the Sender."""
-
-    def wake(self) -> None: ...
-    async def flush(self) -> None: ...
-    def drop_unsent(self, error: KafkaError) -> None: ...
-    async def settle(self) -> None: ...
 
 
 class Transactor:
@@ -163,6 +155,7 @@ class Transactor:
             await self.initialise()
         machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
         self.begun += 1
+        self._owes_abort = False
         self.sources.clear()
 
     # ---- partitions, with version 1 --------------------------------------------------------------------------
@@ -304,15 +297,21 @@ class Transactor:
         await self._insist(ask, self._requests.target, self._deadline(), "PrepareTxn")
         self.machine.prepared()
 
-    async def abort(self) -> None:
-        """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again."""
+    async def abort(self, *, shielded: bool = False) -> None:
+        """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again.
+
+        shielded: for somebody who was cancelled. Tried once, for SHIELD_S; the next transaction, or its timeout, does
+        the rest. Raises nothing then.
+        """
+        if shielded and self._owes_abort:
+            return
         self.machine.asked(Event.ABORT)
         self._owes_abort = True
         try:
-            await self._attend(self._abort())
+            await self._attend(self._abort(), is_shielded=shielded)
         finally:
             self.sources.tell(self.machine.outcome)
-        self._owes_abort = False
+        self._owes_abort = self.machine.outcome != "aborted"
 
     async def _abort(self) -> None:
         machine = self.machine
@@ -366,12 +365,14 @@ class Transactor:
             attempt += 1
         return error
 
-    async def _attend(self, work: Coroutine[Any, Any, None], *, is_commit: bool = False) -> None:
+    async def _attend(
+        self, work: Coroutine[Any, Any, None], *, is_commit: bool = False, is_shielded: bool = False
+    ) -> None:
         """Run a commit or an abort, with this module's rules for who is cancelled meanwhile."""
         loop = asyncio.get_running_loop()
         task = self._ending = loop.create_task(work)
         try:
-            await asyncio.shield(task)
+            await (self._awaited(task) if is_shielded else asyncio.shield(task))
         except asyncio.CancelledError:
             if task.cancelled() and not is_cancelled():
                 raise self._let_go_of() from None

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
+from fencepost.client.transactor import SHIELD_S
 from txn_world import TxnWorld, within
 
 both = pytest.mark.parametrize("version", [1, 2])
@@ -68,3 +69,29 @@ def test_a_cancelled_commit_is_still_cancelled():
         await closing
 
     within(main)
+
+
+@both
+@pytest.mark.parametrize("where", ["in its block", "in its commit"])
+def test_a_cancelled_transaction_keeps_nobody_for_longer_than_its_shield_and_the_next_one_aborts_it(version, where):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await _write(producer, b"a")
+        silence = world.faults.blackhole("Produce", when="before_write")
+
+        async def work():
+            async with producer.transaction() as tx:
+                await tx.send("t", b"b")
+                if where == "in its block":
+                    await asyncio.sleep(100)
+
+        writing = asyncio.create_task(work())
+        await asyncio.sleep(0.5)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(writing, SHIELD_S + 0.5)
+        world.faults.remove(silence)
+        await _write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
