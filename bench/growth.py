@@ -13,7 +13,7 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,20 +57,30 @@ FULL = Size(3, 10.0, 10_000, 100_000, 5_000, 2 * 10**9)
 QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
 
 
-def outside(full: bool, quick: bool, say: Say) -> Iterator[Measured]:
-    """Everything, or of the table's rows start and idle memory alone. What fails is a line and a figure less."""
-    size = QUICK if quick else FULL
-    yield from starts((peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH) if full else STARTED, size, say)
-    if full:
-        for name in (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH):
-            yield from recovery(name, size, say)
-        for name in (peers.FSYNC, peers.OS):
-            for grown in (partitions, ids, connections):
-                with _told(f"{grown.__name__}, {name}", say):
-                    yield from grown(name, size, say)
-
-
 STARTED = (peers.FSYNC, peers.KAFKA)
+WITH_FILES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH)
+FAILED = "FAILED "  # so begins what is said of a failure
+
+
+def measurable(full: bool) -> list[str]:
+    """The names of what outside() can measure; of the table's rows start and idle memory alone."""
+    return ["start", "recovery", *GROWN] if full else ["start"]
+
+
+def outside(wanted: Collection[str], names: Collection[str], full: bool, quick: bool, say: Say) -> Iterator[Measured]:
+    """What is wanted of measurable(), on these servers. What fails is a line and a figure less."""
+    size = QUICK if quick else FULL
+    if "start" in wanted:
+        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, say)
+    if "recovery" in wanted:
+        for name in WITH_FILES:
+            if name in names:
+                yield from recovery(name, size, say)
+    for name in (peers.FSYNC, peers.OS):
+        for what, grown in GROWN.items():
+            if name in names and what in wanted:
+                with _told(f"{what}, {name}", say):
+                    yield from grown(name, size, say)
 
 
 @contextlib.contextmanager
@@ -79,7 +89,7 @@ def _told(what: str, say: Say) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        say(f"FAILED {what}: {type(error).__name__}: {error}")
+        say(f"{FAILED}{what}: {type(error).__name__}: {error}")
 
 
 # ---- start, idle memory, recovery --------------------------------------------------------------------------------
@@ -189,6 +199,9 @@ def connections(name: str, size: Size, say: Say) -> Iterator[Measured]:
         for _ in range(size.connections - IN_USE):
             opened.enter_context(_idle_connection(many))
         yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, say)
+
+
+GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections": connections}
 
 
 @contextlib.contextmanager

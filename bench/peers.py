@@ -63,21 +63,27 @@ class NoFiles(ValueError):
 def bench_root(given: str | None = None) -> Iterator[Path]:
     """The directory under which, for the time of the block, all servers of this process have their data.
 
-    A new one below the present directory's `build`, or the given one; a new folder in it either way, gone at the end.
-    Raises: NoFiles for one in memory.
+    A new one below the present directory's `build`, or the given one; a new folder in it either way, gone at the end,
+    and so is what had to be made above it. Raises: NoFiles for one in memory; OSError where none can be made.
     """
     above = Path(given or "build").absolute()
-    above.mkdir(parents=True, exist_ok=True)
     mounts = Path("/proc/self/mountinfo")
     if (kind := file_system(above, mounts.read_text() if mounts.exists() else "")) in NO_FILES:
         raise NoFiles(f"{above} lies on {kind}: a sync would cost nothing there; name a directory on a disk")
+    made = [each for each in (above, *above.parents) if not each.exists()]
+    above.mkdir(parents=True, exist_ok=True)
     before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
-        tempfile.tempdir = root
-        try:
-            yield Path(root)
-        finally:
-            tempfile.tempdir = before
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
+            tempfile.tempdir = root
+            try:
+                yield Path(root)
+            finally:
+                tempfile.tempdir = before
+    finally:
+        with contextlib.suppress(OSError):  # another run has its files there
+            for each in made:
+                each.rmdir()
 
 
 @contextlib.contextmanager
@@ -147,12 +153,16 @@ def mock() -> Iterator[Peer]:
     began = time.perf_counter()
     with _running([sys.executable, "-c", _MOCK], stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
-        host, port = process.stdout.readline().strip().rsplit(":", 1)
+        host, _, port = process.stdout.readline().strip().rpartition(":")
+        if not port:
+            raise RuntimeError("the mock cluster did not start: it needs confluent-kafka")
         yield Peer(MOCK, host, int(port), process.pid, ready_s=time.perf_counter() - began)
 
 
 _MOCK = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its input
 from confluent_kafka import Producer
 producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0})
 broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
@@ -166,6 +176,7 @@ def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
     """The C server; it answers every frame with a Produce v7 answer for `topic`. None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
+        print("the C floor is absent: no C compiler", file=sys.stderr)
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:

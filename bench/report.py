@@ -4,7 +4,9 @@
 their markers, and docs/images.
 """
 
+import contextlib
 import importlib.util
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,10 +55,20 @@ def write(
     """Write <time>.json, table.md and the plots. Returns: the JSON's path."""
     result = Result(facts, tuple(measured(findings)), tuple(verdicts))
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
+    path = _new(directory, time.strftime("%Y%m%dT%H%M%S"))
     path.write_text(json.dumps(as_json(result), indent=1, ensure_ascii=False) + "\n")
     (directory / "table.md").write_text(table(result))
     drawn(result, directory)
+    return path
+
+
+def _new(directory: Path, name: str) -> Path:
+    """A file of its own for this run, also beside one that ended in the same second."""
+    for number in itertools.count(1):
+        path = directory / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
+        with contextlib.suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            break
     return path
 
 
@@ -198,7 +210,8 @@ def machine(facts: Mapping[str, Any]) -> str:
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     return _escaped(
         f"{facts.get('cpu')}, {facts.get('cores')} cores, {facts.get('memory_gb')} GB, {facts.get('file_system')}, "
-        f"{facts.get('kernel')}, {facts.get('python')}; {named}; commit {facts.get('commit')}, {facts.get('time')}."
+        f"{facts.get('kernel')}, {facts.get('python')}; {named}; commit {facts.get('commit')}, {facts.get('time')}"
+        f"{', ' + facts['run'] if 'run' in facts else ''}."
     )
 
 

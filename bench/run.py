@@ -5,17 +5,20 @@ All brokers are up for the whole run, one is measured at a time. `make bench` ta
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..cli.ranges import COUNT, SECONDS
 from . import (
     aims,
     apache,
@@ -45,6 +48,8 @@ PREPARE_S = 0.5
 WARM_LEAST_S = 20.0  # three windows, and what is around them
 WARM_MOSTLY_S = 25.0
 SHORTEST_S = 2.0
+TIDYING_S = 60.0  # the JVMs take some to end
+INTERRUPTED = 130  # the exit code, as of a command that Ctrl-C ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Told:
         self._ends = 0.0
         self._scenario = ""
         self.failures: list[str] = []
+        self.interrupted = False
 
     def expect(self, seconds: float) -> None:
         """So much is left."""
@@ -138,7 +144,14 @@ class Told:
     def failed(self, line: str) -> None:
         """Said now, and again at the end."""
         self.failures.append(line)
-        self.say(f"FAILED {line}")
+        self.say(f"{growth.FAILED}{line}")
+
+    def line(self, line: str) -> None:
+        """Of what is measured outside of the contest: one that stays, or a failure."""
+        if line.startswith(growth.FAILED):
+            self.failed(line.removeprefix(growth.FAILED))
+        else:
+            self.say(line)
 
     def say(self, line: str) -> None:
         """A line that stays."""
@@ -151,7 +164,12 @@ def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
     found: list[Scenario] = []
     for module in MODULES:
         found += module.full() if full else module.table()
-    return [scenario for scenario in found if not only or any(part in scenario.name for part in only)]
+    return [scenario for scenario in found if named(scenario.name, only)]
+
+
+def named(name: str, only: Sequence[str]) -> bool:
+    """Whether one of these is a part of the name; without any, whatever the name."""
+    return not only or any(part in name for part in only)
 
 
 def run(
@@ -195,20 +213,47 @@ def measured(
             for finding in run(playing, names, effort, limit_s, told):
                 found.append(finding)
         if outside is not None:
-            for each in outside(told.say):
+            for each in outside(told.line):
                 found.append(each)
     except KeyboardInterrupt:
+        told.interrupted = True
         told.say("interrupted: what there is so far")
     return found
 
 
-def outcome(found: Sequence[Finding | Measured], directory: Path, results: Path) -> Path:
+def outcome(found: Sequence[Finding | Measured], machine: Mapping[str, Any], results: Path) -> Path:
     """Judge, write, and show the table. Returns: the JSON's path."""
-    there = {} if apache.absence() else {"Kafka": apache.VERSION}
-    path = report.write(found, aims.judge(found), facts(directory, there), results)
-    table = path.parent / "table.md"
-    click.echo(table.read_text())
+    path = report.write(found, aims.judge(found), machine, results)
+    click.echo((path.parent / "table.md").read_text())
     return path
+
+
+def writable(directory: Path) -> None:
+    """Known before a quarter of an hour is spent. Raises: ClickException."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise click.ClickException(f"no results can be written into {directory}: {error.strerror}") from None
+
+
+def play(
+    playing: Sequence[Scenario],
+    names: Sequence[str],
+    effort: Effort,
+    limit_s: float | None,
+    outside: Outside | None,
+    told: Told,
+    data_dir: str | None,
+) -> tuple[list[Finding | Measured], dict[str, Any]]:
+    """All of it in a directory for this time, and the machine. Raises: ClickException."""
+    try:
+        with peers.bench_root(data_dir) as root:
+            found = measured(playing, names, effort, limit_s, outside, told)
+            versions = {"Kafka": apache.VERSION} if any(each.peer in JVMS for each in found) else {}
+            return found, facts(root, versions)
+    except (peers.NoFiles, OSError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 @click.command()
@@ -216,8 +261,8 @@ def outcome(found: Sequence[Finding | Measured], directory: Path, results: Path)
 @click.option("--quick", is_flag=True, help="One short round each: whether it runs, not what it measures.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Loads with this in their name; more than once: or that.")
 @click.option("--peer", "names", multiple=True, type=click.Choice(NAMES), help="These servers only.")
-@click.option("--rounds", type=click.IntRange(1), default=None, help="Of every load, on every server.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Of a window.")
+@click.option("--rounds", type=COUNT, default=None, help="Of every load, on every server.")
+@click.option("--seconds", type=SECONDS, default=None, help="Of a window.")
 @click.option("--data-dir", type=click.Path(file_okay=False), default=None, help="On a disk; without it, in ./build.")
 @click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=Path("bench/results"))
 @click.option("--list", "listing", is_flag=True, help="Name the loads and end.")
@@ -234,38 +279,52 @@ def main(
 ) -> None:
     """Measure fencepost and its peers, and write bench/results/<time>.json with a table."""
     playing = scenarios(full, only)
+    beside = [name for name in growth.measurable(full) if named(name, only)]
+    if not playing and not beside:
+        raise click.UsageError(f"no load has {' or '.join(only)} in its name: --list names them, --full --list all")
     if listing:
-        click.echo("\n".join(scenario.name for scenario in playing))
+        click.echo("\n".join([*(scenario.name for scenario in playing), *beside]))
         return
     effort = QUICK if quick else FULL if full else TABLE
     effort = replace(effort, rounds=rounds or effort.rounds, seconds=seconds or effort.seconds)
     whole = not (full or quick or rounds or seconds)  # what is asked for in particular is not cut short
-    signal.signal(signal.SIGTERM, _interrupted)
+    limit = TABLE_S - (OUTSIDE_S if beside else 0) if whole else None
+    writable(results)
+    tidy_when_interrupted()
     told = Told()
     began = time.monotonic()
-    with peers.bench_root(data_dir) as root:
-        later = outside(full, quick, only)
-        limit = TABLE_S - (OUTSIDE_S if later else 0) if whole else None
-        found = measured(playing, names or NAMES, effort, limit, later, told)
-        if not found:
-            raise click.ClickException("nothing was measured")
-        path = outcome(found, root, results)
+    servers = names or NAMES
+    later: Outside | None = (lambda say: growth.outside(beside, servers, full, quick, say)) if beside else None
+    found, machine = play(playing, servers, effort, limit, later, told, data_dir)
+    if found:
+        kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"
+        machine["run"] = kind_of_run + (", interrupted" if told.interrupted else "")
+        path = outcome(found, machine, results)
     for line in told.failures:
         click.echo(f"failed: {line}", err=True)
-    click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
+    if found:
+        click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
+    if told.interrupted:
+        raise SystemExit(INTERRUPTED)
+    if not found:
+        raise click.ClickException("nothing was measured")
 
 
-def outside(
-    full: bool, quick: bool, only: Sequence[str]
-) -> Callable[[Callable[[str], None]], Iterator[Measured]] | None:
-    """What is no window: start, recovery, growth. None where other loads alone were asked for."""
-    if only and not any(part in name for part in only for name in ("start", "recovery", "growth")):
-        return None
-    return lambda say: growth.outside(full, quick, say)
+def tidy_when_interrupted() -> None:
+    """Ctrl-C, a request to end and a terminal that is gone end the run; more of them do not end its tidying up."""
+    last = -TIDYING_S
 
+    def interrupted(number: int, frame: Any) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= TIDYING_S:
+            raise KeyboardInterrupt
+        last = before
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nending what was started, seconds more\n")
 
-def _interrupted(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
 
 
 if __name__ == "__main__":

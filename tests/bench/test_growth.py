@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fencepost.bench import growth, load, peers, topics
+from fencepost.bench import growth, load, peers, run, topics
 from fencepost.bench.contest import Finding
 from fencepost.bench.growth import Size
 from fencepost.bench.measured import Measured
@@ -89,5 +89,19 @@ def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch)
 def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, say: asked.append((names, size.rounds)) or [])
-    assert list(growth.outside(False, False, print)) == []
-    assert asked == [((peers.FSYNC, peers.KAFKA), 3)]
+    assert growth.measurable(full=False) == ["start"]
+    assert list(growth.outside(["start"], run.NAMES, False, False, print)) == []
+    assert asked == [([peers.FSYNC, peers.KAFKA], 3)]
+
+
+def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
+    def recovery(name, size, say):
+        yield f"recovery {name}"
+
+    def ids(name, size, say):
+        yield f"ids {name}"
+
+    monkeypatch.setattr(growth, "recovery", recovery)
+    monkeypatch.setitem(growth.GROWN, "growth ids", ids)
+    found = growth.outside(["recovery", "growth ids"], [peers.OS, peers.KAFKA, peers.MOCK], True, True, print)
+    assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

@@ -80,6 +80,39 @@ def test_data_in_memory_is_refused(monkeypatch, tmp_path):
         pass
 
 
+def test_a_directory_that_is_refused_is_not_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
+    with pytest.raises(peers.NoFiles), peers.bench_root(str(tmp_path / "new")):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_directories_that_had_to_be_made_are_gone_unless_another_run_uses_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
+    with peers.bench_root(str(tmp_path / "a" / "b c")) as root:
+        assert root.is_dir()
+    assert not list(tmp_path.iterdir())
+    with peers.bench_root(str(tmp_path / "a")), peers.bench_root(str(tmp_path / "a")):
+        pass
+    assert not list(tmp_path.iterdir())
+    with peers.bench_root(str(tmp_path / "a" / "b")):
+        (tmp_path / "a" / "of another").touch()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["of another"]
+
+
+def test_a_mock_cluster_that_does_not_start_is_told(monkeypatch):
+    monkeypatch.setattr(peers, "_MOCK", "import nothing_of_this_name")
+    with pytest.raises(RuntimeError, match="confluent-kafka"), peers.start(peers.MOCK):
+        pass
+
+
+def test_without_a_compiler_there_is_no_floor_and_that_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(peers.shutil, "which", lambda name: None)
+    with peers.start(peers.FLOOR) as peer:
+        assert peer is None
+    assert "no C compiler" in capsys.readouterr().err
+
+
 def test_all_servers_of_a_block_have_their_files_under_one_root_that_is_gone_after_it(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     before = tempfile.tempdir

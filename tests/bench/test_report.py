@@ -30,6 +30,15 @@ def test_a_run_is_written_as_json_table_and_plots(tmp_path: Path) -> None:
     assert (path.parent / "speed.dark.svg").exists()
 
 
+def test_two_runs_that_end_in_one_second_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    names = [write(RESULT.findings, RESULT.verdicts, FACTS, tmp_path).name for _ in range(3)]
+    assert names == ["now.json", "now-2.json", "now-3.json"]
+
+
 def test_without_matplotlib_there_are_no_plots_and_one_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,12 @@
 """The run of all loads: what fits into its time, what is said as it runs, what is left of one that is interrupted."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from click.testing import CliRunner
 from fencepost.bench import peers, run
 from fencepost.bench.aims import AIMS
 from fencepost.bench.contest import Finding, Step
@@ -83,8 +85,10 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "run", findings)
-    found = run.measured(LOADS, [], TABLE, None, None, run.Told())
+    told = run.Told()
+    found = run.measured(LOADS, [], TABLE, None, None, told)
     assert [finding.scenario for finding in found] == ["one"]
+    assert told.interrupted
     assert "interrupted" in capsys.readouterr().err
 
 
@@ -146,3 +150,72 @@ def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch
 @pytest.mark.parametrize("name", run.NAMES)
 def test_every_name_of_a_server_is_one_that_can_be_started(name):
     assert name in vars(peers).values()
+
+
+def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, capsys):
+    def outside(say):
+        say("start · A")
+        say("FAILED start, B: no disk")
+        return iter(())
+
+    monkeypatch.setattr(run, "run", lambda *_: iter(()))
+    told = run.Told()
+    run.measured([], [], TABLE, None, outside, told)
+    assert told.failures == ["start, B: no disk"]
+    assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
+        "start · A",
+        "FAILED start, B: no disk",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (["--only", "nothing"], "no load has nothing in its name"),
+        (["--only", "growth"], "no load has growth in its name"),  # it takes --full
+        (["--seconds", "nan"], "nan"),
+        (["--seconds", "0"], "0"),
+        (["--rounds", "0"], "0"),
+        (["--peer", "Pulsar"], "Pulsar"),
+    ],
+)
+def test_what_cannot_be_run_is_told_before_anything_is_started(options, cause, monkeypatch):
+    monkeypatch.setattr(run, "play", None)
+    found = CliRunner().invoke(run.main, options)
+    assert (found.exit_code, cause in found.stderr) == (2, True)
+
+
+def test_results_that_cannot_be_written_and_directories_that_cannot_be_made_are_told(tmp_path):
+    (tmp_path / "file").touch()
+    for options in (["--results", str(tmp_path / "file" / "in it")], ["--data-dir", str(tmp_path / "file" / "in it")]):
+        found = CliRunner().invoke(run.main, ["--only", "64x1", "--results", str(tmp_path / "results"), *options])
+        assert (found.exit_code, found.stderr.count("\n"), found.stderr[:7]) == (1, 1, "Error: ")
+
+
+def test_everything_that_can_be_asked_for_is_listed():
+    table, full = (
+        CliRunner().invoke(run.main, ["--list", *options]).stdout.split("\n") for options in ([], ["--full"])
+    )
+    assert {"small 64x1", "start"} <= set(table)
+    assert {"small 256x5", "recovery", "growth partitions", "growth ids", "growth connections"} <= set(full)
+
+
+INTERRUPTED_TWICE = """
+import os, signal, time
+from fencepost.bench import run
+run.tidy_when_interrupted()
+try:
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(10)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("tidied up")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_the_impatient_do_not_stop_the_tidying_up(name):
+    script = INTERRUPTED_TWICE.replace("{name}", name)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "tidied up\n"
