@@ -241,7 +241,7 @@ class Consumer:
         while True:
             await self._poll(NEVER_MS)
             run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
-            self._fetcher.pump()
+            self._fetcher.pump_soon()
             if run is not None:
                 return next(run)
             await self._wait(NEVER_MS, wanted)

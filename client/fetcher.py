@@ -63,6 +63,7 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self._broken: FatalError | None = None
+        self._is_pump_due = False
         self._closed = False
         self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self._policy = settings.auto_offset_reset
@@ -140,7 +141,14 @@ class Fetcher:
         delay_s = max(1.0, at_ms - now_ms) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_late)
 
+    def pump_soon(self) -> None:
+        """Once in this turn of the loop, however often it is called: what is asked for leaves at its end anyway."""
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump_late)
+
     def _pump_late(self) -> None:
+        self._is_pump_due = False
         try:
             self.pump()
         except Exception as error:

@@ -22,11 +22,21 @@ class Reading:
     """run: the records that `async for` is going through."""
 
     __slots__ = (
-        "_commits_itself", "_policy", "_running", "_since", "_since_group", "_subscription", "_turn", "last", "run",
-    )  # fmt: skip
+        "_assignments",
+        "_commits_itself",
+        "_policy",
+        "_running",
+        "_since",
+        "_since_group",
+        "_subscription",
+        "_turn",
+        "last",
+        "run",
+    )
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
         self._subscription = subscription
+        self._assignments = 0  # as of the last look
         self._commits_itself = settings.enable_auto_commit
         self._policy = RESETS.get(settings.auto_offset_reset or "none")
         self._turn = 0
@@ -152,8 +162,10 @@ class Reading:
     def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
         self.last = None
         since = self._since
-        for gone in [state for state in since if not self._subscription.is_current(state)]:
-            del since[gone]
+        if self._assignments != self._subscription.assignments:
+            self._assignments = self._subscription.assignments
+            for gone in [state for state in since if not self._subscription.is_current(state)]:
+                del since[gone]
         if not since:
             self._since_group = group
         for state, first in firsts.items():

@@ -407,3 +407,26 @@ def test_close_wakes_who_waits_and_does_not_hang_without_a_broker():
             await waiting
 
     within(main)
+
+
+def test_records_that_are_given_one_by_one_take_one_look_at_all_partitions_a_turn(monkeypatch):
+    async def main(world):
+        await make(world, partitions=20)
+        for partition in range(20):
+            await write(world, b"v", partition=partition)
+        async with reader(world) as consumer:
+            consumer.assign([("t", partition) for partition in range(20)])
+            for partition in range(20):
+                await consumer.position(("t", partition))
+            await asyncio.sleep(1)
+            looks = []
+            leader = type(consumer._cluster.metadata).leader
+            monkeypatch.setattr(
+                type(consumer._cluster.metadata), "leader", lambda self, tp: looks.append(tp) or leader(self, tp)
+            )
+            found = [await consumer.getone() for _ in range(20)]
+            await asyncio.sleep(0)
+            assert {record.partition for record in found} == set(range(20))
+            assert len(looks) <= 2 * 20
+
+    within(main)
