@@ -64,7 +64,9 @@ def _clients() -> dict[str, str]:
 
 
 def _commit(directory: Path) -> str:
-    """Of the tree that was measured, with a + where it was not as committed."""
+    """Of the tree that was measured, with a + where it was not as committed; of an installed package there is none."""
+    if not _output("git", "-C", str(directory), "ls-files", Path(__file__).name):
+        return UNKNOWN  # the tree, if there is one, is of somebody who has this package inside
     commit = _output("git", "-C", str(directory), "rev-parse", "--short=12", "HEAD")
     changed = _output("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
     return f"{commit}{'+' if changed else ''}" if commit else UNKNOWN

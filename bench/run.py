@@ -5,6 +5,7 @@ All brokers are up for the whole run, one is measured at a time. `make bench` ta
 """
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,6 @@ from typing import Any
 
 import click
 
-from ..cli.ranges import COUNT, SECONDS
 from . import (
     aims,
     apache,
@@ -256,13 +256,20 @@ def play(
         raise click.ClickException(str(error)) from None
 
 
+def _number(_ctx: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
+    """NaN lies within every range."""
+    if seconds is not None and math.isnan(seconds):
+        raise click.BadParameter(f"{seconds} is no number")
+    return seconds
+
+
 @click.command()
 @click.option("--full", is_flag=True, help="Every scenario, in more rounds, however long it takes.")
 @click.option("--quick", is_flag=True, help="One short round each: whether it runs, not what it measures.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Loads with this in their name; more than once: or that.")
 @click.option("--peer", "names", multiple=True, type=click.Choice(NAMES), help="These servers only.")
-@click.option("--rounds", type=COUNT, default=None, help="Of every load, on every server.")
-@click.option("--seconds", type=SECONDS, default=None, help="Of a window.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=None, help="Of every load, on every server.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), callback=_number, default=None, help="Of a window.")
 @click.option("--data-dir", type=click.Path(file_okay=False), default=None, help="On a disk; without it, in ./build.")
 @click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=Path("bench/results"))
 @click.option("--list", "listing", is_flag=True, help="Name the loads and end.")

@@ -1,9 +1,11 @@
 """What is told of the machine."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+from fencepost.bench import facts as module
 from fencepost.bench.facts import KEYS, UNKNOWN, facts, file_system
 
 MOUNTS = """\
@@ -35,3 +37,12 @@ def test_the_file_system_is_that_of_the_nearest_mount(directory: str, kind: str)
 
 def test_where_mounts_cannot_be_read_it_is_unknown() -> None:
     assert file_system(Path("/var"), "") == UNKNOWN
+
+
+def test_a_package_inside_of_somebody_s_tree_has_no_commit_of_it(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "theirs"]):
+        subprocess.run([*git, *command], check=True)
+    (tmp_path / "facts.py").touch()
+    assert module._commit(tmp_path) == UNKNOWN
+    assert module._commit(Path(module.__file__).resolve().parent) != UNKNOWN
