@@ -114,7 +114,7 @@ AIMS: tuple[Aim, ...] = (
     Aim("bare C server, 16 connections × 5: CPU per request", "small 16x5", "cpu_us", OS, FLOOR, 2.2, 0),
     Aim("10,000 partitions over 10: CPU per request", "growth partitions", "growth", OS, None, 1.2, 0),
     Aim("100,000 transactional ids over 1: CPU per request", "growth ids", "growth", OS, None, 1.2, 0),
-    Aim("5,000 connections over 10: CPU per request", "growth connections", "growth", OS, None, 1.2, 0),
+    Aim("5,000 connections over 64: CPU per request", "growth connections", "growth", OS, None, 1.2, 0),
 )
 
 
