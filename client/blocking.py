@@ -28,6 +28,11 @@ class Blocking(Generic[Inner]):
     def _wait(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return self._thread.run(make)
 
+    def _end(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """As _wait; in a fork of the process there is nothing to end, and the client goes on where it was made."""
+        if not self._thread.is_forked:
+            self._wait(make)
+
     def start(self) -> None:
         """Connect. Raises BrokerUnreachableError, AuthenticationError."""
         inner: Any = self._inner
@@ -36,7 +41,7 @@ class Blocking(Generic[Inner]):
     def close(self) -> None:
         """End, within a bounded time. Idempotent."""
         inner: Any = self._inner
-        self._wait(inner.close)
+        self._end(inner.close)
 
     stop = close
 
@@ -50,7 +55,7 @@ class Blocking(Generic[Inner]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         inner: Any = self._inner
-        self._wait(lambda: inner.__aexit__(kind, error, at))
+        self._end(lambda: inner.__aexit__(kind, error, at))
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"

@@ -53,9 +53,14 @@ class LoopThread:
 
         return self.run(now)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the thread's."""
+        return self.pid != os.getpid()
+
     def check(self) -> None:
         """Raises: ForkedError, IllegalStateError."""
-        if self.pid != os.getpid():
+        if self.is_forked:
             raise ForkedError("this client was made before the process was forked")
         if threading.get_ident() == self._thread.ident:
             raise IllegalStateError("a blocking client is used inside a callback of its own thread")

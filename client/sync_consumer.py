@@ -55,7 +55,7 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def close(self, timeout: float = CLOSING_MS / 1000) -> None:
         """Leave the group and end all connections. Idempotent; takes at most `timeout` seconds."""
-        self._wait(lambda: self._inner.close(timeout))
+        self._end(lambda: self._inner.close(timeout))
 
     stop = close
 

@@ -68,7 +68,7 @@ class Producer(Blocking[AsyncProducer]):
 
     def close(self, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long (delivery_timeout_ms if not given). Idempotent."""
-        self._wait(lambda: self._inner.close(timeout_ms))
+        self._end(lambda: self._inner.close(timeout_ms))
 
     stop = close
 

@@ -273,6 +273,29 @@ def test_after_a_fork_old_clients_refuse_and_new_ones_work(broker, topic):
     assert values(broker, topic) == [b"child", b"parent"]
 
 
+def test_a_child_leaves_the_blocks_of_its_parents_clients_and_they_go_on(broker, topic):
+    child = run_script(
+        f"""
+        import os, sys
+        from fencepost.client import sync
+        with sync.Producer(BOOTSTRAP) as producer, sync.Consumer(BOOTSTRAP) as consumer, sync.Admin(BOOTSTRAP) as admin:
+            child = os.fork()
+            if child:
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                assert admin.describe_cluster()
+                assert consumer.topics() is not None
+                producer.send_and_wait({topic!r}, b"parent")
+            else:
+                producer.close()
+                sys.exit(7)
+        """,
+        broker,
+    )
+    _, error = child.communicate(timeout=60)
+    assert child.returncode == 0, error
+    assert values(broker, topic) == [b"parent"]
+
+
 @pytest.mark.parametrize(
     "doing", ["time.sleep(60)", "tx.send_and_wait(TOPIC, b'answered late')"], ids=["the user's work", "a call"]
 )
