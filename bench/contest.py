@@ -74,44 +74,8 @@ class Finding:
         return min(found), max(found)
 
     @property
-    def rate(self) -> float:
-        return self.median("rate")
-
-    @property
-    def mb_per_second(self) -> float:
-        return self.median("mb_per_second")
-
-    @property
-    def cpu_us(self) -> float:
-        return self.median("cpu_us")
-
-    @property
-    def cpu_ms_per_mb(self) -> float:
-        return self.median("cpu_ms_per_mb")
-
-    @property
-    def p50_ms(self) -> float:
-        return self.median("p50_ms")
-
-    @property
-    def p99_ms(self) -> float:
-        return self.median("p99_ms")
-
-    @property
-    def p999_ms(self) -> float:
-        return self.median("p999_ms")
-
-    @property
-    def rss_mb(self) -> float:
-        return self.median("rss_mb")
-
-    @property
     def client_share(self) -> float:
         return self.median("client_share")
-
-    @property
-    def others_cpu(self) -> float:
-        return self.median("others_cpu")
 
     @property
     def saturated(self) -> bool:
@@ -132,7 +96,6 @@ FIGURES: dict[str, Callable[[Sample], float]] = {
     "mb_per_second": lambda sample: sample.bytes / sample.seconds / 1e6,
     "cpu_us": lambda sample: sample.cpu_ns / 1e3 / max(1, sample.units),
     "cpu_ms_per_mb": lambda sample: sample.cpu_ns / sample.bytes if sample.bytes else 0.0,
-    "cpu_share": lambda sample: sample.cpu_ns / 1e9 / sample.seconds,
     "p50_ms": lambda sample: sample.latencies.percentile_ms(0.5),
     "p99_ms": lambda sample: sample.latencies.percentile_ms(0.99),
     "p999_ms": lambda sample: sample.latencies.percentile_ms(0.999),

@@ -28,6 +28,7 @@ from . import (
     peers,
     produce_load,
     report,
+    result_file,
     small_load,
     txn_load,
 )
@@ -224,7 +225,7 @@ def measured(
 def outcome(found: Sequence[Finding | Measured], machine: Mapping[str, Any], results: Path) -> Path:
     """Judge, write, and show the table. Returns: the JSON's path."""
     path = report.write(found, aims.judge(found), machine, results)
-    click.echo((path.parent / "table.md").read_text())
+    click.echo(report.table(result_file.read(path)))
     return path
 
 
