@@ -24,8 +24,8 @@ from ..broker.options import InvalidOption
 from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ..effects.net import SystemNet
 from .descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
-from .failures import HALTED, WRONG_USAGE, Failure
-from .starting import why_not
+from .failures import WRONG_USAGE, Failure
+from .starting import halted, why_not
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -233,16 +233,12 @@ class _Life:
         sys.stdout.flush()
 
     async def _stop(self) -> None:
-        halted = self._broker.halted
-        if halted is None:
+        cause = self._broker.halted
+        if cause is None:
             click.echo("stopping   what is open becomes durable first", err=True)
         await self._broker.stop()
-        if halted is not None:
-            raise Failure(
-                f"the broker halted: {halted}",
-                "nothing was acknowledged since; look at the disk, then start again: recovery decides what is there",
-                HALTED,
-            )
+        if cause is not None:
+            raise halted(cause)
 
 
 def _shown(host: str, port: int) -> str:

@@ -13,7 +13,8 @@ from ..broker.transactions.records import DamagedTransactionRecord, NewerTransac
 from ..effects.disk import AlreadyLocked, DiskFull
 from ..storage.checkpoints import Damaged, NewerFormat
 from ..storage.recovery import StoreDamaged
-from .failures import Failure
+from ..storage.store import BrokerHalted
+from .failures import HALTED, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)
@@ -35,9 +36,17 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
         return Failure(str(error), f"nothing was changed; fencepost log verify {directory} says more")
     if isinstance(error, _LOGS_DAMAGED):
         return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
+    if isinstance(error, BrokerHalted) and error.__cause__ is not None:
+        return halted(error.__cause__)
     if isinstance(error, DiskFull):
         return Failure(f"{directory}: the disk is full", "free some space, and start again")
     return _why_not_by_system(error, settings) if isinstance(error, OSError) else None
+
+
+def halted(cause: BaseException) -> Failure:
+    """What to tell of a broker that halted, be it while it started."""
+    hint = "nothing was acknowledged since; look at the disk, then start again: recovery decides what is there"
+    return Failure(f"the broker halted: {cause}", hint, HALTED)
 
 
 def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:

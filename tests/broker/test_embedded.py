@@ -1,6 +1,7 @@
 """The broker inside somebody else's process: a guest that can be killed, stopped, moved in time, and leaves nothing."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -229,7 +230,7 @@ def test_an_orderly_restart_loses_nothing_in_any_mode():
 def halted_by_a_failed_sync(broker):
     make(broker)
     broker.disk.fail_sync()
-    with pytest.raises((Closed, ConnectionError)):  # or something else was synced before
+    with contextlib.suppress(Closed, ConnectionError):  # it is answered where another sync is the one that failed
         write(broker)
     wait_until(lambda: not broker.running)
 
@@ -269,12 +270,14 @@ def test_a_halted_broker_can_be_restarted_which_is_a_recovery(broker):
     make(broker)
     write(broker)
     broker.disk.fail_sync()
-    with pytest.raises((Closed, ConnectionError)):
+    acknowledged = False
+    with contextlib.suppress(Closed, ConnectionError):
         write(broker, value=b"in doubt")
+        acknowledged = True  # another sync is the one that failed, as a segment's
     wait_until(lambda: broker.halted is not None)
     broker.restart()
     assert broker.halted is None
-    assert end_of(broker) in (1, 2)
+    assert end_of(broker) == 2 if acknowledged else end_of(broker) in (1, 2)
 
 
 def wait_until(done):

@@ -171,12 +171,15 @@ def test_a_second_signal_ends_it_at_once(serve: Runner) -> None:
 def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(serve: Runner) -> None:
     limit = 1536 << 10  # bytes of a file: enough for the first of the journal, not for the next, which is made ahead
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", file_limit=limit)
-    ((host, port),) = one.ready()
-    with contextlib.suppress(OSError, Closed), WireClient(host, port) as client:
-        while True:
-            client.call(ApiVersionsRequest())
-    assert one.process.wait(READY_S) == 70
+    assert one.process.stdout is not None
     assert one.process.stderr is not None
+    for line in one.process.stdout:  # until it ends; on a slow machine it halts before it is ready
+        if line.startswith("ready"):
+            host, _, port = line.split()[1].rpartition(":")
+            with contextlib.suppress(OSError, Closed), WireClient(host, int(port)) as client:
+                while True:
+                    client.call(ApiVersionsRequest())
+    assert one.process.wait(READY_S) == 70
     *_, cause, hint = one.process.stderr.read().splitlines()
     assert cause.startswith("error: the broker halted: [Errno 27]")
     assert hint.startswith("hint: nothing was acknowledged since")

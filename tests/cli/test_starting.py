@@ -6,6 +6,7 @@ from fencepost.broker.settings import BrokerSettings
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from fencepost.cli.starting import why_not
+from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
 
@@ -27,3 +28,12 @@ def test_what_a_newer_version_wrote_into_them_is_named_so(kind: type[Exception])
 
 def test_a_bug_keeps_its_traceback() -> None:
     assert why_not(RuntimeError("what?"), SETTINGS) is None
+
+
+def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
+    error = BrokerHalted()
+    error.__cause__ = OSError(27, "File too large", "d/journal/2")
+    failure = why_not(error, SETTINGS)
+    assert failure.code == 70
+    assert str(failure).startswith("the broker halted: [Errno 27]")
+    assert why_not(BrokerHalted(), SETTINGS) is None
