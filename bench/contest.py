@@ -49,7 +49,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the rounds of one scenario on one peer gave: medians, and spread() from the least to the most.
+    """What the rounds of one scenario on one peer gave; its figures are those of measured().
 
     warm: False for a JVM that was not steady when its time to warm was over.
     """
@@ -61,21 +61,10 @@ class Finding:
     client_threads: int = 1
     warm: bool = True
 
-    def each(self, figure: str) -> list[float]:
-        """A figure ("rate", "cpu_us" …, as below) of every round."""
-        return [FIGURES[figure](sample) for sample in self.samples]
-
-    def median(self, figure: str) -> float:
-        return statistics.median(self.each(figure))
-
-    def spread(self, figure: str) -> tuple[float, float]:
-        """The least and the most of all rounds."""
-        found = self.each(figure)
-        return min(found), max(found)
-
     @property
     def client_share(self) -> float:
-        return self.median("client_share")
+        """The median of the rounds."""
+        return statistics.median(sample.client_share for sample in self.samples)
 
     @property
     def saturated(self) -> bool:
@@ -89,20 +78,6 @@ class Finding:
         for sample in self.samples:
             merged.add(sample.latencies)
         return merged
-
-
-FIGURES: dict[str, Callable[[Sample], float]] = {
-    "rate": lambda sample: sample.units / sample.seconds,
-    "mb_per_second": lambda sample: sample.bytes / sample.seconds / 1e6,
-    "cpu_us": lambda sample: sample.cpu_ns / 1e3 / max(1, sample.units),
-    "cpu_ms_per_mb": lambda sample: sample.cpu_ns / sample.bytes if sample.bytes else 0.0,
-    "p50_ms": lambda sample: sample.latencies.percentile_ms(0.5),
-    "p99_ms": lambda sample: sample.latencies.percentile_ms(0.99),
-    "p999_ms": lambda sample: sample.latencies.percentile_ms(0.999),
-    "rss_mb": lambda sample: sample.rss_bytes / 1e6,
-    "client_share": lambda sample: sample.client_share,
-    "others_cpu": lambda sample: sample.others_cpu,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +161,11 @@ def steady(samples: Sequence[Sample]) -> bool:
     last = samples[-WARM_WINDOWS:]
     if len(last) < WARM_WINDOWS or min(sample.units for sample in last) == 0:
         return False
-    rates = [FIGURES["rate"](sample) for sample in last]
+    figures = [sample.figures() for sample in last]
+    rates = [each["rate"] for each in figures]
     if _spread(rates) > GIVEN_RATE_SPREAD:
         return _spread(rates) <= WARM_SPREAD
-    return _spread([FIGURES["cpu_us"](sample) for sample in last]) <= WARM_SPREAD
+    return _spread([each.get("cpu_us", 0.0) for each in figures]) <= WARM_SPREAD
 
 
 def _spread(figures: Sequence[float]) -> float:

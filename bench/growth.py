@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import socket
-import statistics
 import struct
 import tempfile
 import time
@@ -22,7 +21,7 @@ from ..protocol.messages.cluster import ApiVersionsRequest
 from ..protocol.messages.transactions import InitProducerIdResponse
 from . import accounting, apache, load, many_ids, peers, topics
 from .contest import Finding, Scenario, Step, contest, turns
-from .measured import Measured
+from .measured import Measured, measured
 from .peers import Peer
 from .small_load import PARTITIONS, Produce
 from .window import Sample
@@ -235,10 +234,10 @@ def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, siz
 
 def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
     """growth: CPU per request of each round, with many over with few; cpu_us: with many."""
-    above, below = many.each("cpu_us"), few.each("cpu_us")
-    ratios = tuple(one / other for one, other in zip(above, below, strict=True))
-    idle = statistics.median(many.each("others_cpu"))
-    return Measured(what, many.unit, name, {"growth": ratios, "cpu_us": tuple(above)}, others_cpu=idle)
+    below, above = measured([few, many])
+    with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]
+    ratios = tuple(one / other for one, other in zip(with_many, with_few, strict=True))
+    return Measured(what, above.unit, name, {"growth": ratios, "cpu_us": with_many}, others_cpu=above.others_cpu)
 
 
 def _settle(*servers: Peer) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a result is read without what measured it
     from .contest import Finding
-    from .window import Sample
 
 MORE, LESS = ">=", "<="
 
@@ -99,7 +98,7 @@ def measured(findings: "Iterable[Finding | Measured]") -> list[Measured]:
 
 def _of_windows(finding: "Finding") -> Measured:
     """finding: of a contest, with a sample for each round."""
-    rounds = [_figures(sample) for sample in finding.samples]
+    rounds = [sample.figures() for sample in finding.samples]
     names = [name for name in FIGURES if any(name in each for each in rounds)]
     latencies = finding.latencies
     some = latencies.count > 0
@@ -115,22 +114,3 @@ def _of_windows(finding: "Finding") -> Measured:
         {share: latencies.percentile_ms(share) for share in SHARES} if some else {},
         latencies.encode() if some else "",
     )
-
-
-def _figures(sample: "Sample") -> dict[str, float]:
-    """Those that one window gave: no CPU where the broker's books cannot be read, no MB where bytes say nothing."""
-    found: dict[str, float] = {}
-    if sample.units and sample.seconds > 0:
-        found["rate"] = sample.units / sample.seconds
-        if sample.cpu_ns:
-            found["cpu_us"] = sample.cpu_ns / 1e3 / sample.units
-    if sample.bytes and sample.seconds > 0:
-        found["mb_per_second"] = sample.bytes / 1e6 / sample.seconds
-        if sample.cpu_ns:
-            found["cpu_ms_per_mb"] = sample.cpu_ns / sample.bytes
-    if sample.latencies.count:
-        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999)):
-            found[name] = sample.latencies.percentile_ms(share)
-    if sample.rss_bytes:
-        found["rss_mb"] = sample.rss_bytes / 1e6
-    return found

@@ -12,6 +12,7 @@ from .peers import Peer
 SHORTEST_US = 1
 LONGEST_US = 60_000_000
 DIGITS = 3
+PERCENTILES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}  # figure → share of the answers
 
 
 class Latencies:
@@ -66,6 +67,25 @@ class Sample:
     client_share: float
     latencies: Latencies = field(default_factory=Latencies)
     others_cpu: float = 0.0
+
+    def figures(self) -> dict[str, float]:
+        """By the names of measured.FIGURES, those that this window gave: no CPU where the broker's books cannot be
+        read, no MB where bytes say nothing.
+        """
+        found: dict[str, float] = {}
+        if self.units and self.seconds > 0:
+            found["rate"] = self.units / self.seconds
+            if self.cpu_ns:
+                found["cpu_us"] = self.cpu_ns / 1e3 / self.units
+        if self.bytes and self.seconds > 0:
+            found["mb_per_second"] = self.bytes / 1e6 / self.seconds
+            if self.cpu_ns:
+                found["cpu_ms_per_mb"] = self.cpu_ns / self.bytes
+        if self.latencies.count:
+            found |= {name: self.latencies.percentile_ms(share) for name, share in PERCENTILES.items()}
+        if self.rss_bytes:
+            found["rss_mb"] = self.rss_bytes / 1e6
+        return found
 
 
 class Books:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from fencepost.bench.contest import Finding, Step, Surroundings, Warmth, contest, steady, turns
+from fencepost.bench.measured import measured
 from fencepost.bench.peers import Peer
 from fencepost.bench.window import Latencies, Sample
 
@@ -140,7 +141,7 @@ def test_the_disk_is_quiet_before_each_measured_window(around):
 def test_what_the_idle_peers_take_is_told(around):
     found, _ = played(Load(around, peers=frozenset({"A"})), [A, B, JVM], rounds=1)
     assert [finding.peer for finding in found] == ["A"]
-    assert found[0].median("others_cpu") == pytest.approx(1.0)  # two of them, half a processor each
+    assert found[0].samples[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each
 
 
 def test_an_idle_peer_that_ended_takes_nothing_and_the_others_go_on(around):
@@ -197,14 +198,14 @@ def test_the_topics_of_a_load_are_gone_after_it_and_no_others(around):
 
 
 def test_a_finding_has_medians_and_spreads():
-    finding = Finding("load", "request", "A", [sample(900), sample(1000), sample(1200)])
-    assert finding.median("rate") == 1000
-    assert finding.spread("rate") == (900, 1200)
-    assert finding.median("mb_per_second") == pytest.approx(0.1)
-    assert finding.median("cpu_us") == pytest.approx(1.0)
-    assert finding.median("cpu_ms_per_mb") == pytest.approx(10.0)
-    assert finding.median("rss_mb") == 50
-    assert finding.median("p99_ms") == 0
+    (found,) = measured([Finding("load", "request", "A", [sample(900), sample(1000), sample(1200)])])
+    assert found.median("rate") == 1000
+    assert found.spread("rate") == (900, 1200)
+    assert found.median("mb_per_second") == pytest.approx(0.1)
+    assert found.median("cpu_us") == pytest.approx(1.0)
+    assert found.median("cpu_ms_per_mb") == pytest.approx(10.0)
+    assert found.median("rss_mb") == 50
+    assert found.median("p99_ms") is None  # no latencies were taken
 
 
 def test_the_latencies_of_a_finding_are_those_of_all_rounds():
@@ -213,7 +214,7 @@ def test_the_latencies_of_a_finding_are_those_of_all_rounds():
     quick.record_us(1000, 2)
     finding = Finding("l", "r", "A", [Sample(1, 1, 1.0, 1, 1, 0.0, each) for each in (slow, quick)])
     assert finding.latencies.count == 3
-    assert finding.median("p50_ms") == pytest.approx(3.0, rel=0.01)  # of the rounds' own
+    assert measured([finding])[0].median("p50_ms") == pytest.approx(3.0, rel=0.01)  # of the rounds' own
     assert finding.latencies.percentile_ms(0.5) == pytest.approx(1.0, rel=0.01)
 
 

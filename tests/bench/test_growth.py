@@ -29,11 +29,13 @@ def sample(cpu_us: float) -> Sample:
 
 def test_growth_is_the_ratio_of_each_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
-    many = Finding("growth", "request", "many", [sample(11), sample(20), sample(15)])
+    busier = replace(sample(15), others_cpu=0.04)
+    many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
     found = growth.grown("growth ids", peers.OS, few, many)
     assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", peers.OS)
     assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
     assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
+    assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
 def test_a_start_has_a_time_and_a_memory_for_each_round(said):
