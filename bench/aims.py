@@ -11,12 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from .measured import FIGURES, LESS, MORE, Measured, measured
+from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 
 if TYPE_CHECKING:
     from .contest import Finding
-
-FSYNC, OS = "fencepost fsync", "fencepost os"
-KAFKA, FLUSH, FLOOR = "Kafka", "Kafka flush", "C floor"
 
 SHORT = 0.25  # the share of an aim by which a run may fall short of it
 
@@ -90,7 +88,7 @@ def _row(
     os: float | None = None,
 ) -> list[Aim]:
     """fsync: our fsync over Kafka's default; flush: our fsync over Kafka that flushes; os: our os over the default."""
-    pairs = ((FSYNC, KAFKA, fsync), (FSYNC, FLUSH, flush), (OS, KAFKA, os))
+    pairs = ((FSYNC, KAFKA, fsync), (FSYNC, KAFKA_FLUSH, flush), (OS, KAFKA, os))
     return [Aim(row, scenario, figure, ours, theirs, aim) for ours, theirs, aim in pairs if aim is not None]
 
 

@@ -22,13 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .peers import FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS, environment
+from .peers import environment
 from .window import Books, Latencies, Sample
 
 PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end
 LAST_LINES = 5  # of what a child that died had to say
-BROKERS = frozenset({FSYNC, OS, KAFKA, KAFKA_FLUSH})
-BROKERS_AND_MOCK = BROKERS | {MOCK}  # the mock wakes no consumer and hides no aborted record
 
 
 class LoadFailed(Exception):

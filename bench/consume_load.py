@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import child, librdkafka, topics
-from .child import BROKERS, Outcome, Window
-from .peers import KAFKA_FLUSH, Peer
+from .child import Outcome, Window
+from .peers import Peer
 from .produce_load import payloads
+from .servers import BROKERS, KAFKA_FLUSH
 from .window import Books, Sample
 
 PARTITIONS = 4

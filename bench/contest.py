@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from . import accounting, disk, topics
-from .peers import FLOOR, Peer
+from .peers import Peer
+from .servers import FLOOR
 from .window import Latencies, Sample
 
 WARM_WINDOW_S = 5.0

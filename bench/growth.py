@@ -23,6 +23,7 @@ from . import accounting, apache, load, many_ids, peers, topics
 from .contest import Finding, Scenario, Step, contest, turns
 from .measured import Measured, measured
 from .peers import Peer
+from .servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from .small_load import PARTITIONS, Produce
 from .window import Sample
 
@@ -56,8 +57,8 @@ FULL = Size(3, 10.0, 10_000, 100_000, 5_000, 2 * 10**9)
 QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
 
 
-STARTED = (peers.FSYNC, peers.KAFKA)
-WITH_FILES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH)
+STARTED = (FSYNC, KAFKA)
+WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 FAILED = "FAILED "  # so begins what is said of a failure
 
 
@@ -75,7 +76,7 @@ def outside(wanted: Collection[str], names: Collection[str], full: bool, quick: 
         for name in WITH_FILES:
             if name in names:
                 yield from recovery(name, size, say)
-    for name in (peers.FSYNC, peers.OS):
+    for name in (FSYNC, OS):
         for what, grown in GROWN.items():
             if name in names and what in wanted:
                 with _told(f"{what}, {name}", say):
@@ -133,11 +134,11 @@ def recovery(name: str, size: Size, say: Say) -> Iterator[Measured]:
 @contextlib.contextmanager
 def _server(name: str, directory: str) -> Iterator[Peer | None]:
     """A new server by its name, whose data directory stays."""
-    if name in (peers.FSYNC, peers.OS):
+    if name in (FSYNC, OS):
         with peers.fencepost(name.split()[-1], directory) as ours:
             yield ours
     else:
-        with peers.kafka(flush=name == peers.KAFKA_FLUSH, directory=directory) as theirs:
+        with peers.kafka(flush=name == KAFKA_FLUSH, directory=directory) as theirs:
             yield theirs
 
 
@@ -153,7 +154,7 @@ def _fill(peer: Peer, size: int) -> int:
 
 def _ready_again(name: str, directory: str, before: Peer) -> float:
     """Seconds from the start, after the kill, to the first answer."""
-    if name in (peers.FSYNC, peers.OS):
+    if name in (FSYNC, OS):
         with peers.fencepost(name.split()[-1], directory) as peer:
             return peer.ready_s
     libraries = apache.jars()

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import child, topics
-from .child import BROKERS, Outcome, Window, say
+from .child import Outcome, Window, say
 from .peers import Peer
 from .produce_load import log_ends
+from .servers import BROKERS
 from .window import Books, Sample
 
 RATES = (2_000, 20_000)

@@ -21,13 +21,8 @@ from ..protocol import apis
 from ..protocol.messages.produce import ProduceResponse
 from . import apache, small
 from .facts import file_system
+from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 
-FSYNC = "fencepost fsync"
-OS = "fencepost os"
-KAFKA = "Kafka"
-KAFKA_FLUSH = "Kafka flush"
-MOCK = "mock"
-FLOOR = "C floor"
 FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
 NO_FILES = frozenset({"tmpfs", "ramfs"})  # file systems on which a sync costs nothing
 MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .aims import AIMS, FLUSH, FSYNC, KAFKA, OS, Aim, spread
+from .aims import AIMS, Aim, spread
 from .measured import Measured
+from .servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,17 +44,18 @@ LIGHT = Theme(
     "#1f2328",
     "#656d76",
     "#d0d7de",
-    {FSYNC: "#0b62d6", OS: "#7ab8f5", KAFKA: "#8a5a00", FLUSH: "#c3a878"},
+    {FSYNC: "#0b62d6", OS: "#7ab8f5", KAFKA: "#8a5a00", KAFKA_FLUSH: "#c3a878"},
 )
 DARK = Theme(
     "dark",
     "#e6edf3",
     "#9198a1",
     "#3d444d",
-    {FSYNC: "#58a6ff", OS: "#2b62a8", KAFKA: "#e3b341", FLUSH: "#8a6d2f"},
+    {FSYNC: "#58a6ff", OS: "#2b62a8", KAFKA: "#e3b341", KAFKA_FLUSH: "#8a6d2f"},
 )
 THEMES = (LIGHT, DARK)
-SHOWN = {FSYNC: "fencepost (fsync)", OS: "fencepost (os)", KAFKA: "Kafka", FLUSH: "Kafka (flush)"}
+SHOWN = {FSYNC: "fencepost (fsync)", OS: "fencepost (os)", KAFKA: "Kafka", KAFKA_FLUSH: "Kafka (flush)"}
+BARS = (FSYNC, OS, KAFKA_FLUSH)  # beside Kafka, which is 1
 NOTES = {"*": "the client was the limit", "†": "a JVM not steady"}
 
 Found = Mapping[tuple[str, str], Measured]
@@ -111,10 +113,10 @@ def _groups(findings: Sequence[Measured], figures: Sequence[str]) -> list[Group]
     found = {(each.scenario, each.peer): each for each in findings}
     rows: dict[str, list[Aim]] = {}
     for aim in AIMS:
-        if aim.figure in figures and aim.theirs in (KAFKA, FLUSH):
+        if aim.figure in figures and aim.theirs in (KAFKA, KAFKA_FLUSH):
             rows.setdefault(aim.row, []).append(aim)
     groups = [Group(row, tuple(_bars(found, aims))) for row, aims in rows.items()]
-    return [group for group in groups if any(bar.peer != FLUSH for bar in group.bars)]
+    return [group for group in groups if any(bar.peer != KAFKA_FLUSH for bar in group.bars)]
 
 
 def _bars(found: Found, aims: Sequence[Aim]) -> Iterator[Bar]:
@@ -122,7 +124,7 @@ def _bars(found: Found, aims: Sequence[Aim]) -> Iterator[Bar]:
     ticks = {aim.ours: aim.aim for aim in aims if aim.theirs == KAFKA}
     default = found.get((scenario, KAFKA))
     below = default.figures.get(figure) if default else None
-    for peer in (FSYNC, OS, FLUSH):
+    for peer in BARS:
         measured = found.get((scenario, peer))
         above = measured.figures.get(figure) if measured else None
         if measured and above and below and min(below) > 0:
@@ -143,7 +145,7 @@ def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> st
     height = TOP + BOTTOM + bars * BAR + len(groups) * GAP
     figure = _figure(WIDTH, height)
     axes = figure.add_axes((LABELS / WIDTH, BOTTOM / height, 1 - LABELS / WIDTH - 0.01, 1 - (TOP + BOTTOM) / height))
-    own = [max(bar.high, bar.aim or 0) for group in groups for bar in group.bars if bar.peer != FLUSH]
+    own = [max(bar.high, bar.aim or 0) for group in groups for bar in group.bars if bar.peer != KAFKA_FLUSH]
     reach = max(1.0, *own)
     limit = reach * 1.2  # room for the number at the end of a bar
     axes.set_xlim(0, limit)
@@ -162,7 +164,8 @@ def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> st
         y += GAP / 2
     axes.plot([1, 1], [0, height - TOP - BOTTOM], color=theme.peers[KAFKA], linewidth=1.2, zorder=3)
     axes.text(1, -0.05, "Kafka = 1", ha="center", va="bottom", color=theme.peers[KAFKA], size=9)
-    peers = [peer for peer in (FSYNC, OS, FLUSH) if any(bar.peer == peer for group in groups for bar in group.bars)]
+    there = {bar.peer for group in groups for bar in group.bars}
+    peers = [peer for peer in BARS if peer in there]
     marks = "".join(bar.marks for group in groups for bar in group.bars)
     _heading(figure, title, f"ratio to Apache Kafka as it comes; {sense}", height, theme)
     _legend(figure, peers, height, theme, aim=True, marks=marks)
@@ -191,14 +194,14 @@ def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Th
     number = f"{bar.ratio:.2f}" if bar.ratio < 10 else f"{bar.ratio:.0f}"
     number += " →" if bar.ratio > reach else ""
     number += f" {bar.marks}" if bar.marks else ""
-    colour = theme.text if bar.peer != FLUSH else theme.quiet
+    colour = theme.text if bar.peer != KAFKA_FLUSH else theme.quiet
     axes.text(last + 0.008 * limit, middle, number, ha="left", va="center_baseline", color=colour, size=8.5, zorder=6)
 
 
 # ---- lines ---------------------------------------------------------------------------------------------------------
 
 CONNECTIONS = (1, 16, 64, 256)
-LINES = (FSYNC, OS, KAFKA, FLUSH)
+LINES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 
 
 def throughput(findings: Sequence[Measured], theme: Theme) -> str | None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from ..protocol.messages.offsets import ListOffsetsRequest
 from . import child, librdkafka, topics
-from .child import BROKERS_AND_MOCK, Outcome, Window
+from .child import Outcome, Window
 from .peers import Peer
+from .servers import BROKERS_AND_MOCK
 from .window import Books, Latencies, Sample
 from .wire import Wire
 

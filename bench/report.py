@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .aims import AIMS, FLOOR, FLUSH, FSYNC, KAFKA, OS, Outcome, Verdict
+from .aims import AIMS, Outcome, Verdict
 from .measured import LESS, MORE, Measured, measured, title, written
 from .result_file import NotAResult, Result, as_json, read
+from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 
 if TYPE_CHECKING:
     from .contest import Finding
@@ -37,7 +38,7 @@ LEGEND = (
     "✔ the aim is met in every round; ○ what must hold is, the aim not in all; ✘ missed; ? undecided: rounds on both "
     "sides of the bar, or one alone. In brackets the least and the most of a round."
 )
-COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, FLUSH), ("os ÷ Kafka", OS, KAFKA))
+COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, KAFKA_FLUSH), ("os ÷ Kafka", OS, KAFKA))
 TITLES = {
     "speed": "Rates over those of Apache Kafka",
     "cost": "CPU, latency, memory and start over those of Apache Kafka",
@@ -93,7 +94,7 @@ def table(result: Result) -> str:
 
 def aims(result: Result) -> str:
     """A row for each aim against Apache Kafka."""
-    rows = _rows(result.verdicts, (KAFKA, FLUSH))
+    rows = _rows(result.verdicts, (KAFKA, KAFKA_FLUSH))
     lines = []
     for row, verdicts in rows.items():
         by = {(each.aim.ours, each.aim.theirs): each for each in verdicts}
@@ -114,7 +115,7 @@ def sought() -> str:
     rows: dict[str, dict[tuple[str, str | None], str]] = {}
     for aim in AIMS:
         rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"
-    against = [row for row, found in rows.items() if {KAFKA, FLUSH} & {theirs for _, theirs in found}]
+    against = [row for row, found in rows.items() if {KAFKA, KAFKA_FLUSH} & {theirs for _, theirs in found}]
     lines = [[row, *(rows[row].get((ours, theirs), "–") for _, ours, theirs in COLUMNS)] for row in against]
     bound = [[row, *found.values()] for row, found in rows.items() if row not in against]
     titles = ["", *(name for name, _, _ in COLUMNS)]
@@ -148,7 +149,7 @@ def _slowest(findings: Sequence[Measured], scenario: str) -> str:
     by = {each.peer: each.median("p99_ms") for each in findings if each.scenario == scenario}
     if all(value is None for value in by.values()):
         return "–"
-    ours, theirs = (" / ".join(written(by.get(peer)) for peer in pair) for pair in ((FSYNC, OS), (KAFKA, FLUSH)))
+    ours, theirs = (" / ".join(written(by.get(peer)) for peer in pair) for pair in ((FSYNC, OS), (KAFKA, KAFKA_FLUSH)))
     return f"{ours} · {theirs}"
 
 

@@ -35,12 +35,11 @@ from . import (
 from .contest import Finding, Scenario, Step, Warmth, contest, kind
 from .facts import facts
 from .measured import Measured
+from .servers import JVMS, NAMES
 
 MODULES = (small_load, produce_load, consume_load, latency_load, txn_load)
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
-NAMES = (peers.FSYNC, peers.OS, peers.KAFKA, peers.KAFKA_FLUSH, peers.MOCK, peers.FLOOR)
-JVMS = frozenset({peers.KAFKA, peers.KAFKA_FLUSH})
 
 Outside = Callable[[Callable[[str], None]], Iterator[Measured]]  # given what says a line
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..protocol.messages.produce import ProduceResponse
 from . import child, load, small, topics
-from .child import BROKERS_AND_MOCK, Outcome, Window
-from .peers import FLOOR, FLOOR_TOPIC, Peer
+from .child import Outcome, Window
+from .peers import FLOOR_TOPIC, Peer
+from .servers import BROKERS_AND_MOCK, FLOOR
 from .window import Books, Sample
 
 CONNECTIONS = (1, 16, 64, 256)

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import child, librdkafka, topics, txn
-from .child import BROKERS, BROKERS_AND_MOCK, Outcome, Window
+from .child import Outcome, Window
 from .consume_load import Reader, TimedConsume
 from .peers import Peer
 from .produce_load import end_request
+from .servers import BROKERS, BROKERS_AND_MOCK
 from .window import Books, Latencies, Sample
 from .wire import Wire
 

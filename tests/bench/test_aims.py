@@ -1,9 +1,10 @@
 """What is said of an aim, for findings that were made up."""
 
 import pytest
-from fencepost.bench.aims import AIMS, FLOOR, FLUSH, FSYNC, KAFKA, OS, Aim, Outcome, judge
+from fencepost.bench.aims import AIMS, Aim, Outcome, judge
 from fencepost.bench.contest import Finding
 from fencepost.bench.measured import FIGURES, Measured, measured
+from fencepost.bench.servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 from fencepost.bench.window import Latencies, Sample
 from made_findings import latencies, made_result, rates
 
@@ -75,7 +76,7 @@ def test_what_was_not_measured_is_absent() -> None:
         [],
         [ours],
         [theirs],
-        [ours, rates("small 64x1", FLUSH, 10)],
+        [ours, rates("small 64x1", KAFKA_FLUSH, 10)],
         [ours, rates("small 64x1", KAFKA, 0.0)],
     ):
         verdict = judge(found, [MORE])[0]

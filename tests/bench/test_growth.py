@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fencepost.bench import growth, load, peers, run, topics
+from fencepost.bench import growth, load, peers, servers, topics
 from fencepost.bench.contest import Finding
 from fencepost.bench.growth import Size
 from fencepost.bench.measured import Measured
@@ -31,16 +31,16 @@ def test_growth_is_the_ratio_of_each_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
     busier = replace(sample(15), others_cpu=0.04)
     many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
-    found = growth.grown("growth ids", peers.OS, few, many)
-    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", peers.OS)
+    found = growth.grown("growth ids", servers.OS, few, many)
+    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", servers.OS)
     assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
     assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
     assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
 def test_a_start_has_a_time_and_a_memory_for_each_round(said):
-    (found,) = growth.starts((peers.OS,), TINY, said.append)
-    assert (found.scenario, found.peer) == ("start", peers.OS)
+    (found,) = growth.starts((servers.OS,), TINY, said.append)
+    assert (found.scenario, found.peer) == ("start", servers.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
     assert min(found.figures["idle_mb"]) > 10
@@ -51,18 +51,18 @@ def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch)
     start = peers.start
 
     def broken(name: str):
-        if name == peers.FSYNC:
+        if name == servers.FSYNC:
             raise RuntimeError("no disk")
         return start(name)
 
     monkeypatch.setattr(peers, "start", broken)
-    found = growth.starts((peers.FSYNC, peers.OS), replace(TINY, rounds=1), said.append)
-    assert [each.peer for each in found] == [peers.OS]
+    found = growth.starts((servers.FSYNC, servers.OS), replace(TINY, rounds=1), said.append)
+    assert [each.peer for each in found] == [servers.OS]
     assert failed(said) == ["FAILED start, fencepost fsync: RuntimeError: no disk"]
 
 
 def test_recovery_starts_on_what_a_killed_broker_left(said):
-    (found,) = growth.recovery(peers.FSYNC, TINY, said.append)
+    (found,) = growth.recovery(servers.FSYNC, TINY, said.append)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0
     assert not failed(said)
@@ -70,13 +70,13 @@ def test_recovery_starts_on_what_a_killed_broker_left(said):
 
 @pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
 def test_each_growth_is_measured(said, grown):
-    found = list(grown(peers.OS, TINY, said.append))
+    found = list(grown(servers.OS, TINY, said.append))
     named = [f"growth {grown.__name__}"]
     if grown is growth.ids and load.program():
         named.append("growth ids, initialised")
     assert [each.scenario for each in found] == named
     assert all(len(each.figures["growth"]) == 2 and min(each.figures["growth"]) > 0 for each in found)
-    assert {each.peer for each in found} == {peers.OS}
+    assert {each.peer for each in found} == {servers.OS}
 
 
 def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch):
@@ -84,7 +84,7 @@ def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch)
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
     monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
-    list(growth.partitions(peers.OS, TINY, said.append))
+    list(growth.partitions(servers.OS, TINY, said.append))
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
@@ -92,8 +92,8 @@ def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, say: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
-    assert list(growth.outside(["start"], run.NAMES, False, False, print)) == []
-    assert asked == [([peers.FSYNC, peers.KAFKA], 3)]
+    assert list(growth.outside(["start"], servers.NAMES, False, False, print)) == []
+    assert asked == [([servers.FSYNC, servers.KAFKA], 3)]
 
 
 def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
@@ -105,5 +105,5 @@ def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monke
 
     monkeypatch.setattr(growth, "recovery", recovery)
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
-    found = growth.outside(["recovery", "growth ids"], [peers.OS, peers.KAFKA, peers.MOCK], True, True, print)
+    found = growth.outside(["recovery", "growth ids"], [servers.OS, servers.KAFKA, servers.MOCK], True, True, print)
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

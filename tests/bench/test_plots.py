@@ -5,8 +5,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from fencepost.bench.aims import FLUSH, FSYNC, KAFKA, OS
-from fencepost.bench.plots import DARK, LIGHT, PLOTS, THEMES, Theme, draw, speed, throughput
+from fencepost.bench.plots import BARS, DARK, LIGHT, PLOTS, THEMES, Theme, draw, speed, throughput
+from fencepost.bench.servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from made_findings import made_result, rates
 
 pytest.importorskip("matplotlib")
@@ -40,7 +40,7 @@ def test_bars_say_their_ratio_and_whose_client_was_the_limit() -> None:
         rates("small 64x1", FSYNC, 90.0),
         replace(rates("small 64x1", OS, 150.0), saturated=True),
         rates("small 64x1", KAFKA, 100.0),
-        rates("small 64x1", FLUSH, 12.0),
+        rates("small 64x1", KAFKA_FLUSH, 12.0),
     ]
     svg = speed(found, DARK)
     assert svg is not None
@@ -56,7 +56,7 @@ def test_a_jvm_that_was_not_steady_is_marked() -> None:
 
 
 def test_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.bench.plots.SHOWN", {peer: f"<{peer}> & 'more'" for peer in (FSYNC, OS, FLUSH)})
+    monkeypatch.setattr("fencepost.bench.plots.SHOWN", {peer: f"<{peer}> & 'more'" for peer in BARS})
     svg = speed(FINDINGS, LIGHT)
     assert svg is not None
     assert f"<{FSYNC}> & 'more'" in texts(svg)

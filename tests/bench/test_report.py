@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fencepost.bench import report, result_file
-from fencepost.bench.aims import AIMS, FSYNC, KAFKA, judge
+from fencepost.bench.aims import AIMS, judge
 from fencepost.bench.report import BEGIN, END, NoMarkers, between, table, write, write_documents
+from fencepost.bench.servers import FSYNC, KAFKA
 from made_findings import FACTS, made_result, rates
 
 RESULT = made_result()

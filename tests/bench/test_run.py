@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
-from fencepost.bench import peers, run
+from fencepost.bench import peers, run, servers
 from fencepost.bench.aims import AIMS
 from fencepost.bench.contest import Finding, Step
 from fencepost.bench.run import TABLE, Ahead, ahead, fitted
@@ -19,15 +19,15 @@ class Load:
     peers: frozenset[str] | None = None
 
 
-LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({peers.FSYNC, peers.KAFKA}))]
+LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({servers.FSYNC, servers.KAFKA}))]
 
 
 def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
-    found = ahead(LOADS, [peers.FSYNC, peers.KAFKA, peers.MOCK], 3, frozenset())
+    found = ahead(LOADS, [servers.FSYNC, servers.KAFKA, servers.MOCK], 3, frozenset())
     assert (found.preparations, found.warmings) == (8, 2)
     assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
     assert found.windows == 8 * 3 + 2
-    again = ahead(LOADS, [peers.KAFKA], 3, frozenset({("small", peers.KAFKA)}))
+    again = ahead(LOADS, [servers.KAFKA], 3, frozenset({("small", servers.KAFKA)}))
     assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
@@ -107,9 +107,9 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
             self.name = name
 
         def __enter__(self) -> peers.Peer | None:
-            if self.name == peers.KAFKA:
+            if self.name == servers.KAFKA:
                 raise RuntimeError("Kafka did not become ready")
-            return None if self.name == peers.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
+            return None if self.name == servers.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
 
         def __exit__(self, *_: object) -> None:
             pass
@@ -123,9 +123,9 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
     monkeypatch.setattr(run.peers, "start", Started)
     monkeypatch.setattr(run, "contest", contest)
     told = run.Told()
-    found = list(run.run(LOADS[:1], [peers.KAFKA, peers.OS, peers.FLOOR], TABLE, 900.0, told))
-    assert [finding.peer for finding in found] == [peers.OS]
-    assert asked == [[peers.OS]]
+    found = list(run.run(LOADS[:1], [servers.KAFKA, servers.OS, servers.FLOOR], TABLE, 900.0, told))
+    assert [finding.peer for finding in found] == [servers.OS]
+    assert asked == [[servers.OS]]
     assert len(told.failures) == 1
     assert "Kafka did not become ready" in told.failures[0]
     assert "FAILED" in capsys.readouterr().err
@@ -147,7 +147,7 @@ def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch
     assert capsys.readouterr().err == "\r\033[Kload · A · round 1 of 3 · about 1 min left"
 
 
-@pytest.mark.parametrize("name", run.NAMES)
+@pytest.mark.parametrize("name", servers.NAMES)
 def test_every_name_of_a_server_is_one_that_can_be_started(name):
     assert name in vars(peers).values()
 

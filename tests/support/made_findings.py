@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from fencepost.bench.aims import FLOOR, FLUSH, FSYNC, KAFKA, OS, judge
+from fencepost.bench.aims import judge
 from fencepost.bench.measured import Measured
 from fencepost.bench.result_file import Result
+from fencepost.bench.servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 from fencepost.bench.window import Latencies
 
 FACTS = {
@@ -33,9 +34,9 @@ def rates(scenario: str, peer: str, *each: float, figure: str = "rate", **others
 
 
 # Of each peer, over Apache Kafka's default: rates, CPU, latencies. Round numbers, near to what one would expect.
-_SPEED = {FSYNC: 0.9, OS: 1.6, KAFKA: 1.0, FLUSH: 0.12}
-_COST = {FSYNC: 0.7, OS: 0.4, KAFKA: 1.0, FLUSH: 5.6}
-_WAIT = {FSYNC: 1.3, OS: 0.8, KAFKA: 1.0, FLUSH: 2.7}
+_SPEED = {FSYNC: 0.9, OS: 1.6, KAFKA: 1.0, KAFKA_FLUSH: 0.12}
+_COST = {FSYNC: 0.7, OS: 0.4, KAFKA: 1.0, KAFKA_FLUSH: 5.6}
+_WAIT = {FSYNC: 1.3, OS: 0.8, KAFKA: 1.0, KAFKA_FLUSH: 2.7}
 
 
 def _about(value: float, spread: float = 0.04, turned: bool = False) -> tuple[float, ...]:
@@ -64,7 +65,7 @@ def _load(scenario: str, unit: str, peer: str, rate: float, size: float, cpu: fl
 def made_result() -> Result:
     """A whole run, made up."""
     found: list[Measured] = []
-    for peer in (FSYNC, OS, KAFKA, FLUSH):
+    for peer in (FSYNC, OS, KAFKA, KAFKA_FLUSH):
         for connections, rate in ((1, 14_000), (16, 60_000), (64, 80_000), (256, 84_000)):
             found.append(_load(f"small {connections}x1", "request", peer, rate, 100, 18.5, connections / rate * 1e3))
             found.append(
