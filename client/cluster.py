@@ -212,13 +212,13 @@ class Cluster:
             self.check()
         except TimeoutError:
             if self._refresh_error is not None:
-                raise self._refresh_error from None
+                raise self._refresh_error.with_traceback(None) from None
             waited = f"{deadline.timeout_ms:g} ms"
             raise UnknownTopicError(
                 f"there is no topic {topic!r}, and none appeared within {waited}", hint="create the topic first"
             ) from None
         if isinstance(self._refresh_error, InvalidConfigurationError):
-            raise self._refresh_error
+            raise self._refresh_error.with_traceback(None)
         code = self.metadata.error(topic)
         if code is not None and not code.retriable:
             raise error_of(code, f"topic {topic!r}: {code.text}")

@@ -213,7 +213,7 @@ class Fetched:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)
 
     def _deserialized(self, found: list[Record]) -> list[Record]:
         """As far as it works. Raises: CorruptRecordError at the first record, if that one does not."""

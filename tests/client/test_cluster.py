@@ -1,6 +1,7 @@
 """The cluster as a client sees it: brokers that come, go and move, topics that appear, coordinators that change."""
 
 import asyncio
+import traceback
 
 import pytest
 from client_world import BOOTSTRAP, World, run
@@ -8,6 +9,7 @@ from fencepost.client.cluster import Cluster
 from fencepost.client.errors import (
     BrokerUnreachableError,
     ClosedError,
+    InvalidConfigurationError,
     KafkaError,
     RequestTimedOutError,
     UnknownTopicError,
@@ -171,6 +173,30 @@ def test_a_topic_name_that_is_not_valid_is_an_error_at_once():
         assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert world.loop.time() < 1
         assert await cluster.partitions_of("a-good-one", timeout_ms=30_000) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
+def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
+    """The one error is raised for all: its traceback grew with each of them, and kept the frames of every one."""
+
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+
+        async def refresh():
+            raise error
+
+        async def told() -> int:
+            with pytest.raises(type(error)) as caught:
+                await cluster.partitions_of("late", timeout_ms=500)
+            assert caught.value is error
+            return len(list(traceback.walk_tb(error.__traceback__)))
+
+        cluster.refresh = refresh
+        first, *others = await asyncio.gather(*(told() for _ in range(5)))
+        assert others == [first] * 4
 
     run(main)
 

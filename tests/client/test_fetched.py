@@ -1,5 +1,7 @@
 """What one fetch brought: positions come from batches, nothing is skipped in silence, what was not given goes back."""
 
+import traceback
+
 import pytest
 from fencepost.client.errors import CorruptRecordError, RecordTooLargeError
 from fencepost.client.fetched import Fetched
@@ -111,6 +113,19 @@ def test_damage_to_the_frame_is_told_behind_what_is_sound():
     assert values(fetched.run(9)) == [b"a"]
     with pytest.raises(CorruptRecordError, match="magic"):
         fetched.run(9)
+
+
+def test_damage_that_is_told_again_is_told_of_that_call_alone():
+    """It is one error, kept: its traceback grew with each call."""
+    damaged = bytearray(written(0, b"a"))
+    damaged[16] = 9
+    fetched = opened(bytes(damaged))
+    frames = []
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError) as caught:
+            fetched.run(5)
+        frames.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert frames == frames[:1] * 3
 
 
 def test_a_record_that_does_not_deserialize_is_told_after_those_before_it():
