@@ -160,12 +160,9 @@ def _ready_again(name: str, directory: str, before: Peer) -> float:
     libraries = apache.jars()
     assert libraries is not None  # it has run before
     began = time.perf_counter()
-    with apache.start(Path(directory), libraries) as process:
-        try:
-            apache.wait_until_ready(process, before.port, Path(directory))
-            return time.perf_counter() - began
-        finally:
-            process.kill()
+    with peers.ended(apache.start(Path(directory), libraries)) as process:
+        apache.wait_until_ready(process, before.port, Path(directory))
+        return time.perf_counter() - began
 
 
 # ---- growth ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..protocol import apis
 from ..protocol.messages.produce import ProduceResponse
-from . import apache, small
+from . import apache, small, survivors
 from .facts import file_system
 from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 
@@ -72,7 +72,8 @@ def bench_root(given: str | None = None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
             tempfile.tempdir = root
             try:
-                yield Path(root)
+                with survivors.watched(Path(root)):
+                    yield Path(root)
             finally:
                 tempfile.tempdir = before
     finally:
@@ -135,7 +136,7 @@ def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-"))
         port = apache.prepare(Path(directory), libraries, flush=flush)
         began = time.perf_counter()
-        process = stack.enter_context(_ended(apache.start(Path(directory), libraries)))
+        process = stack.enter_context(ended(apache.start(Path(directory), libraries)))
         apache.wait_until_ready(process, port, Path(directory))
         ready_s = time.perf_counter() - began
         name = KAFKA_FLUSH if flush else KAFKA
@@ -204,23 +205,24 @@ def environment() -> dict[str, str]:
 @contextlib.contextmanager
 def _running(command: list[str], stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True, env=environment())
-    with _ended(process):
+    with ended(process):
         yield process
 
 
 @contextlib.contextmanager
-def _ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    """A process that is gone when the block ends."""
-    try:
-        yield process
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        process.terminate()
+def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """A process that is gone when the block ends, or this process."""
+    with survivors.watched(process.pid):
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+            yield process
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

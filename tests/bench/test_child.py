@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from fencepost.bench.child import Child, LoadFailed, histogram, run
 from fencepost.bench.peers import Peer
 from fencepost.bench.window import Books
+from process_ends import gone
 
 LOADS = """
 import os, sys, time
@@ -53,19 +53,6 @@ def made_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def books() -> Books:
     return Books(Peer("this process", "", 0, os.getpid()))
-
-
-def gone(pid: int) -> bool:
-    """Whether the process ended, which it is given ten seconds for."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_a_load_tells_what_it_counted_and_what_its_own_process_took() -> None:

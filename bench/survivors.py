@@ -1,0 +1,93 @@
+"""No server outlives the process that started it, not even where that was killed and could end nothing itself.
+
+A watcher in a session of its own is told through a pipe which servers run and which directory is theirs. Where the pipe
+ends and something is still on its list, it kills the servers and removes the directories. Run by its path, so that it
+is up at once.
+"""
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+EMPTIED_S = 10.0  # a server that is killed may write until it is gone
+
+
+@contextlib.contextmanager
+def watched(what: int | Path) -> Iterator[None]:
+    """For the time of the block, a process (its id) that is to be killed when this one is, or a directory to remove."""
+    named = str(what) if isinstance(what, Path) else what
+    _tell("more", named)
+    try:
+        yield
+    finally:
+        _tell("less", named)
+
+
+def _tell(change: str, what: int | str) -> None:
+    stream = _watcher().stdin
+    assert stream is not None
+    with contextlib.suppress(OSError):  # somebody ended the watcher: what is measured needs none
+        stream.write(json.dumps([change, what]) + "\n")
+        stream.flush()
+
+
+@functools.cache
+def _watcher() -> "subprocess.Popen[str]":
+    """One for the life of this process; it is up before anything is measured."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # an interrupt is its parent's
+    )
+    atexit.register(_dismiss, process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def _dismiss(process: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(OSError):
+        process.communicate()
+
+
+# ---- the watcher ---------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Read what is on the list, until who writes it has ended."""
+    print("watching", flush=True)
+    there: set[int | str] = set()
+    for line in sys.stdin:
+        change, what = json.loads(line)
+        if change == "more":
+            there.add(what)
+        else:
+            there.discard(what)
+    _end(there)
+
+
+def _end(there: set[int | str]) -> None:
+    for process in (each for each in there if isinstance(each, int)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + EMPTIED_S
+    left = [each for each in there if isinstance(each, str)]
+    while left and time.monotonic() < deadline:
+        for directory in left:
+            shutil.rmtree(directory, ignore_errors=True)
+        left = [each for each in left if os.path.exists(each)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Whether a process ended."""
+
+import time
+from pathlib import Path
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ended, which it is given ten seconds for."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.01)
+    return False
