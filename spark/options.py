@@ -20,6 +20,9 @@ from ..client.values import TopicPartition
 EARLIEST, LATEST = -2, -1
 """As they stand in JSON offsets, and in ListOffsets."""
 
+_MOST = 2**63 - 1
+"""Of an offset, a time and an amount: what the protocol and Spark count in."""
+
 Offsets = Mapping[TopicPartition, int]
 
 KAFKA = "kafka."
@@ -144,9 +147,12 @@ def duration_ms(name: str, value: str) -> int:
 
 def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> float:
     found = _AMOUNT.fullmatch(value.strip().lower())
-    if found is None or found[2] not in units or not int(found[1]):
+    if found is None or found[2] not in units or len(found[1]) > len(str(_MOST)) or not int(found[1]):
         raise _wrong(name, value, words)
-    return int(found[1]) * units[found[2]]
+    amount = int(found[1]) * units[found[2]]
+    if amount > _MOST:
+        raise _wrong(name, value, words)
+    return amount
 
 
 def _wrong(name: str, value: str, wanted: str) -> InvalidConfigurationError:
@@ -380,4 +386,4 @@ def _json(name: str, value: str, form: str) -> dict[str, Any]:
 
 
 def _is_count(value: object, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST

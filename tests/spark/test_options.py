@@ -1,5 +1,6 @@
 """Options: Spark's names and meanings, refusals that say what to do, and no secret in any of it."""
 
+import json
 import pickle
 
 import pytest
@@ -112,6 +113,12 @@ def test_offsets_that_cannot_be_read_are_refused_with_the_form(wrong):
     assert '"1":-1' in refusal(SERVERS | {"subscribe": "t", "startingOffsets": wrong})
 
 
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
+def test_numbers_that_no_offset_or_time_can_be_are_refused(name):
+    refusal(SERVERS | {"subscribe": "t", name: json.dumps({"t": {"0": 2**63}})}, streaming=False)
+    batch(**{name: json.dumps({"t": {"0": 2**63 - 1}})})
+
+
 def test_bounds_that_give_nothing_are_refused():
     given = SERVERS | {"subscribe": "t"}
     assert "latest" in refusal(given | {"startingOffsets": "latest"}, streaming=False)
@@ -132,7 +139,7 @@ def test_amounts_with_units():
     assert amount_of_bytes("x", "1024") == 1024
     assert duration_ms("x", "15m") == 900_000
     assert duration_ms("x", "250") == duration_ms("x", "250ms") == 250
-    for wrong in ("", "0", "-1", "m", "1x", "1.5m"):
+    for wrong in ("", "0", "-1", "m", "1x", "1.5m", "9" * 19, "9" * 15 + "m", "9" * 5000):
         with pytest.raises(InvalidConfigurationError):
             amount_of_bytes("x", wrong)
 
