@@ -41,6 +41,8 @@ def schema_text(include_headers: bool) -> str:
 
 def check_schema(schema: StructType) -> None:
     """Raises InvalidConfigurationError for columns that the source does not have, or has as something else."""
+    if not schema.fields:
+        raise InvalidConfigurationError("the schema names no column", hint='name one: .schema("offset bigint")')
     for column in schema.fields:
         name = _PROPER.get(column.name.lower())
         if name is None:
@@ -65,9 +67,16 @@ def asked_of(schema: StructType) -> Asked:
 
 
 def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
-    """A pyarrow.RecordBatch of what was decoded. schema: of arrow_schema_of."""
+    """A pyarrow.RecordBatch of what was decoded. schema: of arrow_schema_of. Raises InvalidConfigurationError."""
     count = len(columns)
     made = [_column(_PROPER[each.name.lower()], each.type, columns, topic, partition, count) for each in schema]
+    for each, found in zip(schema, made, strict=True):
+        if found.null_count and not each.nullable:
+            at = columns.offsets[found.is_null().index(True).as_py()]
+            raise InvalidConfigurationError(
+                f"column {each.name!r} is null at offset {at} of {topic}-{partition}, and the schema says it never is",
+                hint="leave NOT NULL out of the schema",
+            )
     return pa.RecordBatch.from_arrays(made, schema=schema)
 
 

@@ -106,6 +106,18 @@ def test_columns_that_there_are_not_and_other_types_are_refused_with_what_to_do(
     assert "cast(value as string)" in caught.value.hint
 
 
+def test_a_schema_without_columns_is_refused_because_its_rows_could_not_be_counted():
+    with pytest.raises(InvalidConfigurationError, match="no column"):
+        check_schema(StructType([]))
+
+
+def test_a_null_where_the_schema_says_there_is_none_is_said_and_not_left_to_spark_which_reads_on_blindly():
+    schema = StructType([StructField("offset", LongType(), False), StructField("value", BinaryType(), False)])
+    assert rows([Record(0, 5, None, b"v")], schema) == [{"offset": 0, "value": b"v"}]
+    with pytest.raises(InvalidConfigurationError, match="'value' is null at offset 8 of t-3"):
+        rows([Record(7, 5, None, b"v"), Record(8, 5, None, None)], schema, base_offset=7)
+
+
 def test_spark_4_1_is_not_asked_for_a_time_zone(monkeypatch):
     newer = arrow_schema_of(FULL)
     monkeypatch.setattr("fencepost.spark.rows.to_arrow_schema", lambda schema: newer)
