@@ -255,13 +255,17 @@ def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], lis
     for tp, to in sorted(end.offsets.items()):
         log = seen.logs.get(tp)
         at = end.starts.get(tp, start.offsets.get(tp, log.start if log is not None else 0))
+        if tp not in end.starts and is_another(start.ids, end.ids, tp.topic):  # the end was found without its start
+            lost.append(_made_again(tp, at))
+            at = 0 if log is None else log.start
         if at >= to:
+            if log is not None and at > log.high_watermark:
+                lost.append(f"the log of {tp} ends at offset {log.high_watermark}, and is to be read from {at} on")
             continue
         if log is None:
             lost.append(f"partition {tp} is gone, and with it its offsets {at} to {to - 1}")
             continue
-        is_new = tp not in end.starts and is_another(start.ids, end.ids, tp.topic)
-        if is_new or is_another(end.ids, seen.ids, tp.topic):
+        if is_another(end.ids, seen.ids, tp.topic):
             lost.append(_made_again(tp, at))
             continue
         if at < log.start:

@@ -118,7 +118,8 @@ async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen:
                 f"{tp} has no record at or after {times[tp]}",
                 hint="startingOffsetsByTimestampStrategy=latest begins at the end there",
             )
-    return {tp: each.offset if each.offset >= 0 else seen.logs[tp].end for tp, each in found.items()}
+    ends = {tp: seen.logs[tp].end for tp in found}  # what has come since is not looked at, and is no loss
+    return {tp: min(each.offset, ends[tp]) if each.offset >= 0 else ends[tp] for tp, each in found.items()}
 
 
 def _edge(log: Log, offset: int) -> int:

@@ -136,6 +136,24 @@ def test_a_batch_planned_before_its_topic_was_made_again_reads_nothing_of_the_ne
     assert "made again" in lost[0]
 
 
+def test_a_topic_made_again_that_an_end_without_a_start_knows_is_loss_and_read_from_its_beginning():
+    """As Spark 4.1 plans after a restart: nothing tells the end where the query stood."""
+    start = Position({T0: 50}, {"t": "old"})
+    for end in (7, 50, 60):
+        found, lost = ranges(start, Position({T0: end}, {"t": "new"}), seen({"t": "new"}, t0=(0, end)))
+        assert found == [Range("t", 0, 0, end, "new")]
+        assert len(lost) == 1
+        assert "made again" in lost[0]
+
+
+def test_a_start_beyond_the_end_of_the_log_is_loss_and_one_beyond_what_may_be_read_is_not():
+    found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
+    assert not found
+    assert len(lost) == 1
+    assert "ends at offset 7" in lost[0]
+    assert ranges(Position({T0: 9}), Position({T0: 7}), seen(t0=(0, 7, 9))) == ([], [])
+
+
 def test_without_ids_the_name_has_to_do():
     assert planned(Position({T0: 5}), seen({"t": "new"}, t0=(0, 9)))[1] == []
     end, _ = planned(Position({T0: 5}, {"t": "a"}), seen(t0=(0, 9)))

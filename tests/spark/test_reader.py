@@ -1,5 +1,6 @@
 """The readers against a real broker, without a JVM: what is planned, what is read, what is said."""
 
+import asyncio
 import logging
 import time
 
@@ -7,7 +8,7 @@ import pytest
 from fencepost.client import sync
 from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError
 from fencepost.client.values import TopicPartition
-from fencepost.spark import client_thread, reading
+from fencepost.spark import client_thread, reading, survey
 from fencepost.spark.offsets import DataLost
 from fencepost.testing.served import ObservedBroker
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
@@ -107,6 +108,35 @@ def test_times_say_where_to_begin_and_to_end(source, topic):
     with pytest.raises(InvalidConfigurationError, match="no record at or after"):
         source.rows(**late)
     assert source.rows(**late, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_records_that_come_while_a_batch_is_planned_are_no_loss(source, topic, monkeypatch):
+    for partition in (0, 1):
+        source.write(topic, b"%d" % partition, timestamp_ms=1000, partition=partition)
+    look = survey.look
+
+    def write() -> None:
+        for partition in (0, 1):
+            source.write(topic, b"2", timestamp_ms=2000, partition=partition)
+            source.write(topic, b"3", timestamp_ms=3000, partition=partition)
+
+    async def look_and_write(*given):
+        found = await look(*given)
+        await asyncio.to_thread(write)
+        return found
+
+    monkeypatch.setattr(survey, "look", look_and_write)
+    assert numbers(source.rows(subscribe=topic, endingTimestamp=3000)) == [0, 1]
+
+
+def test_a_batch_that_begins_beyond_the_log_is_loss_and_not_nothing(source, topic, caplog):
+    put(source, topic, 0, 3)
+    given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":4,"1":0}}}}'}
+    with pytest.raises(DataLost, match="ends at offset 3"):
+        source.rows(**given)
+    assert source.rows(**given, failOnDataLoss=False) == []
+    assert "going on" in caplog.text
+    assert source.rows(**given | {"startingOffsets": f'{{"{topic}":{{"0":3,"1":0}}}}'}) == []
 
 
 def test_offsets_have_to_name_every_partition(source, topic):
