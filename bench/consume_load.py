@@ -175,18 +175,8 @@ class Reader:
         self._last = time.perf_counter()
         self.seen = 0
         self.size = 0
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": load.bootstrap,
-                "group.id": "fencepost-bench",
-                "enable.auto.commit": False,
-                "isolation.level": load.level,
-                "log_level": 0,
-                "fetch.message.max.bytes": 1 << 20,
-                "fetch.wait.max.ms": WAIT_MS,
-                "queued.min.messages": 1_000_000,
-            }
-        )
+        named = {"bootstrap.servers": load.bootstrap, "isolation.level": load.level}
+        self.consumer = Consumer({**librdkafka.FAST_CONSUMER, "fetch.wait.max.ms": WAIT_MS, **named})
         self.consumer.assign(self._begin)
 
     def run(self, until: float) -> None:

@@ -13,7 +13,7 @@ from array import array
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import child, topics
+from . import child, librdkafka, topics
 from .child import Outcome, Window, say
 from .peers import Peer
 from .produce_load import log_ends
@@ -94,14 +94,7 @@ def receive(settings: dict[str, Any], window: Window) -> Outcome:
     from confluent_kafka import Consumer, TopicPartition
 
     pace = Pace(**settings)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": pace.bootstrap,
-            "group.id": "fencepost-bench",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
+    consumer = Consumer({**librdkafka.CONSUMER, "bootstrap.servers": pace.bootstrap})
     consumer.assign([TopicPartition(pace.topic, 0, pace.offset)])
     patience_s = pace.seconds + pace.warm_seconds + child.PATIENCE_S
     with child.Child("fencepost.bench.latency_load:send", settings, patience_s) as sender:

@@ -14,6 +14,18 @@ PRODUCER = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
+QUEUE_FULL_MS = 5  # until the next fetch; by default a second, in which a fast reader empties the queue and waits
+CONSUMER = {
+    "group.id": "fencepost-bench",
+    "enable.auto.commit": False,
+    "log_level": 0,
+}
+FAST_CONSUMER = {
+    **CONSUMER,
+    "fetch.message.max.bytes": 1 << 20,
+    "queued.min.messages": 1_000_000,
+    "fetch.queue.backoff.ms": QUEUE_FULL_MS,
+}
 LOOK_S = 0.1  # no call of the library waits longer: it would not notice a signal
 LATENCY_EVERY = 1000  # one delivery report in so many is timed: a callback each would measure Python
 
@@ -110,16 +122,7 @@ def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], 
 
     progress(0)
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "fencepost-bench",
-            "enable.auto.commit": False,
-            "log_level": 0,
-            "fetch.message.max.bytes": 1 << 20,
-            "queued.min.messages": 1_000_000,
-        }
-    )
+    consumer = Consumer({**FAST_CONSUMER, "bootstrap.servers": bootstrap})
     try:
         partitions = _partitions(consumer, topic, lambda: progress(0))
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])

@@ -1,11 +1,11 @@
 """The loads through confluent-kafka, each for a moment against a broker: what they count is what the broker has."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import pytest
-from fencepost.bench import child, consume_load, latency_load, peers, produce_load, topics, txn_load
+from fencepost.bench import child, consume_load, latency_load, librdkafka, peers, produce_load, topics, txn_load
 from fencepost.bench.contest import Scenario
 from fencepost.bench.peers import Peer
 from fencepost.bench.produce_load import log_ends
@@ -83,6 +83,34 @@ def test_a_topic_is_read_again_and_again_from_its_beginning(served: Peer) -> Non
     sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
     assert sample.units > 2000
     assert sample.bytes == 1000 * sample.units
+
+
+def read_once() -> None:
+    librdkafka.consume("nowhere:1", "t", 1, lambda done: None)
+
+
+def read_again_and_again() -> None:
+    consume_load.Reader(consume_load.TimedConsume("nowhere:1", "t", 1, 1, SECONDS))
+
+
+@pytest.mark.parametrize("read", [read_once, read_again_and_again])
+def test_a_reader_that_is_slower_than_the_broker_does_not_rest_a_second_when_its_queue_is_full(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
+) -> None:
+    """librdkafka's own fetch.queue.backoff.ms: in a window of seconds, most of what was measured was that."""
+    settings: dict[str, object] = {}
+
+    class Created(Exception):
+        pass
+
+    def consumer(given: dict[str, object]) -> None:
+        settings.update(given)
+        raise Created
+
+    monkeypatch.setattr("confluent_kafka.Consumer", consumer)
+    with pytest.raises(Created):
+        read()
+    assert settings["fetch.queue.backoff.ms"] == librdkafka.QUEUE_FULL_MS < 10
 
 
 def test_a_reader_of_committed_records_sees_no_aborted_ones_and_the_other_sees_all(served: Peer) -> None:
