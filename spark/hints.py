@@ -7,7 +7,8 @@ along as a note, which a traceback shows below the error.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..client.errors import ClientError
+from ..client.errors import AbortableTransactionError, ClientError
+from ..protocol.errors import ErrorCode
 
 
 @contextmanager
@@ -16,7 +17,16 @@ def hinted() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        note = f"→ {error.hint}"
-        if error.hint and note not in getattr(error, "__notes__", ()):
+        hint = _hint(error)
+        note = f"→ {hint}"
+        if hint and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise
+
+
+def _hint(error: ClientError) -> str:
+    if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return "raise the topic's max.message.bytes, or lower kafka.batch.size"
+    if isinstance(error, AbortableTransactionError):  # Spark aborts and tries again by itself: why, is what counts
+        return error.__cause__.hint if isinstance(error.__cause__, ClientError) else ""
+    return error.hint

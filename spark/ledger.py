@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..client.cluster import Cluster
 from ..client.errors import RequestTimedOutError, UnknownTopicError, code_of, error_of
 from ..client.versions import OWN_FEATURE
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.cluster import MetadataRequest
 from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..protocol.messages.ledger import (
@@ -39,6 +39,7 @@ _LATER = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+_OF_THE_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Facts(NamedTuple):
@@ -71,7 +72,10 @@ async def facts(cluster: Cluster) -> Facts:
 
 
 async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
-    """Have a topic made that is not there, if the broker does so. Raises UnknownTopicError, and soon."""
+    """Have a topic made that is not there, if the broker does so. Raises UnknownTopicError, and soon.
+
+    Also what else the broker says of it: that nobody may write to it, or that no topic can have the name.
+    """
     if cluster.metadata.partitions(topic):
         return
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
@@ -81,6 +85,10 @@ async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         raise UnknownTopicError(f"there is no topic {topic!r}", hint="create the topic first") from None
+    except KafkaError as error:
+        if error.code not in _OF_THE_TOPIC:
+            raise
+        raise error_of(error.code, f"topic {topic!r}: {error.code.text}") from None
     cluster.watch_topics([topic])
 
 

@@ -110,6 +110,11 @@ def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tupl
             )
         guarantee = AT_LEAST_ONCE
         _say_once(f"the broker at {servers} is not fencepost: rows are written at least once, so a retry repeats them")
+    if guarantee == EXACTLY_ONCE and not options.produce.enable_idempotence:
+        raise WrongUseError(
+            "option 'kafka.enable.idempotence' is false, and without it a sink cannot write exactly once",
+            hint="leave it out, or set deliveryGuarantee to at_least_once",
+        )
     return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), os.urandom(8).hex()
 
 

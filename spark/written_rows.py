@@ -98,4 +98,9 @@ def _partitions(column: Any) -> list[int | None] | None:
 def _headers(column: Any) -> list[Any] | None:
     if _is_null(column):
         return None
+    entries = column.flatten()
+    if entries.null_count:
+        raise InvalidConfigurationError("an entry of 'headers' is null", hint="leave it out of the array")
+    if entries.field("key").null_count:
+        raise InvalidConfigurationError("an entry of 'headers' has no key", hint="give it one: it may be empty")
     return [None if row is None else [(each["key"], each["value"]) for each in row] for row in column.to_pylist()]

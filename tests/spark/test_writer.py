@@ -9,12 +9,19 @@ import pytest
 from fencepost.client import sync
 from fencepost.client.admin import Admin
 from fencepost.client.consumer import Consumer
-from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError, UnsupportedVersionError
+from fencepost.client.errors import (
+    ClientError,
+    InvalidConfigurationError,
+    KafkaError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger, writer
 from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
 from fencepost.spark.task_hands import TaskHands
 from fencepost.spark.writer import Place, batch_writer, stream_writer
+from fencepost.spark.written_rows import columns_of
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from served_broker import ServedBroker
 
@@ -400,6 +407,7 @@ def test_another_broker_gets_at_least_once_and_that_is_said_once(driver, monkeyp
         ({"batchId": 1}, "foreachBatch"),
         ({"asyncProgressTrackingEnabled": "true"}, "cannot be exactly once"),
         ({"preparedTimeout": "soon"}, "a time"),
+        ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
@@ -427,6 +435,36 @@ def test_a_topic_that_is_not_there_is_made_or_missed_before_any_task(driver):
     made.commit([driver.task(made, ONE)], 0)
     with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
         driver.stream(topic="nowhere", **{"kafka.allow.auto.create.topics": "false"})
+
+
+def test_a_topic_that_no_topic_can_be_is_named(driver):
+    with pytest.raises(ClientError, match="'a b'"):
+        driver.stream(topic="a b")
+
+
+def test_a_record_larger_than_the_topic_takes_is_said_with_what_to_raise(driver):
+    made = driver.stream(sinkId="large", **{"kafka.max.request.size": 8 << 20})
+    with pytest.raises(KafkaError, match="larger than the topic accepts") as caught:
+        driver.task(made, [("a", bytes(3 << 20))])
+    (note,) = caught.value.__notes__
+    assert "max.message.bytes" in note
+    assert "abort the transaction" not in note
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"), [([None], "an entry of 'headers' is null"), ([{"key": None, "value": b""}], "has no key")]
+)
+def test_headers_that_no_record_can_have_are_refused_by_name(wrong, says):
+    type_ = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    good = [{"key": "a", "value": None}]
+    columns = [pa.array([b"0", b"1", b"2"]), pa.array([good, None, good], type_)]
+    batch = pa.RecordBatch.from_arrays(columns, ["value", "headers"])
+    (found,) = columns_of(batch, "t", True)
+    assert found.headers == [[("a", None)], None, [("a", None)]]
+    batch = pa.RecordBatch.from_arrays([columns[0], pa.array([good, None, wrong], type_)], ["value", "headers"])
+    with pytest.raises(InvalidConfigurationError, match=says):
+        list(columns_of(batch, "t", True))
+    assert list(columns_of(batch.slice(0, 2), "t", True))
 
 
 def test_rows_say_where_they_go(driver):
