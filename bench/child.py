@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from .peers import environment
+from .peers import Peer, environment
 from .window import Books, Latencies, Sample
 
 PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end
@@ -77,6 +77,23 @@ def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float 
         raise LoadFailed(f"{load}: nothing was done in {report.seconds:.1f} s")
     busy_ns = int(1e9 * report.client_share * report.seconds)
     return books.sample(report.units, report.bytes, Latencies.decode(report.latencies), report.seconds, busy_ns)
+
+
+class Timed(Protocol):
+    """What a load is told, a dataclass: for so long, after a start of its own of warm_seconds."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def warm_seconds(self) -> float: ...
+
+
+def window(load: "Callable[[dict[str, Any], Window], Outcome]", told: Timed, peer: Peer) -> Sample:
+    """One window of a load, a function of this package, on a peer. Raises: LoadFailed."""
+    patience_s = told.seconds + told.warm_seconds + PATIENCE_S
+    return run(f"{load.__module__}:{load.__name__}", asdict(told), Books(peer), patience_s)
 
 
 class Child:

@@ -6,15 +6,15 @@ told to be. A rewind costs the client some milliseconds, with every broker the s
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from . import child, librdkafka, topics
 from .child import Outcome, Window
 from .peers import Peer
 from .produce_load import payloads
 from .servers import BROKERS, KAFKA_FLUSH
-from .window import Books, Sample
+from .window import Latencies, Sample
 
 PARTITIONS = 4
 PRELOADED_BYTES = 400_000_000
@@ -58,16 +58,13 @@ class Consume:
         return f"bench-consume-{self.record_bytes}"
 
     def prepare(self, peer: Peer) -> None:
-        """Preload."""
-        topics.create(peer.host, peer.port, self.topic, self.partitions)
-        load = librdkafka.ProduceLoad(self.topic, self.records, self.record_bytes)
-        librdkafka.produce(peer.bootstrap, load, lambda _done: None)
+        preload(peer, self.topic, self.partitions, self.records, self.record_bytes)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
         load = TimedConsume(
             peer.bootstrap, self.topic, self.partitions, self.records, seconds, warm_seconds=self.warm_seconds
         )
-        return _measured(load, peer)
+        return child.window(consume, load, peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class ConsumeTransactions:
         load = TimedConsume(
             peer.bootstrap, self.topic, self.partitions, records, seconds, self.level, self.warm_seconds
         )
-        return _measured(load, peer)
+        return child.window(consume, load, peer)
 
 
 def table() -> list[Consume]:
@@ -119,9 +116,11 @@ def full() -> list[Consume | ConsumeTransactions]:
     return [large, small, ConsumeTransactions("read_uncommitted"), ConsumeTransactions("read_committed")]
 
 
-def _measured(load: TimedConsume, peer: Peer) -> Sample:
-    patience_s = load.seconds + load.warm_seconds + child.PATIENCE_S
-    return child.run("fencepost.bench.consume_load:consume", asdict(load), Books(peer), patience_s)
+def preload(peer: Peer, topic: str, partitions: int, records: int, record_bytes: int) -> None:
+    """Make the topic, and fill it."""
+    topics.create(peer.host, peer.port, topic, partitions)
+    load = librdkafka.ProduceLoad(topic, records, record_bytes)
+    librdkafka.produce(peer.bootstrap, load, lambda _done: None)
 
 
 def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
@@ -147,23 +146,40 @@ def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
 def consume(settings: dict[str, Any], window: Window) -> Outcome:
     """In the child."""
     load = TimedConsume(**settings)
-    reader = Reader(load)
+    return read(Reader(load), load, window)
+
+
+class Reading(Protocol):
+    """What reads records: how many so far, how many bytes, and what took how long."""
+
+    seen: int
+    size: int
+    latencies: Latencies
+
+    def run(self, until: float) -> None:
+        """Read until then (perf_counter)."""
+
+    def close(self) -> None: ...
+
+
+def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
+    """From the first record on: warm up, then the window. The reader is closed."""
     try:
         while not reader.seen:
             reader.run(time.perf_counter() + librdkafka.LOOK_S)
         reader.run(time.perf_counter() + load.warm_seconds)
-        records, size = reader.seen, reader.size
+        records, size, reader.latencies = reader.seen, reader.size, Latencies()
         window.begin()
         reader.run(time.perf_counter() + load.seconds)
         records, size = reader.seen - records, reader.size - size
         window.end()
     finally:
         reader.close()
-    return Outcome(records, size, child.histogram([]))
+    return Outcome(records, size, reader.latencies)
 
 
 class Reader:
-    """Reads all partitions, and again."""
+    """Reads all partitions, and again; its latencies stay empty."""
 
     def __init__(self, load: TimedConsume) -> None:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
@@ -175,6 +191,7 @@ class Reader:
         self._last = time.perf_counter()
         self.seen = 0
         self.size = 0
+        self.latencies = Latencies()
         named = {"bootstrap.servers": load.bootstrap, "isolation.level": load.level}
         self.consumer = Consumer({**librdkafka.FAST_CONSUMER, "fetch.wait.max.ms": WAIT_MS, **named})
         self.consumer.assign(self._begin)

@@ -10,7 +10,7 @@ import ctypes
 import struct
 import time
 from array import array
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from . import child, librdkafka, topics
@@ -18,7 +18,7 @@ from .child import Outcome, Window, say
 from .peers import Peer
 from .produce_load import log_ends
 from .servers import BROKERS
-from .window import Books, Sample
+from .window import Sample
 
 RATES = (2_000, 20_000)
 RECORD_BYTES = 100
@@ -75,8 +75,7 @@ class EndToEnd:
     def window(self, peer: Peer, seconds: float) -> Sample:
         offset = log_ends(peer, self.topic, 1)[0]
         pace = Pace(peer.bootstrap, self.topic, self.per_second, seconds, offset, self.record_bytes, self.warm_seconds)
-        patience_s = seconds + self.warm_seconds + child.PATIENCE_S
-        return child.run("fencepost.bench.latency_load:receive", asdict(pace), Books(peer), patience_s)
+        return child.window(receive, pace, peer)
 
 
 def table() -> list[EndToEnd]:

@@ -7,7 +7,7 @@ is the slower one, so that the latencies, of one record in a thousand, are mostl
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.messages.offsets import ListOffsetsRequest
@@ -15,7 +15,7 @@ from . import child, librdkafka, topics
 from .child import Outcome, Window
 from .peers import Peer
 from .servers import BROKERS_AND_MOCK
-from .window import Books, Latencies, Sample
+from .window import Latencies, Sample
 from .wire import Wire
 
 PARTITIONS = 4
@@ -72,8 +72,7 @@ class Produce:
         """Raises: LoadFailed, also where the log holds less than was acknowledged."""
         with topics.topic(peer.host, peer.port, None, self.partitions) as topic:
             load = TimedProduce(peer.bootstrap, topic, self.record_bytes, seconds, self.codec, self.warm_seconds)
-            patience_s = seconds + self.warm_seconds + child.PATIENCE_S
-            sample = child.run("fencepost.bench.produce_load:produce", asdict(load), Books(peer), patience_s)
+            sample = child.window(produce, load, peer)
             written = sum(log_ends(peer, topic, self.partitions))
         if written < sample.units:
             raise child.LoadFailed(f"{sample.units} records were acknowledged, {written} are in the log")

@@ -2,16 +2,16 @@
 
 import itertools
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from . import child, librdkafka, topics, txn
+from . import child, topics, txn
 from .child import Outcome, Window
-from .consume_load import Reader, TimedConsume
+from .consume_load import Reader, TimedConsume, preload, read
 from .peers import Peer
 from .produce_load import end_request
 from .servers import BROKERS, BROKERS_AND_MOCK
-from .window import Books, Latencies, Sample
+from .window import Latencies, Sample
 from .wire import Wire
 
 COPIED, COPIES, VISIBLE = "bench-copied", "bench-copies", "bench-visible"  # topics
@@ -68,7 +68,7 @@ class Transactions:
         load = TimedTransactions(
             peer.bootstrap, self.topic, self.producers, self.partitions, self.records, seconds, self.warm_seconds
         )
-        return _measured("transactions", load, peer)
+        return child.window(transactions, load, peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,8 @@ class Copy:
 
     def prepare(self, peer: Peer) -> None:
         """Preload what is copied."""
-        for topic in (COPIED, COPIES):
-            topics.create(peer.host, peer.port, topic, self.partitions)
-        load = librdkafka.ProduceLoad(COPIED, self.records, RECORD_BYTES)
-        librdkafka.produce(peer.bootstrap, load, lambda _done: None)
+        topics.create(peer.host, peer.port, COPIES, self.partitions)
+        preload(peer, COPIED, self.partitions, self.records, RECORD_BYTES)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
         load = TimedCopy(
@@ -102,7 +100,7 @@ class Copy:
             self.warm_seconds,
             self.batch,
         )
-        return _measured("copy", load, peer)
+        return child.window(copy, load, peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class Visible:
 
     def window(self, peer: Peer, seconds: float) -> Sample:
         load = TimedTransactions(peer.bootstrap, VISIBLE, 1, 1, 1, seconds, self.warm_seconds)
-        return _measured("visible", load, peer)
+        return child.window(visible, load, peer)
 
 
 def table() -> list[Transactions]:
@@ -143,11 +141,6 @@ def full() -> list[Transactions | Copy | Visible]:
     """All of them."""
     many = [Transactions(*three) for three in itertools.product(PRODUCERS, PARTITIONS, RECORDS)]
     return [*many, Copy(), Visible()]
-
-
-def _measured(name: str, load: TimedTransactions | TimedCopy, peer: Peer) -> Sample:
-    patience_s = load.seconds + load.warm_seconds + child.PATIENCE_S
-    return child.run(f"fencepost.bench.txn_load:{name}", asdict(load), Books(peer), patience_s)
 
 
 def transactions(settings: dict[str, Any], window: Window) -> Outcome:
@@ -172,19 +165,7 @@ def transactions(settings: dict[str, Any], window: Window) -> Outcome:
 def copy(settings: dict[str, Any], window: Window) -> Outcome:
     """In the child."""
     load = TimedCopy(**settings)
-    copier = _Copier(load)
-    try:
-        while not copier.seen:
-            copier.run(time.perf_counter() + librdkafka.LOOK_S)
-        copier.run(time.perf_counter() + load.warm_seconds)
-        records, size, copier.latencies = copier.seen, copier.size, Latencies()
-        window.begin()
-        copier.run(time.perf_counter() + load.seconds)
-        records, size = copier.seen - records, copier.size - size
-        window.end()
-    finally:
-        copier.close()
-    return Outcome(records, size, copier.latencies)
+    return read(_Copier(load), load, window)
 
 
 class _Copier:
