@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..client.producer import Producer
 
+AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at most once", "at least once", "exactly once"
 TRANSACTIONS = (1, 10, 100, 1000)  # records in one
 BATCH = 100  # records between two waits of the plain modes
 
@@ -38,21 +39,22 @@ class ModeResult:
 
 def modes() -> list[tuple[str, int]]:
     """(name, records in a batch), cheapest first."""
-    plain = [("at most once", BATCH), ("at least once", BATCH)]
-    return plain + [("exactly once", size) for size in TRANSACTIONS]
+    plain = [(AT_MOST_ONCE, BATCH), (AT_LEAST_ONCE, BATCH)]
+    return plain + [(EXACTLY_ONCE, size) for size in TRANSACTIONS]
 
 
 async def run(bootstrap: str, load: ModeLoad, mode: str, batch: int, progress: Callable[[int], None]) -> ModeResult:
     """One mode. progress: told how many records are done; what it raises ends the load."""
-    if mode == "at most once":
-        producer = Producer(bootstrap, acks=0, enable_idempotence=False)
-    elif mode == "at least once":
-        producer = Producer(bootstrap)
-    else:
-        producer = Producer(bootstrap, transactional_id=f"{load.topic}-{batch}")
-    async with producer:
-        await _batch(producer, mode, load, 1)  # metadata, coordinator, producer id
+    async with producer_of(bootstrap, mode, f"{load.topic}-{batch}") as producer:
+        await send_batch(producer, mode, load, 1)  # metadata, coordinator, producer id
         return await _measured(producer, mode, load, batch, progress)
+
+
+def producer_of(bootstrap: str, mode: str, transactional_id: str) -> Producer:
+    """One of that mode, not started."""
+    if mode == AT_MOST_ONCE:
+        return Producer(bootstrap, acks=0, enable_idempotence=False)
+    return Producer(bootstrap, transactional_id=transactional_id if mode == EXACTLY_ONCE else None)
 
 
 async def _measured(
@@ -62,7 +64,7 @@ async def _measured(
     sent = 0
     began = now = time.perf_counter()
     while sent < load.records and now - began < load.seconds:
-        await _batch(producer, mode, load, batch)
+        await send_batch(producer, mode, load, batch)
         sent += batch
         last, now = now, time.perf_counter()
         latencies.append(now - last)
@@ -70,9 +72,10 @@ async def _measured(
     return ModeResult(mode, batch, sent, now - began, latencies)
 
 
-async def _batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
+async def send_batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
+    """Records, and the wait of the mode."""
     value = b"." * load.record_bytes
-    if mode == "exactly once":
+    if mode == EXACTLY_ONCE:
         async with producer.transaction() as tx:
             for _ in range(batch):
                 await tx.send(load.topic, value)

@@ -25,6 +25,7 @@ from . import (
     consume_load,
     growth,
     latency_load,
+    modes_load,
     peers,
     produce_load,
     report,
@@ -37,7 +38,7 @@ from .facts import facts
 from .measured import Measured
 from .servers import JVMS, NAMES
 
-MODULES = (small_load, produce_load, consume_load, latency_load, txn_load)
+MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes_load)
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 

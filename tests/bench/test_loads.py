@@ -2,10 +2,20 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
-from fencepost.bench import child, consume_load, latency_load, librdkafka, peers, produce_load, topics, txn_load
+from fencepost.bench import (
+    child,
+    consume_load,
+    latency_load,
+    librdkafka,
+    modes_load,
+    peers,
+    produce_load,
+    topics,
+    txn_load,
+)
 from fencepost.bench.contest import Scenario
 from fencepost.bench.peers import Peer
 from fencepost.bench.produce_load import log_ends
@@ -189,11 +199,22 @@ def test_what_is_committed_is_visible_when_the_commit_returns(served: Peer) -> N
     assert sample.latencies.percentile_ms(1) == 0.001
 
 
+@pytest.mark.parametrize("mode", modes_load.full(), ids=lambda mode: mode.name)
+def test_each_delivery_mode_counts_what_the_broker_has(served: Peer, mode: modes_load.Mode) -> None:
+    sample = measured(replace(mode, warm_seconds=WARM), served)
+    assert sample.latencies.count * mode.batch == sample.units
+    assert sample.bytes == 100 * sample.units
+    deadline = time.monotonic() + 30
+    while fetched(served, mode.topic, 1) < sample.units:  # what nobody waits for may still be on its way
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_every_scenario_has_a_name_of_its_own_and_the_table_is_part_of_all() -> None:
-    modules = (produce_load, consume_load, latency_load, txn_load)
+    modules = (produce_load, consume_load, latency_load, txn_load, modes_load)
     table = [scenario.name for module in modules for scenario in module.table()]
     full = [scenario.name for module in modules for scenario in module.full()]
-    assert len(set(full)) == len(full) == 15 + 4 + 2 + 20
+    assert len(set(full)) == len(full) == 15 + 4 + 2 + 20 + 6
     assert set(table) < set(full)
     assert table == [
         "produce 100 B",

@@ -198,6 +198,7 @@ def test_everything_that_can_be_asked_for_is_listed():
     )
     assert {"small 64x1", "start"} <= set(table)
     assert {"small 256x5", "recovery", "growth partitions", "growth ids", "growth connections"} <= set(full)
+    assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
 
 
 INTERRUPTED_TWICE = """
