@@ -62,6 +62,7 @@ def _add(given: Given, origin: str, names: Mapping[str, str]) -> None:
     spellings = _spellings()
     for name in sorted(names, key=lambda name: spellings[name][2] if name in spellings else 0, reverse=True):
         if name in spellings:
+            _one_directory(name, names[name], origin)
             row, factor, _ = spellings[name]
             given.texts[row.name] = _in_units_of(row, name, names[name], factor)
             given.origins[row.name] = origin
@@ -81,6 +82,13 @@ def _spellings() -> dict[str, tuple[Option, int, int]]:
         for rank, (alias, factor) in enumerate(row.aliases.items(), 1):
             found[alias] = row, factor, rank
     return found
+
+
+def _one_directory(name: str, text: str, origin: str) -> None:
+    """Kafka's log.dirs is a list; a path with a comma in it is spelt log.dir."""
+    if name == "log.dirs" and "," in text:
+        number = len(text.split(","))
+        raise InvalidOption(f"{name} ({origin}) names {number} directories, and a broker has one", name)
 
 
 def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:

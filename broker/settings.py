@@ -22,7 +22,10 @@ CLEANUP = ("compact", "delete")
 COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 DURABILITY_MODES = ("fsync", "interval", "os")
-ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]/]*):(?P<port>[0-9]{1,5})")
+ADDRESS = re.compile(
+    r"(?:(?P<listener>[A-Za-z0-9_]+)://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]/\s\0]*):(?P<port>[0-9]{1,5})"
+)
+PROTECTED = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")  # a listener of this name is of this protocol; of others, PLAINTEXT
 
 
 class Source(IntEnum):
@@ -36,10 +39,15 @@ class Source(IntEnum):
 
 
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [V6]:PORT or PLAINTEXT://HOST:PORT as (host, port); an empty host is every interface."""
+    """HOST:PORT, [V6]:PORT or PLAINTEXT://HOST:PORT as (host, port); an empty host is every interface.
+
+    Raises InvalidOption: not of this shape, or a listener of which a person believes that it protects something.
+    """
     found = ADDRESS.fullmatch(text.strip())
     if not found or int(found["port"]) > 65535:
         raise InvalidOption(f"{text!r} is not HOST:PORT (an IPv6 address goes in brackets: [::1]:9092)")
+    if (found["listener"] or "").upper() in PROTECTED:
+        raise InvalidOption(f"{text.strip()} asks for protection that this broker does not have yet")
     return found["host"].strip("[]"), int(found["port"])
 
 

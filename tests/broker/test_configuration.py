@@ -92,3 +92,20 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
         broker_settings({"log.roll.hours": "x"}, {}, {})
     with pytest.raises(InvalidOption, match="HOST:PORT"):
         broker_settings({"listeners": "::1:9092"}, {}, {})
+
+
+@pytest.mark.parametrize("name", ["listeners", "advertised.listeners"])
+def test_a_listener_that_promises_protection_is_refused_as_the_names_are(name: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"{name}.*SSL://.*asks for protection that this broker does not have yet"):
+        broker_settings({name: "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2"}, {}, {})
+
+
+@pytest.mark.parametrize("file", ['"log.dirs" = "/a,/b"', '"log.dirs" = ["/a", "/b"]'])
+def test_several_data_directories_are_refused_and_not_made_into_one_with_a_comma(file: str) -> None:
+    with pytest.raises(InvalidOption, match=r"log\.dirs \(broker\.toml\) names 2 directories, and a broker has one"):
+        broker_settings({}, {}, tomllib.loads(file), "broker.toml")
+
+
+def test_one_data_directory_may_be_in_a_list_and_may_have_a_comma_where_it_is_the_only_one() -> None:
+    assert broker_settings({}, {}, {"log.dirs": ["/a"]})[0].log_dir == "/a"
+    assert broker_settings({"log.dir": "/a,b"}, {}, {})[0].log_dir == "/a,b"

@@ -179,7 +179,16 @@ def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tu
     assert address(text) == parsed
 
 
-@pytest.mark.parametrize("text", ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2"])
+@pytest.mark.parametrize(
+    "text",
+    ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2", "two words:1", "host\t:1", "h\0:1"],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="HOST:PORT"):
+        address(text)
+
+
+@pytest.mark.parametrize("text", ["SSL://h:1", "ssl://h:1", "SASL_SSL://h:1", "SASL_PLAINTEXT://h:1"])
+def test_an_address_that_promises_protection_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="asks for protection that this broker does not have yet"):
         address(text)
