@@ -7,18 +7,16 @@ told what to set instead, and nothing is guessed.
 Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution, for the properties.
 """
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlparse
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..client.errors import KafkaError, UnsupportedVersionError
-from . import ledger
+from . import checkpoint, ledger
 from .client_thread import cluster_for, run
 from .hints import hinted
 from .sink import (
@@ -52,20 +50,22 @@ _said: set[str] = set()
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task gives to the commit. done: None where nothing is to be decided."""
+    """What a task gives to the commit. done: None where nothing is to be decided. checkpoint: see Place."""
 
     done: TaskDone | None
     rows: int
+    checkpoint: str | None = None
 
 
 class Place(NamedTuple):
-    """Where a task runs, as Spark tells it; None: it does not."""
+    """Where a task runs, as Spark tells it; None: it does not. checkpoint: as `checkpoint.place_of` concludes."""
 
     partition: int
     task: int
     batch_id: str | None
     query_id: str | None
     run_id: str | None
+    checkpoint: str | None = None
 
 
 def place() -> Place:
@@ -76,7 +76,9 @@ def place() -> Place:
     if context is None:
         raise WrongUseError("a writer writes inside a task of Spark")
     of = context.getLocalProperty
-    return Place(context.partitionId(), context.taskAttemptId(), of(BATCH_ID), of(QUERY_ID), of(RUN_ID))
+    query_id = of(QUERY_ID)
+    where = checkpoint.place_of(of(checkpoint.FOLDER), of(checkpoint.DESCRIPTION), query_id)
+    return Place(context.partitionId(), context.taskAttemptId(), of(BATCH_ID), query_id, of(RUN_ID), where)
 
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
@@ -148,7 +150,7 @@ class SinkWriter:
             done = carry_out(task_steps(batch, here.partition, here.task, pieces, self.limits, monotonic_ms), hands.do)
         finally:
             hands.close()
-        return TaskMessage(done, done.rows)
+        return TaskMessage(done, done.rows, here.checkpoint)
 
     def _pieces(self, iterator: Iterable[Any]) -> Iterator[Any]:
         for batch in iterator:
@@ -186,7 +188,9 @@ class SinkWriter:
         key = done[0].batch.sink
         if done[0].batch.number != number:
             raise WrongUseError(f"Spark commits batch {number}, and told the tasks {done[0].batch.number}")
-        digest = digest_of(self.options.topic, self._planned(number) if self.is_stream else None)
+        where = next((message.checkpoint for message in messages if message is not None), None)
+        planned = self._planned(done[0].batch, where)
+        digest = digest_of(self.options.topic, planned)
         timeout_ms = self.options.produce.delivery_timeout_ms
         cluster = cluster_for(self.options)
         steps = commit_steps(done, digest)
@@ -194,7 +198,10 @@ class SinkWriter:
             ledger.carry_out(cluster, key, steps, timeout_ms=timeout_ms), timeout_ms / 1000 + MARGIN_S
         )
         if decided.already:
-            log.warning("batch %d of sink %r was committed before; what was written now is dropped", number, key)
+            trust = "" if planned else ", on trust that it has the same offsets: no checkpoint can be read from here"
+            log.warning(
+                "batch %d of sink %r was committed before; what was written now is dropped%s", number, key, trust
+            )
         self._free(key, lambda of, _: of <= number)
         return decided
 
@@ -236,22 +243,14 @@ class SinkWriter:
             return self.options.sink_id
         if not self.is_stream:
             return UNNAMED + self.attempt
-        text = self._checkpointed("metadata")
-        return None if text is None else str(json.loads(text).get("id") or "") or None
+        return checkpoint.query_id(self.options.checkpoint)
 
-    def _planned(self, number: int) -> str | None:
-        return self._checkpointed("offsets", str(number))
-
-    def _checkpointed(self, *names: str) -> str | None:
-        """A file of the checkpoint, if this process can read it: it may be anywhere that Spark can reach."""
-        parsed = urlparse(self.options.checkpoint or "")
-        if not parsed.path or parsed.scheme not in ("", "file"):
+    def _planned(self, batch: SinkBatch, place: str | None) -> str | None:
+        """The file of the batch in the checkpoint, if this process can read it. place: as the tasks concluded it."""
+        given = self.options.checkpoint
+        if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):
             return None
-        try:
-            with open(os.path.join(parsed.path, *names), encoding="utf-8") as file:
-                return file.read()
-        except (OSError, ValueError):
-            return None
+        return checkpoint.read(given or place, "offsets", str(batch.number))
 
 
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):

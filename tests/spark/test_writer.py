@@ -21,7 +21,6 @@ from fencepost.spark import client_thread, ledger, writer
 from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
 from fencepost.spark.task_hands import TaskHands
 from fencepost.spark.writer import Place, batch_writer, stream_writer
-from fencepost.spark.written_rows import columns_of
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from served_broker import ServedBroker
 
@@ -62,10 +61,10 @@ class Spark:
     def batch(self, schema=SCHEMA, **more):
         return pickle.loads(pickle.dumps(batch_writer(self.options(**more), schema, False)))
 
-    def task(self, made, rows, *, partition=0, batch_id="0", query_id=QUERY, run_id=RUN):
+    def task(self, made, rows, *, partition=0, batch_id="0", query_id=QUERY, run_id=RUN, checkpoint=None):
         """One task; its message, as it arrives at the driver. rows: a list of (key, value)."""
         self.tasks += 1
-        here = Place(partition, self.tasks, batch_id, query_id, run_id)
+        here = Place(partition, self.tasks, batch_id, query_id, run_id, checkpoint)
         self._patch.setattr(writer, "place", lambda: here)
         return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(made)).write(iter([arrow(rows)] if rows else []))))
 
@@ -187,6 +186,24 @@ def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(driver,
             continue
         with pytest.raises(SinkConflictError, match="other offsets"):
             made.commit(messages, 0)
+    assert len(driver.rows()) == 2
+
+
+@pytest.mark.parametrize("owner", [QUERY, "another"])
+@pytest.mark.parametrize("kind", ["stream", "foreachBatch"])
+def test_so_does_one_whose_place_only_the_session_says_if_it_is_the_querys(driver, tmp_path, owner, kind, caplog):
+    (tmp_path / "metadata").write_text(json.dumps({"id": owner}))
+    for offset in (5, 9):
+        plan(tmp_path, {"t": {"0": offset}})
+        name = f"concluded-{kind}-{owner}"
+        made = driver.stream(sinkId=name) if kind == "stream" else driver.batch(sinkId=name, batchId=0)
+        messages = [driver.task(made, ONE, run_id=f"run-{offset}", checkpoint=str(tmp_path))]
+        if owner == QUERY and offset == 9:
+            with pytest.raises(SinkConflictError, match="other offsets"):
+                made.decide(messages, 0)
+        else:
+            made.decide(messages, 0)
+    assert ("no checkpoint can be read from here" in caplog.text) == (owner != QUERY)
     assert len(driver.rows()) == 2
 
 
@@ -449,22 +466,6 @@ def test_a_record_larger_than_the_topic_takes_is_said_with_what_to_raise(driver)
     (note,) = caught.value.__notes__
     assert "max.message.bytes" in note
     assert "abort the transaction" not in note
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"), [([None], "an entry of 'headers' is null"), ([{"key": None, "value": b""}], "has no key")]
-)
-def test_headers_that_no_record_can_have_are_refused_by_name(wrong, says):
-    type_ = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    good = [{"key": "a", "value": None}]
-    columns = [pa.array([b"0", b"1", b"2"]), pa.array([good, None, good], type_)]
-    batch = pa.RecordBatch.from_arrays(columns, ["value", "headers"])
-    (found,) = columns_of(batch, "t", True)
-    assert found.headers == [[("a", None)], None, [("a", None)]]
-    batch = pa.RecordBatch.from_arrays([columns[0], pa.array([good, None, wrong], type_)], ["value", "headers"])
-    with pytest.raises(InvalidConfigurationError, match=says):
-        list(columns_of(batch, "t", True))
-    assert list(columns_of(batch.slice(0, 2), "t", True))
 
 
 def test_rows_say_where_they_go(driver):

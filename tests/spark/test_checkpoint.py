@@ -1,0 +1,41 @@
+"""Where a sink looks for its query's checkpoint, and that a place that was only concluded has to be the query's."""
+
+import json
+
+import pytest
+from fencepost.spark import checkpoint
+from fencepost.spark.checkpoint import place_of
+
+DESCRIPTION = "totals\nid = 5f0c\nrunId = 7a1b\nbatch = 3"
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+@pytest.mark.parametrize("name", ["plain", "a b#c?d", "100%25"])
+def test_files_are_found_whatever_the_folder_is_called(tmp_path, prefix, name):
+    folder = tmp_path / name
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "offsets" / "3").write_text("v1")
+    (folder / "metadata").write_text(json.dumps({"id": "5f0c"}))
+    assert checkpoint.read(f"{prefix}{folder}", "offsets", "3") == "v1"
+    assert checkpoint.query_id(f"{prefix}{folder}") == "5f0c"
+
+
+@pytest.mark.parametrize("place", [None, "", "s3a://bucket/x", "hdfs://host/x", "file://host/x", "/nowhere", "a\0b"])
+def test_what_is_out_of_reach_is_not_read(place):
+    assert checkpoint.read(place, "metadata") is None
+    assert checkpoint.query_id(place) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "no json"])
+def test_a_checkpoint_that_does_not_say_whose_it_is_is_nobodys(tmp_path, text):
+    (tmp_path / "metadata").write_text(text)
+    assert checkpoint.query_id(str(tmp_path)) is None
+
+
+def test_a_named_query_has_its_checkpoint_below_the_folder_of_the_session():
+    assert place_of("/folder", DESCRIPTION, "5f0c") == "/folder/totals"
+    assert place_of("/folder", "a\nid = x\n" + DESCRIPTION, "5f0c") == "/folder/a\nid = x\ntotals"
+    assert place_of("/folder", DESCRIPTION.removeprefix("totals\n"), "5f0c") is None, "a new one at each start"
+    assert place_of("/folder", DESCRIPTION, "another") is None
+    assert place_of(None, DESCRIPTION, "5f0c") is None
+    assert place_of("/folder", None, "5f0c") is None
