@@ -9,14 +9,12 @@ import os
 import resource
 import signal
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..protocol import apis
 from ..protocol.messages.cluster import ApiVersionsRequest
 from ..protocol.messages.transactions import InitProducerIdResponse
 from . import accounting, apache, load, many_ids, peers, topics
@@ -26,6 +24,7 @@ from .peers import Peer
 from .servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from .small_load import PARTITIONS, Produce
 from .window import Sample
+from .wire import frame, skip_answer
 
 IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
 IDLE_S = 3.0
@@ -33,7 +32,7 @@ CHUNK = 1_000  # partitions of one CreateTopics
 SETTLED_CPU = 0.1  # of a processor: below it for longer than a checkpoint's turn, what a preparation asked for is over
 SETTLED_S = 12
 SETTLE_S = 90.0
-INIT_PRODUCER_ID, API_VERSIONS = 22, 18
+INIT_PRODUCER_ID = 22
 
 Say = Callable[[str], None]
 
@@ -257,11 +256,9 @@ def _fill_up(peer: Peer, count: int) -> None:
 
 def _idle_connection(peer: Peer) -> socket.socket:
     """One that has asked once, as every client does."""
-    asked = apis.encode_request(apis.APIS[API_VERSIONS], 0, 1, "bench", ApiVersionsRequest())
     connection = socket.create_connection((peer.host, peer.port), 30)
-    connection.sendall(b"".join(asked))
-    (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-    connection.recv(size, socket.MSG_WAITALL)
+    connection.sendall(frame(ApiVersionsRequest(), 0))
+    skip_answer(connection)
     return connection
 
 

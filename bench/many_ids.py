@@ -4,8 +4,9 @@ A process of its own makes them through the protocol, pipelined: producers that 
 each initialised. An idle client asks all the while (stalls.py). Then the broker is killed and started again.
 """
 
+import os
+import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -14,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..protocol import apis, records
+from ..protocol import records
 from ..protocol.messages.produce import ProduceRequest
 from ..protocol.messages.transactions import InitProducerIdRequest
 from . import peers, stalls, topics
+from .wire import frame, skip_answer
 
 PRODUCERS = 200_000
 TRANSACTIONAL_IDS = 100_000
@@ -26,7 +28,6 @@ PIPELINED = 200
 FIRST_PRODUCER_ID = 1 << 40  # far from those that the broker gives out
 SETTINGS = ("-X", "max.producer.ids=1000000", "-X", "log.checkpoint.interval.ms=2000")
 TOPIC = "many-ids"
-PRODUCE, INIT_PRODUCER_ID = 0, 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_I
             with _load(broker, producers, transactional_ids) as running:
                 asked = stalls.ask(broker, running)
             seconds = time.perf_counter() - began
-            subprocess.run(["kill", "-9", str(broker.pid)], check=True)
+            os.kill(broker.pid, signal.SIGKILL)
         began = time.perf_counter()
         with peers.fencepost("os", directory, *SETTINGS):
             return ManyIds(asked.own, time.perf_counter() - began, seconds)
@@ -83,17 +84,13 @@ def _record_of(producer_id: int) -> bytes:
     )
     part = ProduceRequest.Topic.Partition(index=producer_id % PARTITIONS, records=memoryview(batch))
     topic = ProduceRequest.Topic(name=TOPIC, partition_data=[part])
-    return _frame(PRODUCE, 7, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), 7)
 
 
 def id_frame(number: int) -> bytes:
     """InitProducerId (version 1) of one of the ids that load() makes, as it goes over the wire."""
     asked = InitProducerIdRequest(transactional_id=f"many-{number}", transaction_timeout_ms=60_000)
-    return _frame(INIT_PRODUCER_ID, 1, asked)
-
-
-def _frame(key: int, version: int, request: object) -> bytes:
-    return b"".join(apis.encode_request(apis.APIS[key], version, 0, "bench", request))
+    return frame(asked, 1)
 
 
 def _pipeline(connection: socket.socket, frames: Iterator[bytes]) -> None:
@@ -101,8 +98,7 @@ def _pipeline(connection: socket.socket, frames: Iterator[bytes]) -> None:
     while chunk := [frame for _, frame in zip(range(PIPELINED), frames, strict=False)]:
         connection.sendall(b"".join(chunk))
         for _ in chunk:
-            (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-            connection.recv(size, socket.MSG_WAITALL)
+            skip_answer(connection)
 
 
 if __name__ == "__main__":

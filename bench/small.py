@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from ..protocol import apis, records
+from ..protocol import records
 from ..protocol.messages.produce import ProduceRequest
 from .topics import named
+from .wire import frame
 
 PRODUCE = 0
 VERSION = 7  # fixed-size answers: the error code stands at a known place
@@ -107,8 +108,7 @@ def frame_for(load: SmallLoad, partition: int) -> bytes:
     batch = records.build([records.Record(i, 0, None, value, ()) for i in range(load.batch_records)])
     part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
     topic = ProduceRequest.Topic(name=load.topic, partition_data=[part])
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
-    return b"".join(apis.encode_request(apis.APIS[PRODUCE], VERSION, 1, "bench", request))
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), VERSION)
 
 
 async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None]) -> SmallResult:
@@ -124,8 +124,7 @@ async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None
 
     loops = []
     for i in range(load.connections):
-        frame = frame_for(load, i % load.partitions)
-        one = _Loop(frame, load.depth, error_at, failed)
+        one = _Loop(frame_for(load, i % load.partitions), load.depth, error_at, failed)
         await loop.create_connection(partial(_itself, one), host, port)
         loops.append(one)
     try:

@@ -8,7 +8,6 @@ comes from a process of its own, at a steady rate far below what a broker takes.
 
 import contextlib
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -18,17 +17,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..protocol import apis, records
+from ..protocol import records
+from ..protocol.messages.cluster import ApiVersionsRequest
 from ..protocol.messages.produce import ProduceRequest
 from ..protocol.messages.topics import CreateTopicsRequest
 from . import peers, small
 from .figures import percentile
-from .wire import Wire
+from .wire import Wire, frame, skip_answer
 
 PARTITIONS = 2_000
 REQUESTS_A_SECOND = 2_000
 PING_EVERY_S = 0.002
-API_VERSIONS = 18
 MIB = 1 << 20
 OFTEN = ("log.checkpoint.interval.ms=2000", "log.retention.check.interval.ms=500", "log.cleaner.backoff.ms=500")
 TOPICS = {
@@ -63,7 +62,7 @@ def measure(seconds: float) -> Stalls:
 
 def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
     """Ask, wait for the answer, rest, and so on."""
-    request = struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1)
+    request = frame(ApiVersionsRequest(), 0)
     seen: array[float] = array("d")
     own = 0.0
     with socket.create_connection((broker.host, broker.port), 30) as connection:
@@ -72,8 +71,7 @@ def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
             before = _waits_ns(broker.pid)
             began = time.perf_counter()
             connection.sendall(request)
-            (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-            connection.recv(size, socket.MSG_WAITALL)
+            skip_answer(connection)
             took_ms = 1e3 * (time.perf_counter() - began)
             seen.append(took_ms)
             if took_ms > own:
@@ -154,8 +152,7 @@ def _frame(topic: str, partition: int, count: int) -> bytes:
     batch = records.build([records.Record(i, 0, b"key %d" % i, b"x" * 100, ()) for i in range(count)])
     part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
     item = ProduceRequest.Topic(name=topic, partition_data=[part])
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[item])
-    return b"".join(apis.encode_request(apis.APIS[small.PRODUCE], small.VERSION, 1, "bench", request))
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[item]), small.VERSION)
 
 
 def _drain(connection: socket.socket) -> None:

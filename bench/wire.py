@@ -1,4 +1,4 @@
-"""One request, one answer, on a blocking socket: what a benchmark needs to prepare its topics."""
+"""Requests as they go over the wire, and a blocking connection: what a benchmark needs to prepare its topics."""
 
 import socket
 import struct
@@ -7,7 +7,18 @@ from typing import Any
 from ..protocol import apis
 
 _BY_REQUEST = {api.request: api for api in apis.APIS.values()}
-CLIENT_ID = "fencepost-bench"
+CLIENT_ID = "bench"
+
+
+def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
+    """A request of our protocol classes with its length."""
+    return b"".join(apis.encode_request(_BY_REQUEST[type(request)], version, correlation_id, CLIENT_ID, request))
+
+
+def skip_answer(connection: socket.socket) -> None:
+    """Wait for a whole answer, and leave it unread."""
+    (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+    connection.recv(size, socket.MSG_WAITALL)
 
 
 class Wire:
@@ -21,7 +32,7 @@ class Wire:
         """Send a request of our protocol classes and return the decoded response."""
         api = _BY_REQUEST[type(request)]
         self._correlation_id += 1
-        self._socket.sendall(b"".join(apis.encode_request(api, version, self._correlation_id, CLIENT_ID, request)))
+        self._socket.sendall(frame(request, version, self._correlation_id))
         (size,) = struct.unpack(">i", self._receive(4))
         _, response = apis.decode_response(api, version, self._receive(size))
         return response
