@@ -149,11 +149,13 @@ def state(broker: SimulatedBroker, name: str = "x") -> str:
     return found.transaction_state or str(found.error_code)
 
 
-def values(broker: SimulatedBroker, topic: str, partition: int = 0, *, committed: bool = True) -> list[bytes]:
+def values(
+    broker: SimulatedBroker, topic: str, partition: int = 0, *, committed: bool = True, first: int = 0
+) -> list[bytes]:
     """What a reader of this partition sees, who skips what was aborted as clients do."""
     found: list[bytes] = []
     skipped: set[int] = set()
-    offset = 0
+    offset = first
     while True:
         part = fetched(broker.ask(fetch(topic, offset, partition=partition, committed=committed), 11))
         assert part.error_code == 0, part
