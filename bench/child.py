@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
 from .peers import Peer, environment
+from .servers import BROKERS
 from .window import Books, Latencies, Sample
 
 PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end
@@ -77,6 +78,16 @@ def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float 
         raise LoadFailed(f"{load}: nothing was done in {report.seconds:.1f} s")
     busy_ns = int(1e9 * report.client_share * report.seconds)
     return books.sample(report.units, report.bytes, Latencies.decode(report.latencies), report.seconds, busy_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InChild:
+    """What scenarios have in common whose client is a child process, a Python program."""
+
+    warm_seconds: float = 0.5
+    peers: frozenset[str] | None = BROKERS
+    unit: ClassVar[str] = "record"
+    client_threads: ClassVar[int] = 1
 
 
 class Timed(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from . import child, librdkafka, topics
-from .child import Outcome, Window
+from .child import InChild, Outcome, Window
 from .peers import Peer
 from .produce_load import payloads
 from .servers import BROKERS, KAFKA_FLUSH
@@ -41,17 +41,13 @@ class TimedConsume:
 
 
 @dataclass(frozen=True, slots=True)
-class Consume:
+class Consume(InChild):
     """The scenario: records without transactions."""
 
     name: str
     record_bytes: int
     records: int
     partitions: int = PARTITIONS
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
 
     @property
     def topic(self) -> str:
@@ -68,7 +64,7 @@ class Consume:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumeTransactions:
+class ConsumeTransactions(InChild):
     """The scenario: records in transactions, of which 1 % were aborted, at one isolation level."""
 
     level: str
@@ -76,10 +72,6 @@ class ConsumeTransactions:
     records: int = TXN_RECORDS  # of each transaction
     record_bytes: int = 1000
     partitions: int = PARTITIONS
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
 
     @property
     def name(self) -> str:

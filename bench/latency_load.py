@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import child, librdkafka, topics
-from .child import Outcome, Window, say
+from .child import InChild, Outcome, Window, say
 from .peers import Peer
 from .produce_load import log_ends
-from .servers import BROKERS
 from .window import Sample
 
 RATES = (2_000, 20_000)
@@ -51,15 +50,11 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class EndToEnd:
+class EndToEnd(InChild):
     """The scenario: one partition, each record sent at once."""
 
     per_second: int
     record_bytes: int = RECORD_BYTES
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
 
     @property
     def name(self) -> str:

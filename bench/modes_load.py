@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import child, modes, topics
-from .child import Outcome, Window
+from .child import InChild, Outcome, Window
 from .peers import Peer
-from .servers import BROKERS
 from .window import Latencies, Sample
 
 RECORD_BYTES = 100
@@ -27,15 +26,11 @@ class TimedMode:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(InChild):
     """The scenario. Latency: from the first record of a batch until the batch counts, as the mode has it."""
 
     mode: str
     batch: int
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
 
     @property
     def name(self) -> str:

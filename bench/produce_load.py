@@ -7,12 +7,12 @@ is the slower one, so that the latencies, of one record in a thousand, are mostl
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol.messages.offsets import ListOffsetsRequest
 from . import child, librdkafka, topics
-from .child import Outcome, Window
+from .child import InChild, Outcome, Window
 from .peers import Peer
 from .servers import BROKERS_AND_MOCK
 from .window import Latencies, Sample
@@ -53,17 +53,14 @@ class TimedProduce:
 
 
 @dataclass(frozen=True, slots=True)
-class Produce:
+class Produce(InChild):
     """The scenario; every window has a topic of its own, deleted afterwards, for it may fill gigabytes."""
 
     name: str
     record_bytes: int
     codec: str = "none"
     partitions: int = PARTITIONS
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS_AND_MOCK
-    client_threads: int = 1
+    peers: frozenset[str] | None = field(default=BROKERS_AND_MOCK, kw_only=True)
 
     def prepare(self, peer: Peer) -> None:
         """Nothing: see above."""

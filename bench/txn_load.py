@@ -2,15 +2,15 @@
 
 import itertools
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from . import child, topics, txn
-from .child import Outcome, Window
+from .child import InChild, Outcome, Window
 from .consume_load import Reader, TimedConsume, preload, read
 from .peers import Peer
 from .produce_load import end_request
-from .servers import BROKERS, BROKERS_AND_MOCK
+from .servers import BROKERS_AND_MOCK
 from .window import Latencies, Sample
 from .wire import Wire
 
@@ -42,16 +42,14 @@ class TimedTransactions:
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions:
+class Transactions(InChild):
     """The scenario: each producer commits one after the other, `records` long, over `partitions` in turn."""
 
     producers: int
     partitions: int = 1
     records: int = 1
-    warm_seconds: float = 0.5
-    unit: str = "transaction"
-    peers: frozenset[str] | None = BROKERS_AND_MOCK
-    client_threads: int = 1
+    peers: frozenset[str] | None = field(default=BROKERS_AND_MOCK, kw_only=True)
+    unit: ClassVar[str] = "transaction"
 
     @property
     def name(self) -> str:
@@ -72,17 +70,13 @@ class Transactions:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(InChild):
     """The scenario: consume, transform, produce, with the offsets in the transaction. Latency: of one transaction."""
 
     name: str = "copy"
     records: int = COPY_RECORDS
     batch: int = COPY_BATCH
     partitions: int = COPY_PARTITIONS
-    warm_seconds: float = 0.5
-    unit: str = "record"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
 
     def prepare(self, peer: Peer) -> None:
         """Preload what is copied."""
@@ -111,7 +105,7 @@ class TimedCopy(TimedConsume):
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(InChild):
     """The scenario: from the return of a commit until a reader of committed records is told that they are there.
 
     Latency: until the first question was sent whose answer had the record inside the end offset; 1 us, the least that
@@ -119,10 +113,8 @@ class Visible:
     """
 
     name: str = "commit to visible"
-    warm_seconds: float = 0.2
-    unit: str = "transaction"
-    peers: frozenset[str] | None = BROKERS
-    client_threads: int = 1
+    warm_seconds: float = field(default=0.2, kw_only=True)
+    unit: ClassVar[str] = "transaction"
 
     def prepare(self, peer: Peer) -> None:
         topics.create(peer.host, peer.port, VISIBLE, 1)
