@@ -11,9 +11,10 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from ..protocol.messages.cluster import ApiVersionsRequest
 from ..protocol.messages.transactions import InitProducerIdResponse
@@ -34,7 +35,13 @@ SETTLED_S = 12
 SETTLE_S = 90.0
 INIT_PRODUCER_ID = 22
 
-Say = Callable[[str], None]
+
+class Tells(Protocol):
+    """Progress, for somebody who waits."""
+
+    def say(self, line: str) -> None: ...
+    def failed(self, line: str) -> None:
+        """What could not be measured, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,6 @@ QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
 
 STARTED = (FSYNC, KAFKA)
 WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
-FAILED = "FAILED "  # so begins what is said of a failure
 
 
 def measurable(full: bool) -> list[str]:
@@ -66,41 +72,43 @@ def measurable(full: bool) -> list[str]:
     return ["start", "recovery", *GROWN] if full else ["start"]
 
 
-def outside(wanted: Collection[str], names: Collection[str], full: bool, quick: bool, say: Say) -> Iterator[Measured]:
+def outside(
+    wanted: Collection[str], names: Collection[str], full: bool, quick: bool, tells: Tells
+) -> Iterator[Measured]:
     """What is wanted of measurable(), on these servers. What fails is a line and a figure less."""
     size = QUICK if quick else FULL
     if "start" in wanted:
-        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, say)
+        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, tells)
     if "recovery" in wanted:
         for name in WITH_FILES:
             if name in names:
-                yield from recovery(name, size, say)
+                yield from recovery(name, size, tells)
     for name in (FSYNC, OS):
         for what, grown in GROWN.items():
             if name in names and what in wanted:
-                with _told(f"{what}, {name}", say):
-                    yield from grown(name, size, say)
+                with _told(f"{what}, {name}", tells):
+                    yield from grown(name, size, tells)
 
 
 @contextlib.contextmanager
-def _told(what: str, say: Say) -> Iterator[None]:
+def _told(what: str, tells: Tells) -> Iterator[None]:
     """A failure is said."""
     try:
         yield
     except Exception as error:
-        say(f"{FAILED}{what}: {type(error).__name__}: {error}")
+        tells.failed(f"{what}: {type(error).__name__}: {error}")
 
 
 # ---- start, idle memory, recovery --------------------------------------------------------------------------------
 
 
-def starts(names: Sequence[str], size: Size, say: Say) -> list[Measured]:
+def starts(names: Sequence[str], size: Size, tells: Tells) -> list[Measured]:
     """Seconds until a server with no files answers, and its memory when it has been idle for some; all in turns."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(size.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            say(f"start · {name} · round {number + 1} of {size.rounds}")
-            with _told(f"start, {name}", say), peers.start(name) as peer:
+            tells.say(f"start · {name} · round {number + 1} of {size.rounds}")
+            with _told(f"start, {name}", tells), peers.start(name) as peer:
                 if peer is not None:
                     time.sleep(IDLE_S)
                     found[name].append((peer.ready_s, accounting.usage(peer.pid).rss_bytes / 1e6))
@@ -111,13 +119,13 @@ def starts(names: Sequence[str], size: Size, say: Say) -> list[Measured]:
     ]
 
 
-def recovery(name: str, size: Size, say: Say) -> Iterator[Measured]:
+def recovery(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
     """Fill four partitions with batches of 100 KB, kill the server, start it on what it left: seconds for each GB."""
     for_each_gb: list[float] = []
     in_all: list[float] = []
     for number in range(min(size.rounds, 3)):
-        say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
-        with _told(f"recovery, {name}", say), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+        tells.say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
+        with _told(f"recovery, {name}", tells), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
             with _server(name, directory) as peer:
                 if peer is None:
                     return
@@ -167,34 +175,34 @@ def _ready_again(name: str, directory: str, before: Peer) -> float:
 # ---- growth ------------------------------------------------------------------------------------------------------
 
 
-def partitions(name: str, size: Size, say: Say) -> Iterator[Measured]:
+def partitions(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
     """Ten partitions or very many; the load is on the same four."""
     with _pair(name) as (few, many):
-        say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
+        tells.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
         _fill_up(few, 10 - PARTITIONS)
         _fill_up(many, size.partitions - PARTITIONS)
-        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, say)
+        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, tells)
 
 
-def ids(name: str, size: Size, say: Say) -> Iterator[Measured]:
+def ids(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
     """One transactional id or very many: small requests beside them, and the initialising of those in use."""
     with _pair(name) as (few, many):
-        say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
+        tells.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
         many_ids.load(few.host, few.port, 0, 1)
         many_ids.load(many.host, many.port, 0, size.ids)
-        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, say)
+        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, tells)
         if load.program() is not None:
-            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, say)
+            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, tells)
 
 
-def connections(name: str, size: Size, say: Say) -> Iterator[Measured]:
+def connections(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
     """As many connections as are in use, or very many more that are open."""
     with _pair(name) as (few, many), contextlib.ExitStack() as opened:
-        say(f"growth connections · {name} · {size.connections:,} connections are made")
+        tells.say(f"growth connections · {name} · {size.connections:,} connections are made")
         _allow_files(size.connections + 200)
         for _ in range(size.connections - IN_USE):
             opened.enter_context(_idle_connection(many))
-        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, say)
+        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, tells)
 
 
 GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections": connections}
@@ -210,7 +218,7 @@ def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
         yield replace(few, name=f"{name}, few"), replace(many, name=f"{name}, many")
 
 
-def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, say: Say) -> Measured:
+def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, tells: Tells) -> Measured:
     """The load on both in turns. Raises: RuntimeError with what failed."""
     _settle(few, many)
     failures: list[str] = []
@@ -219,13 +227,13 @@ def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, siz
         if step.failed:
             failures.append(f"{step.peer}: {step.doing}")
         elif step.doing.startswith("round") and step.peer == turns((few, many), int(step.doing.split()[1]) - 1)[0].name:
-            say(f"{what} · {name} · {step.doing}")
+            tells.say(f"{what} · {name} · {step.doing}")
 
     found = {finding.peer: finding for finding in contest([scenario], [few, many], size.rounds, size.seconds, progress)}
     if len(found) < 2:
         raise RuntimeError("; ".join(failures))
     for failure in failures:
-        say(f"{what} · {name} · {failure}")
+        tells.say(f"{what} · {name} · {failure}")
     return grown(what, name, found[few.name], found[many.name])
 
 

@@ -42,7 +42,7 @@ MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 
-Outside = Callable[[Callable[[str], None]], Iterator[Measured]]  # given what says a line
+Outside = Callable[[growth.Tells], Iterator[Measured]]
 
 AROUND_S = 1.2  # beside a window: a quiet disk, the client's start
 PREPARE_S = 0.5
@@ -145,14 +145,7 @@ class Told:
     def failed(self, line: str) -> None:
         """Said now, and again at the end."""
         self.failures.append(line)
-        self.say(f"{growth.FAILED}{line}")
-
-    def line(self, line: str) -> None:
-        """Of what is measured outside of the contest: one that stays, or a failure."""
-        if line.startswith(growth.FAILED):
-            self.failed(line.removeprefix(growth.FAILED))
-        else:
-            self.say(line)
+        self.say(f"FAILED {line}")
 
     def say(self, line: str) -> None:
         """A line that stays."""
@@ -214,7 +207,7 @@ def measured(
             for finding in run(playing, names, effort, limit_s, told):
                 found.append(finding)
         if outside is not None:
-            for each in outside(told.line):
+            for each in outside(told):
                 found.append(each)
     except KeyboardInterrupt:
         told.interrupted = True
@@ -302,7 +295,7 @@ def main(
     told = Told()
     began = time.monotonic()
     servers = names or NAMES
-    later: Outside | None = (lambda say: growth.outside(beside, servers, full, quick, say)) if beside else None
+    later: Outside | None = (lambda tells: growth.outside(beside, servers, full, quick, tells)) if beside else None
     found, machine = play(playing, servers, effort, limit, later, told, data_dir)
     if found:
         kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"

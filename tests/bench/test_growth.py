@@ -12,15 +12,21 @@ from fencepost.bench.window import Sample
 TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
 
 
+class Said:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.failures: list[str] = []
+        self.say = self.lines.append
+        self.failed = self.failures.append
+
+
 @pytest.fixture
-def said(monkeypatch) -> list[str]:
+def said(monkeypatch) -> Said:
     monkeypatch.setattr(growth, "IDLE_S", 0.0)
     monkeypatch.setattr(growth, "SETTLE_S", 0.0)
-    return []
-
-
-def failed(said: list[str]) -> list[str]:
-    return [line for line in said if line.startswith("FAILED")]
+    return Said()
 
 
 def sample(cpu_us: float) -> Sample:
@@ -39,12 +45,12 @@ def test_growth_is_the_ratio_of_each_round():
 
 
 def test_a_start_has_a_time_and_a_memory_for_each_round(said):
-    (found,) = growth.starts((servers.OS,), TINY, said.append)
+    (found,) = growth.starts((servers.OS,), TINY, said)
     assert (found.scenario, found.peer) == ("start", servers.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
     assert min(found.figures["idle_mb"]) > 10
-    assert not failed(said)
+    assert not said.failures
 
 
 def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch):
@@ -56,21 +62,21 @@ def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch)
         return start(name)
 
     monkeypatch.setattr(peers, "start", broken)
-    found = growth.starts((servers.FSYNC, servers.OS), replace(TINY, rounds=1), said.append)
+    found = growth.starts((servers.FSYNC, servers.OS), replace(TINY, rounds=1), said)
     assert [each.peer for each in found] == [servers.OS]
-    assert failed(said) == ["FAILED start, fencepost fsync: RuntimeError: no disk"]
+    assert said.failures == ["start, fencepost fsync: RuntimeError: no disk"]
 
 
 def test_recovery_starts_on_what_a_killed_broker_left(said):
-    (found,) = growth.recovery(servers.FSYNC, TINY, said.append)
+    (found,) = growth.recovery(servers.FSYNC, TINY, said)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0
-    assert not failed(said)
+    assert not said.failures
 
 
 @pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
 def test_each_growth_is_measured(said, grown):
-    found = list(grown(servers.OS, TINY, said.append))
+    found = list(grown(servers.OS, TINY, said))
     named = [f"growth {grown.__name__}"]
     if grown is growth.ids and load.program():
         named.append("growth ids, initialised")
@@ -84,26 +90,26 @@ def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch)
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
     monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
-    list(growth.partitions(servers.OS, TINY, said.append))
+    list(growth.partitions(servers.OS, TINY, said))
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
 def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
-    monkeypatch.setattr(growth, "starts", lambda names, size, say: asked.append((names, size.rounds)) or [])
+    monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
-    assert list(growth.outside(["start"], servers.NAMES, False, False, print)) == []
+    assert list(growth.outside(["start"], servers.NAMES, False, False, Said())) == []
     assert asked == [([servers.FSYNC, servers.KAFKA], 3)]
 
 
 def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
-    def recovery(name, size, say):
+    def recovery(name, size, tells):
         yield f"recovery {name}"
 
-    def ids(name, size, say):
+    def ids(name, size, tells):
         yield f"ids {name}"
 
     monkeypatch.setattr(growth, "recovery", recovery)
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
-    found = growth.outside(["recovery", "growth ids"], [servers.OS, servers.KAFKA, servers.MOCK], True, True, print)
+    found = growth.outside(["recovery", "growth ids"], [servers.OS, servers.KAFKA, servers.MOCK], True, True, Said())
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

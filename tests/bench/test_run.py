@@ -94,7 +94,7 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
 
 def test_what_is_measured_without_the_brokers_comes_after_the_contest(monkeypatch):
     monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
-    assert run.measured(LOADS, [], TABLE, None, lambda say: iter(["start", "growth"]), run.Told()) == [
+    assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.Told()) == [
         "contest",
         "start",
         "growth",
@@ -153,9 +153,9 @@ def test_every_name_of_a_server_is_one_that_can_be_started(name):
 
 
 def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, capsys):
-    def outside(say):
-        say("start · A")
-        say("FAILED start, B: no disk")
+    def outside(tells):
+        tells.say("start · A")
+        tells.failed("start, B: no disk")
         return iter(())
 
     monkeypatch.setattr(run, "run", lambda *_: iter(()))
