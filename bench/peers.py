@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from ..protocol import apis
 from ..protocol.messages.produce import ProduceResponse
@@ -24,6 +25,7 @@ from .facts import file_system
 from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 
 FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
+LAST_CHARACTERS = 1000  # of what a server said that did not start or has ended
 NO_FILES = frozenset({"tmpfs", "ramfs"})  # file systems on which a sync costs nothing
 MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run
 
@@ -108,18 +110,31 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+        said = stack.enter_context(tempfile.TemporaryFile())
         began = time.perf_counter()
-        process = stack.enter_context(_running([*command, "--durability", durability, *options]))
+        process = stack.enter_context(_running([*command, "--durability", durability, *options], stderr=said))
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
+                stack.callback(_told, process, said)
                 ready_s = time.perf_counter() - began
                 port = int(line.split()[-1].rsplit(":", 1)[1])
                 durable = durability == "fsync"
                 name = f"fencepost {durability}"
                 yield Peer(name, "127.0.0.1", port, process.pid, False, durable, ready_s, directory)
                 return
-        raise RuntimeError("fencepost did not become ready")
+        raise RuntimeError(f"fencepost did not become ready: {_last(said)}")
+
+
+def _told(process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
+    """What a server said that has ended by itself; of one that is to be ended now it is no news."""
+    if process.poll() is not None and (last := _last(said)):
+        print(last, file=sys.stderr)
+
+
+def _last(said: IO[bytes]) -> str:
+    said.seek(0)
+    return said.read().decode(errors="replace")[-LAST_CHARACTERS:].strip()
 
 
 @contextlib.contextmanager
@@ -203,8 +218,12 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], stdin: int | None = None) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True, env=environment())
+def _running(
+    command: list[str], stdin: int | None = None, stderr: IO[bytes] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=stdin, stderr=stderr, text=True, env=environment()
+    )
     with ended(process):
         yield process
 

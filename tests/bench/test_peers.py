@@ -1,10 +1,13 @@
 """The servers of a comparison: where their files are, what of Apache Kafka is here, and that it starts."""
 
+import os
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 from fencepost.bench import accounting, apache, peers, servers, topics
+from process_ends import gone
 
 ABSENT = apache.absence()
 
@@ -98,6 +101,25 @@ def test_directories_that_had_to_be_made_are_gone_unless_another_run_uses_them(m
     with peers.bench_root(str(tmp_path / "a" / "b")):
         (tmp_path / "a" / "of another").touch()
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["of another"]
+
+
+def test_a_broker_that_does_not_start_is_told_with_its_reason():
+    told = "did not become ready: error: Invalid value sometimes"
+    with pytest.raises(RuntimeError, match=told), peers.fencepost("sometimes"):
+        pass
+
+
+def test_a_broker_that_starts_and_ends_as_it_should_has_nothing_to_say(capfd):
+    with peers.fencepost("os"):
+        pass
+    assert capfd.readouterr().err == ""
+
+
+def test_what_a_broker_said_that_ended_by_itself_is_shown(capfd):
+    with peers.fencepost("os") as peer:
+        os.kill(peer.pid, signal.SIGTERM)
+        assert gone(peer.pid)
+    assert "stopping" in capfd.readouterr().err
 
 
 def test_a_mock_cluster_that_does_not_start_is_told(monkeypatch):
