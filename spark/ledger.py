@@ -4,14 +4,16 @@ The rule: a decision that was not answered is asked for again, and is the same o
 made. Source: docs/apis.md.
 """
 
+import asyncio
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
 from ..client.cluster import Cluster
-from ..client.errors import RequestTimedOutError, UnknownTopicError, code_of, error_of
+from ..client.errors import UnknownTopicError, code_of, error_of, is_retriable
+from ..client.retry import Deadline
 from ..client.versions import OWN_FEATURE
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.cluster import MetadataRequest
+from ..protocol.messages.cluster import MetadataRequest, MetadataResponse
 from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..protocol.messages.ledger import (
     DescribeLedgerRequest,
@@ -20,12 +22,13 @@ from ..protocol.messages.ledger import (
     RemoveLedgerEntriesResponse,
 )
 from ..protocol.messages.transactions import EndTxnRequest
+from .client_thread import PAUSE_S, START_MS
 from .sink import Limits, Written
 
 R = TypeVar("R")
 
 DEFAULT_PREFIX = "fencepost.once."
-TOPIC_TIMEOUT_MS = 3_000
+TOPIC_TIMEOUT_MS = 3_000  # until it is believed that a topic is not there
 SAFE_TIMEOUT_MS = 60_000  # where the broker does not say how long is allowed
 PREFIX_SETTING, TIMEOUT_SETTING = "transactional.id.ephemeral.prefix", "transaction.max.timeout.ms"
 
@@ -39,6 +42,7 @@ _LATER = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+_MISSING = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _OF_THE_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -51,7 +55,18 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Raises BrokerUnreachableError and the like."""
+    """Raises BrokerUnreachableError and the like; a broker that is just being started again is waited for."""
+    away = Deadline(cluster.outside.clock, START_MS)
+    while True:
+        try:
+            return await _facts(cluster)
+        except KafkaError as error:
+            if not is_retriable(error) or away.passed():
+                raise
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _facts(cluster: Cluster) -> Facts:
     connection = await cluster.any_node()
     if not connection.features.get(OWN_FEATURE, 0):
         return Facts(False, "", SAFE_TIMEOUT_MS)
@@ -74,18 +89,24 @@ async def facts(cluster: Cluster) -> Facts:
 async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
     """Have a topic made that is not there, if the broker does so. Raises UnknownTopicError, and soon.
 
+    What is known of the topic does not count: a task that writes to one that is gone waits for minutes to say so.
     Also what else the broker says of it: that nobody may write to it, or that no topic can have the name.
     """
-    if cluster.metadata.partitions(topic):
-        return
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
+    missed = Deadline(cluster.outside.clock, TOPIC_TIMEOUT_MS)
+
+    def retry(failure: BaseException) -> bool:
+        is_missing = isinstance(failure, KafkaError) and failure.code == _MISSING
+        return is_retriable(failure) and not (is_missing and missed.passed())
+
+    def verdict(answer: MetadataResponse) -> int:
+        return answer.topics[0].error_code
+
     try:
-        await cluster.ask_until("any", request, verdict=lambda r: r.topics[0].error_code, timeout_ms=TOPIC_TIMEOUT_MS)
-    except RequestTimedOutError as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        raise UnknownTopicError(f"there is no topic {topic!r}", hint="create the topic first") from None
+        await cluster.ask_until("any", request, verdict=verdict, timeout_ms=START_MS, retry=retry)
     except KafkaError as error:
+        if error.code == _MISSING:
+            raise UnknownTopicError(f"there is no topic {topic!r}", hint="create the topic first") from None
         if error.code not in _OF_THE_TOPIC:
             raise
         raise error_of(error.code, f"topic {topic!r}: {error.code.text}") from None

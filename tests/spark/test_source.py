@@ -3,6 +3,7 @@
 import importlib.util
 import pickle
 import sys
+import threading
 
 import pytest
 from fencepost.client.errors import BrokerUnreachableError, InvalidConfigurationError
@@ -81,6 +82,21 @@ def test_a_broker_that_comes_back_is_waited_for(source):
     source.broker.kill()
     source.broker.restart()
     assert query.batch() is None
+
+
+def test_a_sink_waits_for_it_too_before_each_batch(source):
+    source.create("sink-comes-back")
+    given = {"kafka.bootstrap.servers": source.bootstrap, "topic": "sink-comes-back"}
+    schema = StructType([StructField("value", StringType())])
+    for _ in range(2):
+        assert FencepostDataSource(given).streamWriter(schema=schema, overwrite=False).guarantee == "exactly_once"
+        source.broker.kill()
+        back = threading.Timer(0.5, source.broker.restart)
+        back.start()
+        try:
+            FencepostDataSource(given).streamWriter(schema=schema, overwrite=False)
+        finally:
+            back.join()
 
 
 @pytest.fixture

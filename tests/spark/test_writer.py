@@ -452,6 +452,10 @@ def test_a_topic_that_is_not_there_is_made_or_missed_before_any_task(driver):
     made.commit([driver.task(made, ONE)], 0)
     with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
         driver.stream(topic="nowhere", **{"kafka.allow.auto.create.topics": "false"})
+    with sync.Admin(driver.servers) as admin:
+        admin.delete_topics([f"{driver.topic}-made"])
+    with pytest.raises(UnknownTopicError):
+        driver.stream(topic=f"{driver.topic}-made", **{"kafka.allow.auto.create.topics": "false"})
 
 
 def test_a_topic_that_no_topic_can_be_is_named(driver):
