@@ -173,7 +173,7 @@ class _Look:
             self._segment(entry.log_id, folder, state)
         for snapshot in manifest.snapshots:
             if not snapshot.empty:
-                self._snapshot(f"{folder}/{snapshot.offset:020d}{log_snapshots.SUFFIX}")
+                self._snapshot(f"{folder}/{snapshot.name}")
         if self._disk.exists(folder):
             for name in self._disk.list(folder):
                 if name.startswith(EVIDENCE):

@@ -11,10 +11,11 @@ from click.testing import CliRunner, Result
 from fencepost.broker.settings import BrokerSettings
 from fencepost.cli import main
 from fencepost.protocol.messages.produce import ProduceRequest
-from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import layout
+from produce_requests import create
 from simulated_broker import SimulatedBroker
 
 AT = 1_700_000_000_000
@@ -85,6 +86,12 @@ def facts(*arguments: object) -> list[dict[str, Any]]:
     found = run(*arguments, "-o", "json")
     assert found.exception is None, found.output
     return [json.loads(line) for line in found.output.splitlines()]
+
+
+def trim(topic: str, offset: int) -> DeleteRecordsRequest:
+    made = DeleteRecordsRequest.Topic
+    parts = [made.Partition(partition_index=0, offset=offset)]
+    return DeleteRecordsRequest(topics=[made(name=topic, partitions=parts)], timeout_ms=1000)
 
 
 def only(path: Path, pattern: str) -> Path:
@@ -273,6 +280,29 @@ def test_damage_is_named_with_its_place(copy: Path, harm: Harm) -> None:
 
 def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("verify", path, "-o", "json").output.splitlines()]
+
+
+@pytest.fixture
+def trimmed(tmp_path: Path) -> Iterator[Path]:
+    """A log that began to hold segments below its start: its producers are written down twice at one offset."""
+    directory = Directory()
+    directory.broker.ask(create("a", segment_ms=1000))
+    for sequence in range(0, 6, 2):
+        directory.produce("a", 2, sequence, 7)
+        directory.broker.wait(30)
+    directory.broker.ask(trim("a", 4))
+    directory.broker.wait(30)
+    directory.broker.stop()
+    yield directory.left_in(tmp_path / "trimmed")
+
+
+def test_a_second_snapshot_of_the_same_offset_is_looked_at_as_well(trimmed: Path) -> None:
+    copy = only(trimmed, "logs/a-0.*/*.copy.producers")
+    assert run("verify", trimmed).exit_code == 0
+    _flip(copy, 50)
+    found = run("verify", trimmed)
+    assert found.exit_code == 1, found.output
+    assert f"damage   {copy}: " in found.output
 
 
 def test_a_tail_that_nobody_was_told_of_is_no_damage(copy: Path) -> None:
