@@ -283,7 +283,7 @@ def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def trimmed(tmp_path: Path) -> Iterator[Path]:
+def trimmed(tmp_path: Path) -> Path:
     """A log that began to hold segments below its start: its producers are written down twice at one offset."""
     directory = Directory()
     directory.broker.ask(create("a", segment_ms=1000))
@@ -293,7 +293,7 @@ def trimmed(tmp_path: Path) -> Iterator[Path]:
     directory.broker.ask(trim("a", 4))
     directory.broker.wait(30)
     directory.broker.stop()
-    yield directory.left_in(tmp_path / "trimmed")
+    return directory.left_in(tmp_path / "trimmed")
 
 
 def test_a_second_snapshot_of_the_same_offset_is_looked_at_as_well(trimmed: Path) -> None:
