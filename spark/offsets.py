@@ -7,8 +7,8 @@ and the topic's id show, never a gap between offsets. JSON keys have a fixed ord
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -40,12 +40,17 @@ class Log(NamedTuple):
     high_watermark: int
 
 
+def _everything(_: TopicPartition) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The cluster now. ids: of the topics that have one."""
+    """The cluster now, of what is selected. ids: of the topics that have one. selects: whether a partition is."""
 
     logs: Mapping[TopicPartition, Log]
     ids: Mapping[str, str] = field(default_factory=dict)
+    selects: Callable[[TopicPartition], bool] = field(default=_everything, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,7 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
             lost += said
         begins[tp] = at
     lost += [
-        f"partition {tp} is gone, with what it had from offset {at} on"
+        f"{_missing(tp, seen)}, with what it had from offset {at} on"
         for tp, at in sorted(start.offsets.items())
         if tp not in seen.logs
     ]
@@ -183,6 +188,10 @@ def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) ->
 
 def _made_again(tp: TopicPartition, at: int) -> str:
     return f"topic {tp.topic} was deleted and made again: offset {at} of {tp} was one of the topic before"
+
+
+def _missing(tp: TopicPartition, seen: Seen) -> str:
+    return f"partition {tp} is " + ("gone" if seen.selects(tp) else "not selected any more")
 
 
 def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple[int, list[str]]:
@@ -224,7 +233,7 @@ def new_records(start: Position, seen: Seen) -> int:
 def up_to(seen: Seen, target: Offsets) -> Seen:
     """The same, as if nothing had come after the target: no further records and no further partitions."""
     logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
-    return Seen(logs, seen.ids)
+    return replace(seen, logs=logs)
 
 
 def limited(
@@ -263,7 +272,7 @@ def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], lis
                 lost.append(f"the log of {tp} ends at offset {log.high_watermark}, and is to be read from {at} on")
             continue
         if log is None:
-            lost.append(f"partition {tp} is gone, and with it its offsets {at} to {to - 1}")
+            lost.append(f"{_missing(tp, seen)}, and with it its offsets {at} to {to - 1}")
             continue
         if is_another(end.ids, seen.ids, tp.topic):
             lost.append(_made_again(tp, at))

@@ -177,6 +177,10 @@ class Selection:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(each.topic == topic for each in self.partitions)
 
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether a partition belongs to it."""
+        return tp in self.partitions if self.partitions else self.takes(tp.topic)
+
     @property
     def named(self) -> tuple[str, ...]:
         """The topics that have to be there; none for a pattern."""

@@ -32,11 +32,12 @@ async def look(cluster: Cluster, options: SourceOptions, expected: Collection[st
     Raises what a broker refuses with, RequestTimedOutError.
     """
     clock = cluster.outside.clock
+    awaited = {name for name in expected if options.selection.takes(name)}
     missed, failing = Deadline(clock, MISSING_MS), Deadline(clock, options.fetch.default_api_timeout_ms)
     while True:
         try:
             topics = await _topics(cluster, options.selection)
-            if not set(expected) - set(topics) or missed.passed():
+            if not awaited - set(topics) or missed.passed():
                 return await _logs(cluster, options, topics)
         except UnknownTopicError:  # deleted while it was asked about
             if missed.passed():
@@ -64,22 +65,22 @@ async def _topics(cluster: Cluster, selection: Selection) -> dict[str, Topic]:
 
 
 async def _logs(cluster: Cluster, options: SourceOptions, topics: Mapping[str, Topic]) -> Seen:
-    wanted = options.selection.partitions
+    selects = options.selection.has
     parts = [
         tp
         for name, topic in topics.items()
         for number in topic.partitions
-        if (tp := TopicPartition(name, number)) in wanted or not wanted
+        if selects(tp := TopicPartition(name, number))
     ]
     ids = {name: text for name, topic in topics.items() if (text := id_text(topic.topic_id))}
     if not parts:
-        return Seen({}, ids)
+        return Seen({}, ids, selects)
     begins, ends, highest = await asyncio.gather(
         _edges(cluster, parts, EARLIEST, READ_UNCOMMITTED),
         _edges(cluster, parts, LATEST, options.isolation),
         _edges(cluster, parts, LATEST, READ_UNCOMMITTED),
     )
-    return Seen({tp: Log(begins[tp], ends[tp], max(highest[tp], ends[tp])) for tp in parts}, ids)
+    return Seen({tp: Log(begins[tp], ends[tp], max(highest[tp], ends[tp])) for tp in parts}, ids, selects)
 
 
 async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, isolation: int) -> Offsets:

@@ -1,6 +1,7 @@
 """The readers against a real broker, without a JVM: what is planned, what is read, what is said."""
 
 import asyncio
+import json
 import logging
 import time
 
@@ -356,6 +357,26 @@ def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
     source.admin.delete_topics([topic])
     with pytest.raises(DataLost, match="is gone"):
         query.batch()
+
+
+@pytest.mark.parametrize("by", ["subscribe", "assign"])
+def test_what_a_query_selects_no_more_is_loss_and_is_not_said_to_be_gone(source, topic, by, monkeypatch, caplog):
+    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 10**9)  # nor is it waited for
+    other = source.create(f"{topic}-{by}")
+    put(source, topic, 0, 1)
+    source.write(other, b"9")
+    query = source.stream(subscribe=f"{topic},{other}", startingOffsets="earliest")
+    assert numbers(query.batch()) == [0, 9]
+    fewer = topic if by == "subscribe" else json.dumps({topic: [0, 1]})
+    for fails in (True, False):
+        query._make = source.stream(**{by: fewer}, failOnDataLoss=fails)._make
+        query.restart()
+        if fails:
+            with pytest.raises(DataLost, match=f"{other}-0 is not selected any more"):
+                query.batch()
+    assert query.batch() == []
+    assert query.batch() is None
+    assert caplog.text.count("is not selected any more") == 1
 
 
 def test_records_deleted_ahead_of_a_stream_are_loss(source, topic):
