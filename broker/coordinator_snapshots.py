@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from ..effects.disk import DiskFull
+from ..effects.disk import Disk, DiskFull
 from ..storage import checkpoints
 from ..storage.store import BrokerHalted
 from .internal_topic import InternalTopic
@@ -48,6 +48,31 @@ class Source(NamedTuple):
     rows: Callable[[], Iterator[Row]]
     read: Callable[[Row], Any]
     put: Callable[[Any], None]
+
+
+class Snapshot(NamedTuple):
+    """What a file says. slices: by topic, each some packed rows."""
+
+    positions: Positions
+    fields: dict[str, Row]
+    slices: dict[str, Sequence[bytes]]
+    size_bytes: int
+
+    def entries(self, topic: str) -> list[Row]:
+        return [row for rows in self.slices.get(topic, ()) for row in _unpacked(rows)]
+
+
+def snapshot_number(name: str) -> int | None:
+    """The number in a file's name, or None if it is no snapshot's."""
+    digits = name.removeprefix(f"{KIND}-")
+    return int(digits) if name != digits and digits.isdigit() else None
+
+
+def read_snapshot(disk: Disk, path: str) -> Snapshot:
+    """Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
+    payload = checkpoints.read_file(disk, path, KIND, VERSION)
+    positions, fields, slices = _unpacked(payload)
+    return Snapshot(positions, fields, slices, len(payload))
 
 
 class CoordinatorSnapshots:
@@ -84,19 +109,16 @@ class CoordinatorSnapshots:
             log.warning("no snapshot of the coordinators: all %d bytes of their logs are read", log_bytes)
 
     def _restore(self, number: int) -> None:
-        payload = checkpoints.read_file(self._disk, self._path(number), KIND, VERSION)
-        positions, fields, slices = _unpacked(payload)
-        self._check(positions, fields)
-        decoded = [
-            (source, [source.read(row) for rows in slices.get(source.topic.name, ()) for row in _unpacked(rows)])
-            for source in self._sources
-        ]
+        found = read_snapshot(self._disk, self._path(number))
+        positions = found.positions
+        self._check(positions, found.fields)
+        decoded = [(source, [source.read(row) for row in found.entries(source.topic.name)]) for source in self._sources]
         for source, entries in decoded:
             for entry in entries:
                 source.put(entry)
             of_topic = positions.get(source.topic.name, ())
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
-        self._size_bytes, self._positions = len(payload), positions
+        self._size_bytes, self._positions = found.size_bytes, positions
         if all(partition.log.end_offset == _known(positions, partition) for partition in self._partitions()):
             self._taken_bytes = self._appended_bytes()  # another one would say nothing new
 
@@ -193,8 +215,8 @@ class CoordinatorSnapshots:
 
     def _numbers(self) -> list[int]:
         """Of the snapshots on disk, the newest first."""
-        rests = (name.removeprefix(f"{KIND}-") for name in self._disk.list(self._directory) if name.startswith(KIND))
-        return sorted((int(rest) for rest in rests if rest.isdigit()), reverse=True)
+        numbers = (snapshot_number(name) for name in self._disk.list(self._directory))
+        return sorted((number for number in numbers if number is not None), reverse=True)
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/{KIND}-{number}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, File, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import CorruptBatch
@@ -86,9 +87,10 @@ class _Dump:
             raise NotOurs(path)
 
     def _store(self, path: str, names: list[str]) -> Iterator[Fact]:
-        """A data directory: checkpoints, then the journal, then every log."""
-        for name in sorted(names, key=lambda name: layout.checkpoint_number(name) or 0):
-            if layout.checkpoint_number(name) is not None:
+        """A data directory: checkpoints, snapshots of the coordinators, then the journal, then every log."""
+        for number_of in (layout.checkpoint_number, snapshot_number):
+            numbers = ((number, name) for name in names if (number := number_of(name)) is not None)
+            for _, name in sorted(numbers):
                 yield from self._file(os.path.join(path, name))
         for folder in (layout.journal_directory(path), layout.logs_directory(path)):
             if self._disk.exists(folder):
@@ -98,6 +100,8 @@ class _Dump:
         """What can tell of a file of this name."""
         if layout.checkpoint_number(name) is not None:
             return self._checkpoint
+        if snapshot_number(name) is not None:
+            return self._coordinators
         if file_sequence(name) is not None:
             return self._journal_file
         if name.endswith(log_snapshots.SUFFIX):
@@ -156,6 +160,18 @@ class _Dump:
                     "segments": [state._asdict() for state in manifest.segments],
                 }
             yield fact
+
+    def _coordinators(self, path: str) -> Iterator[Fact]:
+        found = read_snapshot(self._disk, path)
+        entries = {topic: len(found.entries(topic)) for topic in found.slices}
+        positions = {topic: [list(each) for each in of_topic] for topic, of_topic in found.positions.items()}
+        yield {
+            "is": "coordinators",
+            "path": path,
+            "positions": positions,
+            "entries": entries,
+            "size_bytes": found.size_bytes,
+        }
 
     def _snapshot(self, path: str) -> Iterator[Fact]:
         payload = checkpoints.read_file(self._disk, path, log_snapshots.KIND, log_snapshots.VERSION)

@@ -127,6 +127,7 @@ def _summary(fact: Fact) -> Iterator[str]:
 
 _LINES: dict[str, Callable[[Fact], Iterator[str]]] = {
     "checkpoint": _heading,
+    "coordinators": _heading,
     "snapshot": _heading,
     "journal file": _heading,
     "segment": _heading,

@@ -16,6 +16,7 @@ import msgpack
 from crc32c import crc32c
 
 from ..broker.catalogue import Catalogue, NewerCatalogue
+from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
@@ -38,6 +39,7 @@ from .log_facts import Fact
 
 LOOKS_BESIDE_A_BROKER = 5
 PAUSE_S = 0.3
+_NOT_USED = "it is not used: the one before is, or else all of the coordinators' logs are read"
 
 
 @dataclass(slots=True)
@@ -127,6 +129,7 @@ class _Look:
         content = self._newest_checkpoint()
         if content is None:
             return
+        self._coordinators()
         for entry in content.logs:
             self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
             self._ends[entry.log_id] = 0
@@ -154,6 +157,22 @@ class _Look:
         if newest is None:
             self._report.damage(self._directory, "no checkpoint can be read")
         return newest
+
+    def _coordinators(self) -> None:
+        """What they know can be read from their logs as well; but a newer version's is not passed over."""
+        for name in self._disk.list(self._directory):
+            if snapshot_number(name) is None:
+                continue
+            path = f"{self._directory}/{name}"
+            try:
+                read_snapshot(self._disk, path)
+                self._report.counts["coordinator snapshots"] += 1
+            except NewerFormat as error:
+                self._report.damage(path, str(error))
+            except (Damaged, ValueError) as error:
+                self._report.note(path, f"{str(error).removeprefix(f'{path}: ')}; {_NOT_USED}")
+            except FileNotFoundError:
+                continue  # a broker is at work here
 
     # ---- logs ------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 from fencepost.broker.settings import BrokerSettings
 from fencepost.cli import main
+from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import layout
+from fencepost.storage.checkpoints import write_file
+from offset_requests import commit
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 
@@ -150,6 +153,49 @@ def test_checkpoints_and_the_catalogue_are_shown_in_words(copy: Path) -> None:
     catalogue = [fact for fact in found if fact["is"] == "record" and isinstance(fact["key"], list)]
     assert any(record["key"] == ["producer ids"] and record["value"] == {"next": 1000} for record in catalogue)
     assert any(record["key"][0] == "topic" and record["value"] is None for record in catalogue)
+
+
+@pytest.fixture
+def coordinated(tmp_path: Path) -> Path:
+    """A directory in which groups and transactions have left a snapshot."""
+    world = SimulatedBroker(BrokerSettings(log_dir="/d", offsets_topic_num_partitions=1))
+    world.ask(create("a"))
+    commit(world, "g", "a", {0: 0})
+    world.stop()
+    directory = Directory()
+    directory.broker.stop()
+    directory.broker = world
+    return directory.left_in(tmp_path / "coordinated")
+
+
+def test_a_snapshot_of_the_coordinators_is_shown_and_called_sound(coordinated: Path) -> None:
+    path = only(coordinated, "coordinators-*")
+    (fact,) = facts("dump", path)
+    assert (fact["is"], fact["path"]) == ("coordinators", str(path))
+    assert fact["positions"]["__consumer_offsets"][0][::2] == [0, 1]
+    assert fact["entries"] == {"__consumer_offsets": 1, "__transaction_state": 0, "__fencepost_ledger": 0}
+    assert fact in facts("dump", coordinated)
+    assert f"{path}\n  coordinators: positions " in run("dump", coordinated).output
+    assert "1 coordinator snapshot" in run("verify", coordinated).output
+
+
+def test_a_damaged_snapshot_of_the_coordinators_is_noted_and_no_damage(coordinated: Path) -> None:
+    path = only(coordinated, "coordinators-*")
+    _flip(path, 60)
+    found = run("verify", coordinated)
+    assert found.exit_code == 0, found.output
+    (note,) = [line for line in found.output.splitlines() if line.startswith("note")]
+    assert f"{path}: it fails its checksum" in note
+    assert "it is not used: the one before is, or else all of the coordinators' logs are read" in note
+    assert "damage" in run("dump", path).output
+
+
+def test_a_newer_snapshot_of_the_coordinators_is_damage_since_a_broker_does_not_start(coordinated: Path) -> None:
+    path = only(coordinated, "coordinators-*")
+    write_file(SystemDisk(), str(path), "coordinators", 2, b"")
+    found = run("verify", coordinated)
+    assert found.exit_code == 1, found.output
+    assert f"damage   {path}: " in found.output
 
 
 def test_people_get_aligned_lines_and_programs_an_object_a_line(copy: Path) -> None:
