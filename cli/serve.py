@@ -62,6 +62,8 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
         name, equals, text = setting.partition("=")
         if not equals:
             raise Failure(f"-X {name} has no value", f"write -X {name}=VALUE", WRONG_USAGE)
+        if not name.strip():
+            raise Failure(f"-X {setting} has no name", "write -X NAME=VALUE", WRONG_USAGE)
         pairs[name.strip()] = text
     return pairs
 

@@ -194,6 +194,7 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["-X", "num.partitons=3"], 2, "unknown setting num.partitons (flag)", "did you mean num.partitions?"),
         (["-X", "num.partitions=0"], 2, "Value must be at least 1", "Partitions of a topic"),
         (["-X", "num.partitions"], 2, "-X num.partitions has no value", "-X num.partitions=VALUE"),
+        (["-X", "=3"], 2, "-X =3 has no name", "-X NAME=VALUE"),
         (["--durability", "maybe"], 2, "String must be one of: fsync, interval, os", "What an acknowledgement waits"),
         (["--listen", "::1:9092"], 2, "is not HOST:PORT", "Addresses to listen on"),
         (["--config", "nope.toml"], 2, "nope.toml: No such file", "--config takes a TOML file"),
