@@ -2,10 +2,8 @@
 
 The rule: for every batch the outcome is that of `protocol.records.records`: the same records, or a KafkaError where
 that raises one. It is only faster. Records alike are decoded as columns (`record_runs`); those whose fields stand where
-they usually do, in few steps (`record_columns`); what is left, one by one, in place; and a record that does not look
-as usual is left to the functions there. Bounds are not looked at in between: where a length leads too far, the record
-does not end where it says. In pieces, because what the reader has let go before the next is made costs the collector
-of garbage nothing.
+they usually do, in few steps (`record_columns`); what is left, one by one (`record_singly`). In pieces, because what
+the reader has let go before the next is made costs the collector of garbage nothing.
 """
 
 from itertools import repeat
@@ -13,18 +11,15 @@ from typing import Any, cast
 
 from ..protocol.batches import Batch
 from ..protocol.errors import KafkaError
-from ..protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, read_headers, read_record, records
+from ..protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
 from .record_columns import columns_of
 from .record_runs import WORTH_IT, run_of
-from .values import CREATE_TIME, LOG_APPEND_TIME, Headers, Record
+from .record_singly import decoded_singly
+from .values import CREATE_TIME, LOG_APPEND_TIME, Record
 
 _FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
 _FIRST_TRIES = 64  # records decoded otherwise before a run is looked for again
 _make = cast("Any", tuple).__new__
-
-
-class _Unusual(Exception):
-    """A record with a long varint, or one that may not be sound."""
 
 
 def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
@@ -120,7 +115,7 @@ class Records:
         count = len(values)
         self._run_after -= count
         if not count:
-            run, self._position = _decoded(
+            run, self._position = _singly(
                 payload, self._position, self._previous, min(most, self._odd), batch, topic, partition
             )
             self._run_after -= len(run)
@@ -143,63 +138,22 @@ class Records:
         return list(map(_make, repeat(Record), fields))
 
 
-def _decoded(
+def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
 ) -> tuple[list[Record], int]:
     """(records, position after the last). previous: offset delta before. Raises: IndexError, KafkaError."""
-    found: list[Record] = []
-    append, make, cls, unusual = found.append, _make, Record, _Unusual
-    base_timestamp, base_offset, last_delta = batch.base_timestamp, batch.base_offset, batch.last_offset_delta
-    for _ in range(count):
-        start = position
-        headers: Headers = ()
-        try:
-            number, position = payload[position], position + 1  # the record's length
-            if number & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                number, position = number & 0x7F | second << 7, position + 1
-            if number & 1:
-                raise unusual
-            end = position + (number >> 1)
-            delta, position = payload[position + 1], position + 2  # its timestamp, behind one byte of attributes
-            if delta & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                delta, position = delta & 0x7F | second << 7, position + 1
-            delta = (delta >> 1) ^ -(delta & 1)
-            offset, position = payload[position], position + 1
-            if offset & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                offset, position = offset & 0x7F | second << 7, position + 1
-            offset = (offset >> 1) ^ -(offset & 1)
-            key = value = None
-            number, position = payload[position], position + 1
-            if number != 1:
-                if number & 0x81:
-                    raise unusual
-                key = payload[position : (position := position + (number >> 1))]
-            number, position = payload[position], position + 1
-            if number != 1:
-                if number & 0x80:
-                    if (second := payload[position]) & 0x80:
-                        raise unusual
-                    number, position = number & 0x7F | second << 7, position + 1
-                if number & 1:
-                    raise unusual
-                value = payload[position : (position := position + (number >> 1))]
-            number, position = payload[position], position + 1
-            if number:
-                if number & 0x81:
-                    raise unusual
-                headers, position = read_headers(payload, position, end, number >> 1)
-            if position != end or not previous < offset <= last_delta:
-                raise unusual
-        except _Unusual:
-            delta, offset, key, value, headers, position = read_record(payload, start)
-            if not previous < offset <= last_delta:
-                lies(f"offset delta {offset} is out of place")
-        previous = offset
-        append(make(cls, (topic, partition, base_offset + offset, base_timestamp + delta, 0, key, value, headers)))
-    return found, position
+    times, offsets, keys, values, headers, end = decoded_singly(
+        payload, position, previous, count, batch.last_offset_delta
+    )
+    fields = zip(
+        repeat(topic),
+        repeat(partition),
+        map(batch.base_offset.__add__, offsets),
+        map(batch.base_timestamp.__add__, times),
+        repeat(CREATE_TIME),
+        keys,
+        values,
+        headers,
+        strict=False,
+    )
+    return list(map(_make, repeat(Record), fields)), end

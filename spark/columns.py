@@ -1,8 +1,7 @@
 """Batches of records as columns: only those that are asked for, without an object for each record.
 
 The rule: what a batch gives is what `client.record_decoding.records_of` gives, record by record; a column that nobody
-asks for is stepped over and not looked into. Runs of records alike are decoded as a whole, others one by one, and what
-does not look as usual by the functions of `protocol.records`.
+asks for is stepped over and not looked into. What decodes the records is what that uses; here they stay columns.
 """
 
 from array import array
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..client.record_columns import columns_of as usual_columns
 from ..client.record_runs import WORTH_IT, columns_of
+from ..client.record_singly import decoded_singly
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME
 from ..protocol.batches import Batch
 from ..protocol.records import (
@@ -20,8 +20,6 @@ from ..protocol.records import (
     Header,
     lies,
     payload_of,
-    read_headers,
-    read_record,
     records,
 )
 
@@ -185,7 +183,7 @@ def _all(payload: bytes, batch: Batch, asked: Asked, found: Decoded) -> int:
             if count < WORTH_IT and count < most:
                 before = previous - base_offset + count
                 odd = min(most - count, WORTH_IT)
-                position = _one_by_one(payload, position, before, odd, batch, asked, found)
+                position = _singly(payload, position, before, odd, batch, asked, found)
                 count += odd
             some *= 2
         previous = found.offsets[-1]
@@ -222,79 +220,23 @@ def _longs(numbers: Iterable[int], count: int) -> "array[int]":
     return array("q", list(islice(numbers, count)))
 
 
-class _Unusual(Exception):
-    """A record with a long varint, or one that may not be sound."""
-
-
-def _one_by_one(
+def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: Asked, found: Decoded
 ) -> int:
     """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
-    offsets, timestamps, keys, values, headers = _lists()
-    last_delta, base_timestamp, base_offset = batch.last_offset_delta, batch.base_timestamp, batch.base_offset
-    unusual = _Unusual
-    for _ in range(count):
-        start, key, value, named = position, None, None, _NO_HEADERS
-        try:
-            number, position = payload[position], position + 1  # the record's length
-            if number & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                number, position = number & 0x7F | second << 7, position + 1
-            if number & 1:
-                raise unusual
-            end = position + (number >> 1)
-            delta, position = payload[position + 1], position + 2  # its timestamp, behind one byte of attributes
-            if delta & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                delta, position = delta & 0x7F | second << 7, position + 1
-            offset, position = payload[position], position + 1
-            if offset & 0x80:
-                if (second := payload[position]) & 0x80:
-                    raise unusual
-                offset, position = offset & 0x7F | second << 7, position + 1
-            delta, offset = (delta >> 1) ^ -(delta & 1), (offset >> 1) ^ -(offset & 1)
-            number, position = payload[position], position + 1
-            if number != 1:
-                if number & 0x81:
-                    raise unusual
-                key = payload[position : (position := position + (number >> 1))]
-            number, position = payload[position], position + 1
-            if number != 1:
-                if number & 0x80:
-                    if (second := payload[position]) & 0x80:
-                        raise unusual
-                    number, position = number & 0x7F | second << 7, position + 1
-                if number & 1:
-                    raise unusual
-                value = payload[position : (position := position + (number >> 1))]
-            number, position = payload[position], position + 1
-            if number:
-                if number & 0x81:
-                    raise unusual
-                named, position = read_headers(payload, position, end, number >> 1)
-            if position != end or not previous < offset <= last_delta:
-                raise unusual
-        except _Unusual:
-            delta, offset, key, value, named, position = _checked(payload, start, previous, last_delta)
-        previous = offset
-        offsets.append(base_offset + offset)
-        timestamps.append(base_timestamp + delta)
-        keys.append(key)
-        values.append(value)
-        headers.append(named)
-    found.take(offsets, timestamps, keys, values, headers, asked)
-    return position
-
-
-def _checked(
-    payload: bytes, start: int, previous: int, last_delta: int
-) -> tuple[int, int, bytes | None, bytes | None, _Headers, int]:
-    record = read_record(payload, start)
-    if not previous < record[1] <= last_delta:
-        lies(f"offset delta {record[1]} is out of place")
-    return record
+    times, offsets, keys, values, headers, end = decoded_singly(
+        payload, position, previous, count, batch.last_offset_delta
+    )
+    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
+    found.take(
+        [base_offset + each for each in offsets],
+        [base_timestamp + each for each in times],
+        keys,
+        values,
+        headers,
+        asked,
+    )
+    return end
 
 
 def _lists() -> tuple[list[int], list[int], list[bytes | None], list[bytes | None], list[_Headers]]:
