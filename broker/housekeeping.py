@@ -72,6 +72,7 @@ class Housekeeping:
         self._fill_wanted = asyncio.Event()
         self._watch_wanted = asyncio.Event()
         self._checkpoint_wanted = asyncio.Event()
+        self._journal_filling = asyncio.Event()
         self._congested = False
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
@@ -95,6 +96,7 @@ class Housekeeping:
         self._stopping.set()
         self._flush_wanted.set()
         self._fill_wanted.set()
+        self._journal_filling.set()
         self.stir()
         await asyncio.gather(*self._tasks)
         if self._store.halted is None:
@@ -162,6 +164,8 @@ class Housekeeping:
             self._flush_wanted.set()
         if self._store.journal.may_fill:
             self._fill_wanted.set()
+        if self._store.journal.half_used:
+            self._journal_filling.set()
         self.stir()
         self._look_at_congestion()
 
@@ -173,7 +177,7 @@ class Housekeeping:
                 self._last_flush_ms = self._clock.monotonic_ms()  # what came since gathers first
             self._store.look_at_free_space()
             waited_ms = self._clock.monotonic_ms() - self._last_flush_ms
-            if self._store.journal.half_used or waited_ms >= FLUSH_AFTER_MS:
+            if self._store.journal.wants_recycling or waited_ms >= FLUSH_AFTER_MS:
                 self._flush_wanted.set()
             self._fill_wanted.set()
             self._look_at_congestion()
@@ -211,7 +215,7 @@ class Housekeeping:
             except DiskFull:
                 await self.pause(AFTER_DISK_FULL_S)
                 continue
-            if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.half_used):
+            if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.wants_recycling):
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
@@ -257,9 +261,9 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         interval_ms = self._settings.checkpoint_interval_ms
         last_ms = asked_ms = self._clock.monotonic_ms()
-        while not await self.pause(TICK_S):
+        while not await self._until_next_look():
             now_ms = self._clock.monotonic_ms()
-            if not (now_ms - last_ms >= interval_ms or self._store.journal.half_used):
+            if not (now_ms - last_ms >= interval_ms or self._store.journal.wants_recycling):
                 continue
             if not self._upkeep.behind:
                 if now_ms - asked_ms < interval_ms:
@@ -276,6 +280,15 @@ class Housekeeping:
                 await self._checkpoint_once()
             except DiskFull:
                 await self.pause(AFTER_DISK_FULL_S)
+
+    async def _until_next_look(self) -> bool:
+        """A tick, or until the next round in a journal that is half used. As pause."""
+        try:
+            await asyncio.wait_for(self._journal_filling.wait(), TICK_S)
+        except TimeoutError:
+            pass
+        self._journal_filling.clear()
+        return self.ending
 
     async def _sleep_until_stirred(self) -> None:
         """No checkpoint says anything new before something changes, but how old the store is."""

@@ -15,17 +15,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from . import direct
+from .direct import Buffer as Buffer
 from .lanes import Lane as Lane
 from .lanes import ThreadLane
-
-Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 LOCK_MODE = 0o600
 MANY_SYNCS = 64
+BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
 SYNC_THREADS = 8
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -59,6 +60,10 @@ class File(Protocol):
         Raises DiskFull or OSError, and then any part may be written. Large writes are best cut to slices by the caller.
         """
         ...
+
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+        """As `write`, for much that is seldom read back: where the system can, memory keeps none of it."""
+        self.write(buffers, position)
 
     def read(self, size: int, position: int) -> bytes:
         """`size` bytes from `position`; fewer only at the end of the file."""
@@ -189,6 +194,22 @@ class SystemFile(File):
                 self._write_in_pieces(buffers, position)
         except OSError as error:
             raise self._named(error) from None
+
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+        parts = direct.split(buffers, position)
+        if parts is None:
+            self.write(buffers, position)
+            return
+        before, blocks, after = parts
+        begin = position + sum(map(len, before))
+        try:
+            written = direct.write(self._fd, blocks, begin)
+        except OSError as error:
+            raise self._named(error) from None
+        self.write(before, position)
+        if not written:
+            self.write(blocks, begin)
+        self.write(after, begin + sum(map(len, blocks)))
 
     def _write_in_pieces(self, buffers: Sequence[Buffer], position: int) -> None:
         """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""

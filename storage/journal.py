@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from ..effects.disk import Buffer, Disk, File
+from ..effects.disk import BULK_BYTES, Buffer, Disk, File
 from .journal_files import JournalFiles
 from .journal_format import APPEND as APPEND
 from .journal_format import (
@@ -78,7 +78,10 @@ class RoundWrite:
     def run(self) -> None:
         """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
         for file, position, buffers, size_bytes in self._writes:
-            _write(file, position, buffers, size_bytes)
+            if self.sync and size_bytes >= BULK_BYTES:  # else the page cache takes it, and the sync brings it on
+                file.write_past_cache(buffers, position)
+            else:
+                _write(file, position, buffers, size_bytes)
         for file in self._syncs:
             file.sync()
         self.done = True
@@ -186,9 +189,13 @@ class Journal:
 
     @property
     def half_used(self) -> bool:
-        """Time to flush and checkpoint, so that files can be used again before they are needed; or as they are now."""
-        files = self._files
-        return 2 * self.used_bytes > files.max_bytes or (files.starved and not files.ready)
+        """Time to flush and checkpoint, so that files can be used again before they are needed."""
+        return 2 * self.used_bytes > self._files.max_bytes
+
+    @property
+    def wants_recycling(self) -> bool:
+        """Half used; or its files are needed now, for the disk has no room for others."""
+        return self.half_used or (self._files.starved and not self._files.ready)
 
     @property
     def nearly_full(self) -> bool:

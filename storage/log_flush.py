@@ -2,7 +2,8 @@
 
 A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files;
 what it wrote counts only once the log takes it back, so a job that failed is simply captured again and writes over it.
-Slices of at most 64 KiB: larger writes ask the kernel for large folios, which measured 2.2 times slower on fresh files.
+What is written in bulk goes past the page cache; the rest in slices of at most 64 KiB, since larger writes ask the
+kernel for large folios, which measured 2.2 times slower on fresh files.
 """
 
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from ..effects.disk import Buffer
+from ..effects.disk import BULK_BYTES, Buffer
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .log_settings import LogSettings
@@ -19,6 +20,7 @@ from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 
 SLICE_BYTES = 64 << 10
+GATHERED_BYTES = 4 << 20  # of a segment, before it is written
 FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
 FLUSH_BATCHES = 10_000  # of one job: to let go of so many takes the loop 5 ms
 SMALL_BYTES = 4 << 10  # on average: then copying all is cheaper than sorting them into slices
@@ -166,9 +168,12 @@ class SegmentWriter:
         path = self._path(growing.before, LOG_SUFFIX)
         with self._files.use(path) as file:
             position = growing.written_bytes
-            for buffers, size in slices(growing.buffers):
-                file.write(buffers, position)
-                position += size
+            if growing.size_bytes - position >= BULK_BYTES:
+                file.write_past_cache(growing.buffers, position)
+            else:
+                for buffers, size in slices(growing.buffers):
+                    file.write(buffers, position)
+                    position += size
             self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
         growing.buffers.clear()
         growing.written_bytes = growing.size_bytes
@@ -228,7 +233,7 @@ class FlushJob(SegmentWriter):
             growing = self._created(batches[0][1])
         number = 0
         while number < len(batches):
-            number = growing.take(batches, number, growing.written_bytes + SLICE_BYTES)
+            number = growing.take(batches, number, growing.written_bytes + GATHERED_BYTES)
             if growing.full:
                 growing.growth.add_time_entry()
                 self._finish(growing)

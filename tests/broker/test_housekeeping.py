@@ -72,3 +72,14 @@ def test_a_broker_that_rested_since_it_began_has_a_journal_ready_for_its_first_c
             rested.wait(5)
             assert not rested.broker.store.journal.nearly_full
             rested.ask(produce("t", batch()), BY_NAME)
+
+
+def test_a_journal_that_fills_within_a_tick_is_recycled_within_it_too():
+    with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        large = produce("t", batch(value=bytes(2 << 20)))
+        for _ in range(40):  # 400 MB a second
+            assert answers(broker.ask(large, BY_NAME))[0][0] == OK
+            broker.wait(0.005)
+            assert not broker.broker.store.congested

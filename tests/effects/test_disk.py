@@ -1,11 +1,14 @@
 import errno
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fencepost.effects import direct
 from fencepost.effects import disk as disk_module
+from fencepost.effects.direct import PIECE_BYTES
 from fencepost.effects.disk import AlreadyLocked, DiskFull, SystemDisk
 
 
@@ -77,6 +80,79 @@ def test_a_failed_sync_names_the_file(file, monkeypatch):
 def test_nothing_written_needs_no_buffer(file):
     file.write([], 7)
     assert file.size() == 0
+
+
+def blocks(count: int) -> bytes:
+    return b"".join(number.to_bytes(4, "big") * 1024 for number in range(count))
+
+
+@pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 70_000])
+@pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 8_191, 12_289, PIECE_BYTES - 1, 2 * PIECE_BYTES + 5_000])
+def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size):
+    file.write([b"before" * 20_000], 0)
+    content = blocks(600)[3 : size + 3]
+    file.write_past_cache([content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])], position)
+    assert file.read(len(content), position) == content
+    assert file.read(position, 0) == (b"before" * 20_000)[:position]
+    after = (b"before" * 20_000)[position + len(content) :]
+    assert file.read(len(after), position + len(content)) == after
+
+
+def test_neighbours_written_past_the_cache_share_a_block(file):
+    content = blocks(500)
+    for begin, end in itertools.pairwise([0, 300_001, 300_002, 900_000, 1_300_003, len(content)]):
+        file.write_past_cache([content[begin:end]], begin)
+        assert file.read(end, 0) == content[:end]
+    assert file.size() == len(content)
+
+
+def test_what_is_written_past_the_cache_is_not_kept_in_memory(file):
+    fd = os.open(file.path, os.O_RDWR)
+    supported = direct.write(fd, [memoryview(blocks(1))], 0)
+    os.close(fd)
+    if not supported:
+        pytest.skip("this file system has no O_DIRECT")
+    file.write_past_cache([blocks(300)], 1_000)
+    assert file.read_cached(4_096, 500_000) is None
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+def test_many_small_buffers_are_written_past_the_cache_too(file):
+    pieces = [bytes([i % 251]) * (i % 97) for i in range(20_000)]
+    file.write_past_cache(pieces, 5)
+    content = b"".join(pieces)
+    assert file.read(len(content) + 5, 0) == b"\0" * 5 + content
+
+
+@pytest.mark.parametrize("refusing", ["open", "pwrite"])
+def test_a_file_system_without_such_writes_gets_ordinary_ones(file, monkeypatch, refusing):
+    def refused(*_):
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(os, refusing, refused)
+    file.write_past_cache([blocks(300)], 1_000)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+def test_a_write_past_the_cache_that_took_a_part_is_made_again_the_ordinary_way(file, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, buffer, position: real(fd, buffer[: len(buffer) // 2], position))
+    file.write_past_cache([blocks(300)], 1_000)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, OSError)])
+def test_a_failure_past_the_cache_has_the_files_name(file, monkeypatch, number, kind):
+    def failing(fd, buffer, position):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "pwrite", failing)
+    with pytest.raises(kind) as raised:
+        file.write_past_cache([blocks(300)], 0)
+    assert (raised.value.errno, raised.value.filename) == (number, file.path)
+    monkeypatch.undo()
+    open_files = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    assert sum(os.path.realpath(f"/proc/self/fd/{fd}") == file.path for fd in open_files) <= 1
 
 
 @pytest.mark.parametrize("position", [0, 4, 9_999, 10_000, 20_000])

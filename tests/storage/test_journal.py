@@ -1,8 +1,8 @@
 """The journal while it runs: units, rounds, releases, files made ready, reused, and refused."""
 
 import pytest
-from fencepost.effects.disk import DiskFull, SystemDisk
-from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.disk import BULK_BYTES, DiskFull, SystemDisk
+from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.storage import journal_format
 from fencepost.storage.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, UnitRefused
 from fencepost.storage.journal_reading import rounds
@@ -191,19 +191,39 @@ def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
     assert len(recovered(disk.after_power_cut())) == 1
 
 
-def test_a_large_round_is_written_in_slices_of_64_kib_that_end_at_multiples(disk):
+def test_a_large_round_without_a_sync_is_written_in_slices_of_64_kib_that_end_at_multiples(disk):
     driven = Driven(disk, max_bytes=16 << 20, largest_file_bytes=2 << 20)
     driven.room(400_000)
     data = bytes(range(256)) * 1200
     driven.append(data)
     begun = len(disk.operations)
-    driven.round()
+    driven.round(sync=False)
     writes = [one for one in disk.operations[begun:] if type(one).__name__ == "Write"]
     assert all(len(one.data) <= 64 << 10 for one in writes)
     writes = [one for one in writes if one.path == writes[-1].path]
     assert len(writes) == 5
     assert all((one.position + len(one.data)) % (64 << 10) == 0 for one in writes[:-1])
     assert [unit.data for unit in recovered(disk)] == [data]
+
+
+def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
+    past = []
+
+    def written(file, buffers, position):
+        past.append((position % BLOCK, sum(map(len, buffers)) % BLOCK))
+        file.write(buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "write_past_cache", written)
+    driven = Driven(disk, max_bytes=16 << 20, largest_file_bytes=2 << 20)
+    driven.room(BULK_BYTES + 200_000)
+    small, large = b"x" * 200_000, bytes(range(256)) * (BULK_BYTES // 256)
+    driven.append(small)
+    driven.round()
+    assert past == []
+    driven.append(large)
+    driven.round()
+    assert past == [(0, 0)]  # whole blocks: none is shared with a round that goes through the cache
+    assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
 
 
 @pytest.mark.parametrize(("units", "writes"), [(500, 1), (2000, 3)])

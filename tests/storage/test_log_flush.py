@@ -2,13 +2,14 @@
 
 import errno
 import itertools
+from collections.abc import Sequence
 
 import pytest
-from fencepost.effects.disk import DiskFull
-from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.disk import BULK_BYTES, Buffer, DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.effects.simulated.operations import Write
 from fencepost.protocol.records import Marker, Record, build
-from fencepost.storage.log_flush import SLICE_BYTES, slices
+from fencepost.storage.log_flush import GATHERED_BYTES, SLICE_BYTES, slices
 from log_driver import DIRECTORY, LogDriver, batch_of
 
 
@@ -141,13 +142,32 @@ def test_a_flush_takes_the_oldest_up_to_its_bytes_but_one_batch_at_least() -> No
 def test_large_batches_are_written_in_slices_of_64_kib() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
-    driver.values(b"x" * 300_000)
+    driver.values(b"x" * 150_000)
     for _ in range(100):
         driver.values(b"y" * 1000)
     driver.flush()
     sizes = [len(operation.data) for operation in disk.operations if isinstance(operation, Write)]
     assert max(sizes) == SLICE_BYTES
-    assert len(sizes) <= 300_000 // SLICE_BYTES + 2 + 100_000 // SLICE_BYTES + 2 + 1
+    assert len(sizes) <= 250_000 // SLICE_BYTES + 2 + 1
+
+
+def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def written(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
+        sizes.append(sum(map(len, buffers)))
+        file.write(buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "write_past_cache", written)
+    driver = LogDriver()
+    for number in range(300):
+        driver.values(bytes([number % 251]) * 30_000)
+    contents = driver.contents()
+    driver.flush(max_bytes=100 << 20)
+    assert min(sizes) >= BULK_BYTES
+    assert max(sizes) <= GATHERED_BYTES + 31_000
+    assert sum(sizes) == driver.log.segments[-1].size_bytes
+    assert driver.contents() == contents
 
 
 def test_slices_keep_every_byte_in_order() -> None:
