@@ -299,6 +299,38 @@ def test_a_log_start_that_a_power_cut_takes_back_was_seen_by_nobody(broker):
         assert start_seen(again) == before == (0, 0, OK, 0)
 
 
+@pytest.fixture
+def expiring():
+    """A broker whose retention has given up the first record of t's second partition, in the journal's open round."""
+    disk = SimulatedDisk()
+    delays = slow(disk)
+    settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
+    with SimulatedBroker(settings, disk=disk) as broker:
+        broker.ask(create("t", 2, retention_ms=5_000, segment_ms=1_000))
+        for _ in range(2):
+            broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+            broker.wait(2)
+        delays["journal"] = SYNC_S
+        log = broker.broker.topics.by_name["t"].partitions[1].log
+        while not log.start_offset:
+            broker.wait(0.01)
+        yield broker
+
+
+def test_a_log_start_moved_by_retention_is_seen_when_it_is_durable_and_not_before(expiring):
+    assert start_seen(expiring) == (0, 0, OK, 0)
+    expiring.wait(SYNC_S * 0.8)
+    assert start_seen(expiring) == (0, 0, OK, 0)
+    expiring.wait(SYNC_S * 0.3)
+    assert start_seen(expiring) == (1, 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_a_log_start_moved_by_retention_that_a_power_cut_takes_back_was_seen_by_nobody(expiring):
+    before = start_seen(expiring)
+    with SimulatedBroker(small(), disk=unplug(expiring)) as again:
+        assert start_seen(again) == before == (0, 0, OK, 0)
+
+
 def test_a_checkpoint_meanwhile_takes_nothing_away_that_is_still_to_be_seen(broker):
     broker.ask(produce("t", batch(), partition=1), STRAIGHT)
     broker.wait(25)  # flushed, and in a checkpoint
