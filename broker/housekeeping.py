@@ -284,7 +284,8 @@ class Housekeeping:
     async def _until_next_look(self) -> bool:
         """A tick, or until the next round in a journal that is half used. As pause."""
         try:
-            await asyncio.wait_for(self._journal_filling.wait(), TICK_S)
+            async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may swallow a cancellation where both come
+                await self._journal_filling.wait()
         except TimeoutError:
             pass
         self._journal_filling.clear()
