@@ -16,7 +16,7 @@ from ..client.task_producer import TaskProducer
 from .client_thread import begin, cluster_for, run
 from .sink import Abort, Begin, Prepare, Step, Write, Written
 from .sink_options import SinkOptions
-from .written_rows import Columns
+from .written_rows import TopicRows
 
 CLOSE_TIMEOUT_MS = 5_000
 MARGIN_S = 10.0
@@ -68,7 +68,7 @@ class TaskHands:
         produce = self._options.produce
         return run(work, (produce.delivery_timeout_ms + 2 * produce.max_block_ms) / 1000 + MARGIN_S)
 
-    def _write(self, rows: Columns) -> int:
+    def _write(self, rows: TopicRows) -> int:
         producer = self._producer
         assert producer is not None
         self._await_sent()
@@ -86,7 +86,7 @@ class TaskHands:
         self._run(self._producer.prepare(step.ledger_key, step.number, step.timeout_ms))
         self.close()
 
-    def finish(self, pieces: Iterable[Columns]) -> int:
+    def finish(self, pieces: Iterable[TopicRows]) -> int:
         """Without a transaction: write all, and wait until all is acknowledged. How many."""
         rows = 0
         for piece in pieces:
@@ -113,7 +113,7 @@ class TaskHands:
             log.info("%r: %s", producer, error)
 
 
-def write_plainly(options: SinkOptions, pieces: Iterable[Columns]) -> int:
+def write_plainly(options: SinkOptions, pieces: Iterable[TopicRows]) -> int:
     """At least once."""
     hands = TaskHands(options)
     try:

@@ -18,7 +18,7 @@ TAKEN = {
 }
 
 
-class Columns(NamedTuple):
+class TopicRows(NamedTuple):
     """Records for one topic."""
 
     topic: str
@@ -49,14 +49,14 @@ def check_columns(schema: Any, topic: str | None, include_headers: bool) -> None
             )
 
 
-def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator[Columns]:
+def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator[TopicRows]:
     """batch: a pyarrow.RecordBatch. One for each topic that its rows go to. Raises InvalidConfigurationError."""
     places = {name.lower(): index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
         return batch.column(places[name]) if name in places else None
 
-    found = Columns(
+    found = TopicRows(
         topic or "",
         _bytes(column("value")),
         None if _is_null(column("key")) else _bytes(column("key")),
@@ -71,7 +71,7 @@ def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator
         raise InvalidConfigurationError("a row's topic is null, and there is no option 'topic'")
     for name in dict.fromkeys(topics):
         rows = [index for index, each in enumerate(topics) if each == name]
-        yield Columns(name, *(None if each is None else [each[row] for row in rows] for each in found[1:]))  # type: ignore[arg-type]
+        yield TopicRows(name, *(None if each is None else [each[row] for row in rows] for each in found[1:]))  # type: ignore[arg-type]
 
 
 def _is_null(column: Any) -> bool:
