@@ -26,6 +26,7 @@ TIME_SUFFIX = ".timeindex"
 NO_TIMESTAMP = -1
 CACHE_BYTES = 64 << 20  # of loaded indexes, over all logs
 MOST_HINTS = 64
+MOST_INTERVALS = 8
 
 
 class IndexRow(NamedTuple):
@@ -49,7 +50,17 @@ class IndexRow(NamedTuple):
 class Indexes:
     """The indexes of a segment, loaded. The loop adds entries behind, workers look up; entries never change."""
 
-    __slots__ = ("aborted", "covers_bytes", "damaged", "hints", "offsets", "positions", "time_offsets", "timestamps")
+    __slots__ = (
+        "aborted",
+        "checked",
+        "covers_bytes",
+        "damaged",
+        "hints",
+        "offsets",
+        "positions",
+        "time_offsets",
+        "timestamps",
+    )
 
     def __init__(
         self,
@@ -68,6 +79,7 @@ class Indexes:
         self.damaged = damaged  # the files did not match: derived from the segment, to be written again
         self.aborted: list[AbortedTransaction] = []
         self.hints: dict[int, int] = {}  # offset → position: where readers stopped, and will go on
+        self.checked: tuple[tuple[int, int], ...] = ()  # [from, to) of the segment: all CRCs there matched; newest last
         self.extend(offset_entries, time_entries, aborted)
 
     def extend(self, offset_entries: bytes, time_entries: bytes, aborted: Sequence[AbortedTransaction]) -> None:
@@ -123,6 +135,26 @@ class Indexes:
         if len(self.hints) >= MOST_HINTS:
             self.hints.clear()
         self.hints[offset] = position
+
+    def checked_until(self, position: int) -> int:
+        """Where the checked batches end of which one begins at `position`; `position` itself: that one was not."""
+        for start, stop in self.checked:
+            if start <= position < stop:
+                return stop
+        return position
+
+    def add_checked(self, start: int, stop: int) -> None:
+        """The CRCs of all batches from `start` to `stop` have matched.
+
+        Of two threads that add at once one may be lost: its batches are checked again.
+        """
+        kept = []
+        for interval in self.checked:
+            if interval[1] < start or stop < interval[0]:
+                kept.append(interval)
+            else:
+                start, stop = min(start, interval[0]), max(stop, interval[1])
+        self.checked = (*kept[1 - MOST_INTERVALS :], (start, stop))
 
 
 class IndexGrowth:

@@ -180,13 +180,17 @@ def load_indexes(files: OpenFiles, directory: str, states: Sequence[SegmentState
     time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
     txn_entries = _entries(files, stem + TXN_SUFFIX, state.txn_index, TXN_ENTRY.size)
     damaged = offset_entries is None or time_entries is None or txn_entries is None
+    checked_bytes = 0
     if offset_entries is None or time_entries is None:
         offset_entries, time_entries = _derived(files, stem, state)
+        checked_bytes = state.size_bytes
     if txn_entries is None:
         aborted = _derived_aborted(files, directory, states, number)
     else:
         aborted = unpack(txn_entries)
     loaded = Indexes(offset_entries, time_entries, aborted, covers_bytes=state.size_bytes, damaged=damaged)
+    if checked_bytes:
+        loaded.add_checked(0, checked_bytes)
     files.indexes.put(stem, loaded)
     return loaded
 
@@ -206,7 +210,7 @@ def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> by
 def _derived(files: OpenFiles, stem: str, state: SegmentState) -> tuple[bytes, bytes]:
     growth = IndexGrowth(state.base_offset, -1 if state.compacted else DERIVED_INTERVAL_BYTES)
     with files.use(stem + LOG_SUFFIX) as file:
-        for position, batch in scan(file, state, check_crc=False):
+        for position, batch in scan(file, state):
             growth.add(batch.last_offset, position, batch.size, batch.max_timestamp)
     return b"".join(growth.offset_entries), b"".join(growth.time_entries)
 
@@ -219,7 +223,7 @@ def _derived_aborted(
     found: list[AbortedTransaction] = []
     for state in states[: number + 1]:
         with files.use(f"{directory}/{state.stem}{LOG_SUFFIX}") as file:
-            for _, batch in scan(file, state, check_crc=False):
+            for _, batch in scan(file, state):
                 entry = spans.follow(batch)
                 if entry is not None and state is states[number]:
                     found.append(entry)

@@ -7,12 +7,14 @@ Every bit of every file flipped, every file cut at every byte, every file and fo
 import os
 import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from crash_points import crash_images
 from damaged_directory import (
     KINDS,
     ROOT,
+    SETTINGS,
     content_of,
     copy_of,
     examine,
@@ -27,8 +29,12 @@ from damaged_directory import (
     used_bytes,
     verdict,
 )
+from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol.errors import KafkaError
 from fencepost.storage import store_checkpoint
+from fencepost.storage.recovery import StoreDamaged, open_store
 from recovery_oracle import check
 from scripted_workloads import WORKLOADS
 
@@ -92,6 +98,43 @@ def test_every_flipped_bit_is_found_or_harmless(disk, before, kind):
     for path, bit in sample(bits, SAMPLE, random_):
         seen[judged(before, flipped(disk, path, bit), path, f"bit {bit}")] += 1
     print(f"{kind}: {dict(seen)}")
+
+
+def served(log):
+    """Read a log to its end, as for a consumer that checks no CRC."""
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        found = log.read(offset, 1 << 20, log.high_watermark, at_least_one=True)
+        found = found.run() if hasattr(found, "run") else found
+        if not found.size_bytes:
+            break  # compaction took what was here
+        offset = found.next_offset
+
+
+def said_of(damaged):
+    """The one thing that a broker says of a directory with one damaged file: at its start, or when all is read."""
+    try:
+        store, _ = open_store(damaged, SimulatedClock(), SeededRng(1), ROOT, SETTINGS)
+    except StoreDamaged as refusal:
+        return str(refusal)
+    try:
+        for log in store.logs.values():
+            if log.offline is None:
+                with suppress(KafkaError):
+                    served(log)
+        (reason,) = (log.offline for log in store.logs.values() if log.offline is not None)
+    finally:
+        store.close()
+    return reason
+
+
+def test_every_flipped_bit_of_a_segment_is_found_by_the_broker_itself(disk, before):
+    """Not every consumer checks CRCs: none must be given what is not as it was written."""
+    random_ = random.Random(f"{SEED} bits that consumers do not look at")
+    bits = [(path, bit) for path in paths(disk, "log") for bit in range(8 * len(content_of(disk, path)))]
+    assert len(bits) > 10_000
+    for path, bit in sample(bits, 4 * SAMPLE, random_):
+        assert path in said_of(flipped(disk, path, bit)), (bit, SEED)
 
 
 @pytest.mark.parametrize("kind", KINDS)
