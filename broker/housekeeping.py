@@ -8,6 +8,7 @@ is durable stays so, and nobody is told anything that may not be.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +17,7 @@ from ..effects.clock import Clock
 from ..effects.disk import DiskFull, Lane
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import FLUSH_RUN_LOGS, Upkeep
+from ..storage.upkeep import FLUSH_RUN_LOGS, Removal, Upkeep
 from .cleaning import Cleaning
 from .rounds import Rounds
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
+FLUSH_THREADS = 2  # of the lane's four: reads from the disk and syncs need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 AFTER_DISK_FULL_S = 0.5
 SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
@@ -73,6 +75,8 @@ class Housekeeping:
         self._watch_wanted = asyncio.Event()
         self._checkpoint_wanted = asyncio.Event()
         self._journal_filling = asyncio.Event()
+        self._removal_wanted = asyncio.Event()
+        self._removals: deque[Removal] = deque()
         self._congested = False
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
@@ -87,6 +91,7 @@ class Housekeeping:
         self.keep(self._flush())
         self.keep(self._fill())
         self.keep(self._checkpoint())
+        self.keep(self._remove())
         self.keep(cleaning.every(settings.retention_check_interval_ms, cleaning.retention))
         self.keep(cleaning.every(settings.producer_expiration_check_interval_ms, self._expire_producers))
         self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
@@ -97,6 +102,7 @@ class Housekeeping:
         self._flush_wanted.set()
         self._fill_wanted.set()
         self._journal_filling.set()
+        self._removal_wanted.set()
         self.stir()
         await asyncio.gather(*self._tasks)
         if self._store.halted is None:
@@ -108,6 +114,7 @@ class Housekeeping:
                 pass
             if self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
                 await self._checkpoint_once()
+            await self._remove_all()
         except DiskFull:
             pass  # the journal has it all
 
@@ -146,6 +153,12 @@ class Housekeeping:
 
         self._lane.submit(run, done)
         return await future
+
+    async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
+        """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, DiskFull last."""
+        ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
+        for error in sorted(filter(None, ended), key=lambda error: isinstance(error, DiskFull)):
+            raise error
 
     def keep(self, work: Awaitable[None]) -> None:
         """Run one more task, until the end; what it raises halts the broker."""
@@ -232,7 +245,7 @@ class Housekeeping:
         if run is None:
             return False
         try:
-            await self.job(run.run)
+            await self._all(run.parts(FLUSH_THREADS))
         except DiskFull:
             self._upkeep.flush_failed(run)
             raise
@@ -313,10 +326,27 @@ class Housekeeping:
             self._upkeep.checkpoint_failed(run)
             raise
         self.checkpoints += 1
-        removal = self._upkeep.checkpointed(run)
+        self._removals.append(self._upkeep.checkpointed(run))
+        self._removal_wanted.set()
         self._look_at_congestion()
         self._fill_wanted.set()
-        await self.job(removal.run)
+
+    async def _remove(self) -> None:
+        """What no checkpoint names any more goes beside the next one: for gigabytes a file system takes a second."""
+        while not self.ending:
+            await self._removal_wanted.wait()
+            self._removal_wanted.clear()
+            try:
+                await self._remove_all()
+            except DiskFull:
+                self._removal_wanted.set()
+                await self.pause(AFTER_DISK_FULL_S)
+
+    async def _remove_all(self) -> None:
+        """In the order of the checkpoints: an old one goes before the files that it names."""
+        while self._removals:
+            await self.job(self._removals[0].run)
+            self._removals.popleft()
 
     async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
         for log in logs:

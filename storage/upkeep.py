@@ -5,7 +5,7 @@ takes it back. Nothing is captured that a power cut could still undo: a checkpoi
 is synced through the unit that was the last when it was captured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +18,7 @@ from .store import Store
 from .store_checkpoint import LogEntry, StoreCheckpoint
 
 FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
+SHARED_RUN_BYTES = 1 << 20  # from here on the disk is waited for, and not the interpreter
 FLUSH_RUN_LOGS = 200  # each takes the loop some 20 us, before and after
 CAPTURED_LOGS = 500  # at once for a checkpoint: some 4 ms
 SNAPSHOTS_A_RUN = 64
@@ -33,6 +34,12 @@ class FlushRun:
     def run(self) -> None:
         for _, job in self.jobs:
             job.run()
+
+    def parts(self, threads: int) -> list[Callable[[], None]]:
+        """The same in so many parts, for workers beside each other, where it is enough to keep more than one busy."""
+        if sum(job.size_bytes for _, job in self.jobs) < SHARED_RUN_BYTES:
+            return [self.run]
+        return [FlushRun(part).run for first in range(threads) if (part := self.jobs[first::threads])]
 
 
 @dataclass(slots=True)

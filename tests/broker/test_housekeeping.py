@@ -1,8 +1,13 @@
 """What goes on beside requests: nothing at all, where nothing changes."""
 
+import asyncio
+import errno
+
 import pytest
 from broker_lives import small
 from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.disk import DiskFull
+from fencepost.storage.upkeep import SHARED_RUN_BYTES, FlushRun, Removal
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
 
@@ -83,3 +88,85 @@ def test_a_journal_that_fills_within_a_tick_is_recycled_within_it_too():
             assert answers(broker.ask(large, BY_NAME))[0][0] == OK
             broker.wait(0.005)
             assert not broker.broker.store.congested
+
+
+def held_back(broker, monkeypatch, kind):
+    """The blocking jobs of this kind wait, from now on, until the event is set."""
+    housekeeping = broker.broker.housekeeping
+    free, job = asyncio.Event(), housekeeping.job
+
+    async def held(run):
+        if isinstance(getattr(run, "__self__", None), kind):
+            await free.wait()
+        return await job(run)
+
+    monkeypatch.setattr(housekeeping, "job", held)
+    return free
+
+
+def test_files_that_go_slowly_do_not_hold_up_checkpoints(monkeypatch):
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        housekeeping = broker.broker.housekeeping
+        free = held_back(broker, monkeypatch, Removal)
+        before = housekeeping.checkpoints
+        for _ in range(4):
+            broker.ask(produce("t", batch()), BY_NAME)
+            broker.wait(30)
+        assert housekeeping.checkpoints >= before + 4
+        assert len(checkpoint_files(broker)) > 2
+        free.set()
+        broker.wait(1)
+        assert len(checkpoint_files(broker)) == 2
+
+
+def test_a_broker_that_stops_removes_first_what_it_was_about_to(monkeypatch):
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        free = held_back(broker, monkeypatch, Removal)
+        for _ in range(4):
+            broker.ask(produce("t", batch()), BY_NAME)
+            broker.wait(30)
+        assert len(checkpoint_files(broker)) > 2
+        broker.loop.call_later(1, free.set)
+        with broker.again() as again:
+            assert len(checkpoint_files(again)) == 2
+
+
+def checkpoint_files(broker):
+    store = broker.broker.store
+    return {name for name in store.disk.list(store.directory) if name.startswith("checkpoint-")}
+
+
+def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
+    """The other part is at work still: nothing is captured again before it has ended."""
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t", 2))
+        for partition in range(2):
+            broker.ask(produce("t", batch(value=bytes(SHARED_RUN_BYTES)), partition=partition), BY_NAME)
+        store, upkeep = broker.broker.store, broker.broker.housekeeping._upkeep
+        ended = []
+        failed, begin = upkeep.flush_failed, upkeep.begin_flush
+        monkeypatch.setattr(upkeep, "flush_failed", lambda run: (ended.append("failed"), failed(run)))
+        monkeypatch.setattr(FlushRun, "parts", lambda run, threads: [no_room, slow(ended, run)])
+        broker.wait(5)
+        assert ended[:2] == ["ran", "failed"]
+        assert store.tail_bytes > 0
+        monkeypatch.undo()
+        broker.wait(5)
+        assert store.tail_bytes == 0
+        assert begin() is None
+
+
+def no_room():
+    raise DiskFull(errno.ENOSPC, "no room")
+
+
+def slow(ended, run):
+    def write():
+        run.run()
+        ended.append("ran")
+
+    return write

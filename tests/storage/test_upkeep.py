@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage import upkeep
 from store_driver import DIRECTORY, Driven
 
 
@@ -74,3 +75,32 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     again = Driven(driver.disk.after_power_cut())
     assert {log.topic: log.end_offset for log in again.store.logs.values() if log.log_id} == {"a": 2, "b": 2, "d": 0}
     assert not again.report.offline
+
+
+def test_a_large_flush_is_shared_between_workers_and_a_small_one_is_not(monkeypatch):
+    monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
+    driver = Driven(SimulatedDisk())
+    logs = [driver.create(name) for name in "abcde"]
+    for log in logs:
+        driver.append(log, [b"x" * 1_000])
+    driver.round()
+    run = driver.upkeep.begin_flush()
+    parts = run.parts(2)
+    assert len(parts) == 2
+    for part in reversed(parts):
+        part()
+    driver.upkeep.flushed(run)
+    assert [log.flushed_offset for log in logs] == [1] * 5
+    driver.append(logs[0], [b"small"])
+    driver.append(logs[1], [b"small"])
+    driver.round()
+    assert len(driver.upkeep.begin_flush().parts(2)) == 1
+
+
+def test_one_large_log_is_no_work_for_two(monkeypatch):
+    monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t")
+    driver.append(log, [b"x" * 10_000])
+    driver.round()
+    assert len(driver.upkeep.begin_flush().parts(2)) == 1
