@@ -173,9 +173,9 @@ class Life:
             # Retention takes only what a checkpoint names, and that only what was flushed before.
             await self._move(seconds - last_s, clock, at_least)
             await self._nudged_until(lambda: not self.broker.store.unflushed)
-            written = housekeeping.checkpoints
+            flushed_unit = self.broker.store.last_unit
             await self._move(last_s, clock, at_least)
-            await self._nudged_until(lambda: housekeeping.checkpoints > written or not housekeeping.behind)
+            await self._nudged_until(lambda: housekeeping.checkpointed_unit >= flushed_unit)
             seconds = 0
         await self._move(seconds, clock, at_least)
 

@@ -201,6 +201,11 @@ class Housekeeping:
         return bool(self._store.unflushed) or self._upkeep.behind
 
     @property
+    def checkpointed_unit(self) -> int:
+        """Every change up to here stands in segments, and a checkpoint names it."""
+        return self._upkeep.checkpointed_unit
+
+    @property
     def _quiet(self) -> bool:
         """Whether there is nothing that free space, or time, could change."""
         store = self._store

@@ -44,7 +44,7 @@ class _Lookup:
         if entry >= 0:
             position, ends_at = indexes.positions[entry], indexes.offsets[entry] + state.base_offset
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
-            for _, batch in scan(file, state, position=position, ends_at=ends_at, check_crc=False):
+            for _, batch in scan(file, state, position=position, ends_at=ends_at):
                 if batch.last_offset >= self._below:
                     return
                 if batch.last_offset >= self._start_offset:

@@ -275,7 +275,6 @@ def scan(
     position: int = 0,
     expected: int = -1,
     ends_at: int = -1,
-    check_crc: bool = True,
 ) -> Iterator[tuple[int, Batch]]:
     """(position, batch) of all batches from `position` on.
 
@@ -296,8 +295,7 @@ def scan(
                 raise SegmentDamaged(file.path, position, problem.reason) from None
             chunk, start = _chunk(file, position, wanted, state.size_bytes), position
             continue
-        if check_crc:
-            _verify(file.path, position, batch)
+        _verify(file.path, position, batch)
         in_place = batch.base_offset == expected if expected >= 0 else batch.base_offset >= least
         if ends_at >= 0:
             in_place = in_place and batch.last_offset == ends_at

@@ -110,7 +110,7 @@ class Upkeep:
         self._store = store
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
         self._released_through = store.last_unit  # of the checkpoint before the newest
-        self._newest_through = store.last_unit
+        self.checkpointed_unit = store.last_unit  # the newest checkpoint names all up to here
         self._newest_age_ms = store.age_ms()
         self._leaving: list[PartitionLog] = []  # dropped; the older of two checkpoints may still name them
         self._flushing: FlushRun | None = None
@@ -161,7 +161,7 @@ class Upkeep:
     @property
     def behind(self) -> bool:
         """Whether a checkpoint would shorten the next recovery, or let journal or folders go."""
-        if self._newest_through < self._store.last_unit or self._released_through < self._newest_through:
+        if self.checkpointed_unit < self._store.last_unit or self._released_through < self.checkpointed_unit:
             return True
         return bool(self._leaving) or not self.ms_until_behind
 
@@ -229,7 +229,7 @@ class Upkeep:
         removal = Removal(store.disk, files, self._folders_to_remove(run))
         self._checkpoint = run.number
         self._newest_age_ms = run.content.age_ms
-        self._released_through, self._newest_through = self._newest_through, run.content.through_unit
+        self._released_through, self.checkpointed_unit = self.checkpointed_unit, run.content.through_unit
         store.journal.recycle(self._released_through)
         return removal
 

@@ -1,5 +1,7 @@
 """Look-ups by time: the first record at or after a timestamp, and the one with the largest."""
 
+from collections.abc import Callable
+
 import pytest
 import raw_batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -134,3 +136,22 @@ def test_a_batch_whose_timestamps_lie_is_a_corrupt_message() -> None:
         with pytest.raises(KafkaError) as caught:
             asked()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("at", [42, 65], ids=["in the largest timestamp", "in a record"])
+@pytest.mark.parametrize(("asked", "number"), [(lambda driver: first(driver, 1_050), 5), (latest, 9)])
+def test_a_damaged_batch_is_no_answer_and_puts_the_log_offline(
+    at: int, asked: Callable[[LogDriver], object], number: int
+) -> None:
+    driver = LogDriver()
+    for value in range(10):
+        driver.values(b"v%d" % value, timestamp=1_000 + 10 * value)
+    driver.flush()
+    (segment,) = driver.log.segments
+    damaged = segment.size_bytes // 10 * number + at
+    with driver.files.use(f"{driver.log.directory}/{segment.stem}.log") as file:
+        file.write([bytes([file.read(1, damaged)[0] ^ 16])], damaged)
+    with pytest.raises(KafkaError) as caught:
+        asked(driver)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "the CRC" in str(driver.log.offline)
