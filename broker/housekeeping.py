@@ -27,6 +27,7 @@ TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
 FLUSH_THREADS = 2  # of the lane's four: reads from the disk and syncs need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
+LEAVING_MS = 1_000  # between checkpoints while deleted topics take room
 AFTER_DISK_FULL_S = 0.5
 SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
 SLICE_PAUSE_S = 0.002
@@ -281,7 +282,8 @@ class Housekeeping:
         last_ms = asked_ms = self._clock.monotonic_ms()
         while not await self._until_next_look():
             now_ms = self._clock.monotonic_ms()
-            if not (now_ms - last_ms >= interval_ms or self._store.journal.wants_recycling):
+            due_ms = min(interval_ms, LEAVING_MS) if self._upkeep.leaving else interval_ms
+            if not (now_ms - last_ms >= due_ms or self._store.journal.wants_recycling):
                 continue
             if not self._upkeep.behind:
                 if now_ms - asked_ms < interval_ms:
@@ -363,7 +365,12 @@ class Housekeeping:
                 log.snapshotted(job)
 
     async def synced(self, unit: int) -> None:
-        """Wait until the journal is synced through a unit. Raises: BrokerHalted."""
+        """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
+
+        No round goes on while one is synced: most of it is brought to the disk before.
+        """
+        if self._store.synced_unit < unit and (write_back := self._store.journal.write_back()) is not None:
+            await self.job(write_back)
         synced = asyncio.Event()
         self._rounds.when_synced(unit, synced.set)
         while not synced.is_set():

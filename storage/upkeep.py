@@ -166,6 +166,11 @@ class Upkeep:
         return bool(self._leaving) or not self.ms_until_behind
 
     @property
+    def leaving(self) -> bool:
+        """Whether dropped logs are still on the disk, until two checkpoints do not name them."""
+        return bool(self._leaving or self._store.dropped)
+
+    @property
     def ms_until_behind(self) -> int:
         """If nothing happens any more: for then only the age is to be saved from time to time."""
         return max(0, LOST_AGE_MS - self.unsaved_age_ms)

@@ -7,6 +7,7 @@ import pytest
 from broker_lives import small
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.upkeep import SHARED_RUN_BYTES, FlushRun, Removal
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
@@ -88,6 +89,18 @@ def test_a_journal_that_fills_within_a_tick_is_recycled_within_it_too():
             assert answers(broker.ask(large, BY_NAME))[0][0] == OK
             broker.wait(0.005)
             assert not broker.broker.store.congested
+
+
+def test_a_deleted_topic_leaves_the_disk_within_seconds():
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create("t"))
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        (log,) = [log for log in broker.broker.store.logs.values() if log.topic == "t"]
+        assert broker.disk.exists(log.directory)
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1_000))
+        broker.wait(5)
+        assert not broker.disk.exists(log.directory)
 
 
 def held_back(broker, monkeypatch, kind):
