@@ -83,7 +83,8 @@ class RoundWrite:
                 file.write_past_cache(buffers, position)
             else:
                 _write(file, position, buffers, size_bytes)
-        _sync_each(self._syncs)
+        for file in self._syncs:
+            file.sync()
         self.done = True
 
 
@@ -308,7 +309,7 @@ class Journal:
         None if all is synced. It promises nothing, but that it raises OSError means what it means of a sync.
         """
         files = tuple(self._unsynced)
-        return functools.partial(_sync_each, files) if files else None
+        return functools.partial(_write_back, files) if files else None
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -414,7 +415,7 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
         file.write(part, position)
 
 
-def _sync_each(files: Sequence[File]) -> None:
+def _write_back(files: Sequence[File]) -> None:
     for file in files:
         file.sync()
 

@@ -112,6 +112,22 @@ def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
             end(broker)
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(number):
+    """With durability os: the journal is brought to the disk before the checkpoint's own sync, which would not fail."""
+    broker = begin(SimulatedDisk())
+    broker.ask(create("weak", durability_mode="os"))
+    before = lambda one: isinstance(one, Sync) and "journal.py:_write_back" in place()  # noqa: E731
+    fault = broker.disk.fail(before, error=number)
+    while not fault.hits:
+        assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
+        broker.wait(0.1)
+    broker.wait(0.1)
+    assert isinstance(broker.broker.halted, OSError)
+    assert broker.net.connections == []
+    end(broker)
+
+
 def test_a_sync_that_fails_for_want_of_space_is_a_failed_sync_and_nothing_to_be_tried_again(sites):
     """Of delayed allocation, quotas and networks: the pages are marked clean, so a second sync would lie."""
     for site, indexes in sites.items():
