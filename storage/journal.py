@@ -8,6 +8,7 @@ in synced segments under a checkpoint: their files are removed, and recovery loo
 
 import functools
 import os.path
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -51,15 +52,46 @@ _ZEROS = memoryview(bytes(BLOCK_BYTES))
 _Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
 
 
+class _Syncs:
+    """One sync at a time, and none after one that failed: the kernel tells each failure to one caller only."""
+
+    __slots__ = ("_failed", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failed: OSError | None = None
+
+    def run(self, files: Sequence[File]) -> None:
+        """Blocks. Raises OSError: then whatever is not known to be synced may be lost."""
+        with self._lock:
+            if self._failed is not None:
+                raise OSError(self._failed.errno, self._failed.strerror, self._failed.filename) from self._failed
+            try:
+                for file in files:
+                    file.sync()
+            except OSError as error:
+                self._failed = error
+                raise
+
+
 class RoundWrite:
     """Rounds on their way to disk. run() is for a worker and touches nothing of the journal's."""
 
-    __slots__ = ("_syncs", "_writes", "done", "says_through", "size_bytes", "sync", "through_round", "through_unit")
+    __slots__ = (
+        "_sync_files",
+        "_writes",
+        "done",
+        "says_through",
+        "size_bytes",
+        "sync",
+        "through_round",
+        "through_unit",
+    )
 
     def __init__(
         self,
         writes: list[_Write],
-        syncs: list[File],
+        sync_files: Callable[[], None],
         *,
         sync: bool,
         size_bytes: int,
@@ -68,7 +100,7 @@ class RoundWrite:
         says_through: int,
     ) -> None:
         self._writes = writes
-        self._syncs = syncs
+        self._sync_files = sync_files
         self.sync = sync
         self.size_bytes = size_bytes
         self.through_unit = through_unit
@@ -83,8 +115,8 @@ class RoundWrite:
                 file.write_past_cache(buffers, position)
             else:
                 _write(file, position, buffers, size_bytes)
-        for file in self._syncs:
-            file.sync()
+        if self.sync:
+            self._sync_files()
         self.done = True
 
 
@@ -105,6 +137,7 @@ class Journal:
         "_said_through",
         "_says_through",
         "_synced_round",
+        "_syncs",
         "_unsynced",
         "incarnation",
         "next_unit",
@@ -153,6 +186,7 @@ class Journal:
         self._says_through = self._said_through = next_round - 1  # the newest header, and the newest synced one
         self._closed: list[_Write] = []
         self._unsynced: list[File] = []
+        self._syncs = _Syncs()
         self._in_flight: RoundWrite | None = None
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
@@ -282,7 +316,7 @@ class Journal:
                 self._unsynced.append(file)
         self._in_flight = RoundWrite(
             writes,
-            self._unsynced if sync else [],
+            functools.partial(self._syncs.run, self._unsynced),
             sync=sync,
             size_bytes=sum(size for _, _, _, size in writes),
             through_unit=self.last_unit,
@@ -306,10 +340,12 @@ class Journal:
     def write_back(self) -> Callable[[], None] | None:
         """What a worker may do before a sync, beside rounds that go on, so that the sync finds little left to do.
 
-        None if all is synced. It promises nothing, but that it raises OSError means what it means of a sync.
+        None if all is synced, or a round in flight is to see to it. It promises nothing, but that it raises OSError
+        means what it means of a sync, for rounds that are synced later too.
         """
-        files = tuple(self._unsynced)
-        return functools.partial(_write_back, files) if files else None
+        if not self._unsynced or (self._in_flight is not None and self._in_flight.sync):
+            return None
+        return functools.partial(_write_back, self._syncs, tuple(self._unsynced))
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -415,9 +451,8 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
         file.write(part, position)
 
 
-def _write_back(files: Sequence[File]) -> None:
-    for file in files:
-        file.sync()
+def _write_back(syncs: _Syncs, files: Sequence[File]) -> None:
+    syncs.run(files)
 
 
 def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:

@@ -1,5 +1,8 @@
 """The journal while it runs: units, rounds, releases, files made ready, reused, and refused."""
 
+import errno
+import threading
+
 import pytest
 from fencepost.effects.disk import BULK_BYTES, DiskFull, SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
@@ -224,6 +227,65 @@ def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
     driven.round()
     assert past == [(0, 0)]  # whole blocks: none is shared with a round that goes through the cache
     assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
+
+
+def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, driven):
+    """The kernel tells a failure to one caller of a descriptor: the next sync says yes to bytes that are lost."""
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    write_back = driven.journal.write_back()
+    fault = disk.fail_sync(lambda path: path.startswith(DIRECTORY))
+    with pytest.raises(OSError):
+        write_back()
+    assert fault.hits == 1
+    driven.append(b"to be synced")
+    write = driven.journal.take_round(sync=True)
+    with pytest.raises(OSError):
+        write.run()
+    assert not write.done
+
+
+def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    write_back = driven.journal.write_back()
+    driven.append(b"to be synced")
+    write = driven.journal.take_round(sync=True)
+    ended = []
+
+    def run():
+        try:
+            write.run()
+        except OSError as error:
+            ended.append(error)
+
+    round_lane = threading.Thread(target=run)
+    sync = SimulatedFile.sync
+
+    def failing(file):
+        monkeypatch.setattr(SimulatedFile, "sync", sync)
+        round_lane.start()
+        round_lane.join(0.05)  # it would be over by then, if it did not wait; too slow a machine only proves less
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(SimulatedFile, "sync", failing)
+    with pytest.raises(OSError):
+        write_back()
+    round_lane.join()
+    assert len(ended) == 1
+    assert not write.done
+
+
+def test_nothing_is_brought_to_the_disk_beside_a_round_that_syncs_it_all(driven):
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    driven.append(b"to be synced")
+    assert driven.journal.write_back() is not None
+    write = driven.journal.take_round(sync=True)
+    assert driven.journal.write_back() is None
+    write.run()
+    driven.journal.finished(write)
+    assert driven.journal.write_back() is None
 
 
 @pytest.mark.parametrize(("units", "writes"), [(500, 1), (2000, 3)])
