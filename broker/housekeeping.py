@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSH_THREADS = 2  # of the lane's four: reads from the disk and syncs need theirs
+FLUSH_THREADS = 2  # of the lane's four: a checkpoint, what is removed and the journal's files need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 LEAVING_MS = 1_000  # between checkpoints while deleted topics take room
 AFTER_DISK_FULL_S = 0.5
@@ -296,10 +296,13 @@ class Housekeeping:
             last_ms = asked_ms = now_ms
             for written in self.before_checkpoint:
                 await written()
+            named = self._upkeep.named_units
             try:
                 await self._checkpoint_once()
             except DiskFull:
                 await self.pause(AFTER_DISK_FULL_S)
+            if self._upkeep.named_units == named:  # what holds the journal is not flushed: rounds do not bring the next
+                await self.pause(TICK_S)
 
     async def _until_next_look(self) -> bool:
         """A tick, or until the next round in a journal that is half used. As pause."""

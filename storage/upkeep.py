@@ -166,6 +166,11 @@ class Upkeep:
         return bool(self._leaving) or not self.ms_until_behind
 
     @property
+    def named_units(self) -> tuple[int, int]:
+        """Through which unit the older and the newer checkpoint name all. A third that says the same frees nothing."""
+        return self._released_through, self.checkpointed_unit
+
+    @property
     def leaving(self) -> bool:
         """Whether dropped logs are still on the disk, until two checkpoints do not name them."""
         return bool(self._leaving or self._store.dropped)

@@ -5,6 +5,7 @@ import errno
 
 import pytest
 from broker_lives import small
+from fencepost.broker.housekeeping import TICK_S
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
@@ -146,6 +147,29 @@ def test_a_broker_that_stops_removes_first_what_it_was_about_to(monkeypatch):
         broker.loop.call_later(1, free.set)
         with broker.again() as again:
             assert len(checkpoint_files(again)) == 2
+
+
+def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once(monkeypatch):
+    """A flush takes long, or the disk has no room for it: the journal stays half used, and rounds go on."""
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        free = held_back(broker, monkeypatch, FlushRun)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        while not store.journal.half_used:
+            assert answers(broker.ask(produce("t", batch(value=bytes(200_000))), BY_NAME))[0][0] == OK
+            broker.wait(0.1)
+        broker.wait(1)
+        before, began = housekeeping.checkpoints, broker.loop.time()
+        for _ in range(100):
+            assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+            broker.wait(0.005)
+        ticks = (broker.loop.time() - began) / TICK_S
+        assert housekeeping.checkpoints - before <= ticks + 1
+        free.set()
+        broker.wait(1)
+        assert store.tail_bytes < 200_000
+        assert not store.journal.half_used
 
 
 def checkpoint_files(broker):
