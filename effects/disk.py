@@ -198,7 +198,7 @@ class SystemFile(File):
     def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
         parts = direct.split(buffers, position)
         if parts is None:
-            self.write(buffers, position)
+            SystemFile.write(self, buffers, position)
             return
         before, blocks, after = parts
         begin = position + sum(map(len, before))
@@ -206,10 +206,10 @@ class SystemFile(File):
             written = direct.write(self._fd, blocks, begin)
         except OSError as error:
             raise self._named(error) from None
-        self.write(before, position)
+        SystemFile.write(self, before, position)
         if not written:
-            self.write(blocks, begin)
-        self.write(after, begin + sum(map(len, blocks)))
+            SystemFile.write(self, blocks, begin)
+        SystemFile.write(self, after, begin + sum(map(len, blocks)))
 
     def _write_in_pieces(self, buffers: Sequence[Buffer], position: int) -> None:
         """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""

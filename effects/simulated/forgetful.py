@@ -55,6 +55,12 @@ class ForgetfulFile(SystemFile):
             self._remember(position, sum(map(len, buffers)))
             super().write(buffers, position)
 
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+        with self._unsynced.lock:
+            self._disk.check()
+            self._remember(position, sum(map(len, buffers)))
+            super().write_past_cache(buffers, position)
+
     def truncate(self, size: int) -> None:
         with self._unsynced.lock:
             self._disk.check()

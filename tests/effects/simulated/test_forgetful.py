@@ -48,6 +48,24 @@ def test_of_several_unsynced_writes_only_the_first_is_torn_and_the_rest_never_ha
     assert (tmp_path / "file").read_bytes() == b"0" * 10
 
 
+def test_what_was_written_past_the_cache_is_no_safer(disk, tmp_path):
+    path = path_of(tmp_path)
+    file = disk.open(path, create=True)
+    file.write([b"synced"], 0)
+    file.sync()
+    content = SECTORS * 256
+    file.write_past_cache([content], 6)
+    assert file.read(len(content), 6) == content
+    disk.vanish()
+    with pytest.raises(DiskGone):
+        file.write_past_cache([b"late" * 4096], 8192 - 6)
+    disk.forget()
+    left = (tmp_path / "file").read_bytes()
+    assert left[:6] == b"synced"
+    assert left[6:] != content
+    assert b"late" not in left
+
+
 def test_a_write_that_comes_during_a_sync_is_not_covered_by_it(tmp_path):
     disk = ForgetfulDisk(syncs=False)
     file = disk.open(path_of(tmp_path), create=True)
