@@ -89,8 +89,8 @@ def _write(fd: int, left: Views, position: int) -> bool:
 
 
 def _piece() -> memoryview:
-    """This thread's buffer, which begins on a page."""
+    """This thread's buffer, which begins on a page. Private: a fork's first thread must not write into ours."""
     piece: memoryview | None = getattr(_own, "piece", None)
     if piece is None:
-        piece = _own.piece = memoryview(mmap.mmap(-1, PIECE_BYTES))
+        piece = _own.piece = memoryview(mmap.mmap(-1, PIECE_BYTES, flags=mmap.MAP_PRIVATE))
     return piece
