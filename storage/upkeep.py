@@ -13,6 +13,7 @@ from ..effects.disk import Disk
 from . import layout, store_checkpoint
 from .log import PartitionLog
 from .log_flush import FlushJob, SyncJob, run_syncs
+from .open_files import OpenFiles
 from .recovery import entries
 from .store import Store
 from .store_checkpoint import LogEntry, StoreCheckpoint
@@ -61,19 +62,22 @@ class CheckpointRun:
 
 @dataclass(slots=True)
 class Removal:
-    """Files and folders that nothing on disk names any more."""
+    """Files and folders that nothing on disk names any more. A late reader may have opened one again: it is closed."""
 
-    disk: Disk
+    open_files: OpenFiles
     files: Sequence[str]
     folders: Sequence[str]
 
     def run(self) -> None:
+        disk = self.open_files.disk
         for path in self.files:
-            if self.disk.exists(path):
-                self.disk.unlink(path)
+            if disk.exists(path):
+                disk.unlink(path)
+            self.open_files.forget(path)
         for folder in self.folders:
-            if self.disk.exists(folder):
-                self.disk.remove_tree(folder)
+            if disk.exists(folder):
+                disk.remove_tree(folder)
+            self.open_files.forget_directory(folder)
 
 
 class Capture:
@@ -236,7 +240,7 @@ class Upkeep:
             if named is not None:
                 named.checkpointed()
                 files.extend(named.removable_files())
-        removal = Removal(store.disk, files, self._folders_to_remove(run))
+        removal = Removal(store.open_files, files, self._folders_to_remove(run))
         self._checkpoint = run.number
         self._newest_age_ms = run.content.age_ms
         self._released_through, self.checkpointed_unit = self.checkpointed_unit, run.content.through_unit
@@ -249,8 +253,6 @@ class Upkeep:
         busy = [log for log in self._leaving if log in written_to or log.compacting]
         gone = [log.directory for log in self._leaving if log not in busy]
         self._leaving = busy + run.dropped
-        for folder in gone:
-            self._store.open_files.forget_directory(folder)
         return gone
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:

@@ -45,6 +45,32 @@ def test_a_deleted_topic_goes_from_the_disk_with_the_second_checkpoint_that_does
     assert not driver.disk.exists(log.directory)
 
 
+@pytest.mark.parametrize("dropped", [True, False], ids=["topic deleted", "log start moved"])
+def test_a_reader_that_comes_late_does_not_keep_a_removed_file_open(dropped):
+    """It would hold its place on the disk for as long as nobody needs the descriptor."""
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t", segment_bytes=100)
+    for _ in range(3):
+        driver.append(log, [b"a" * 60])
+        driver.round()
+        driver.flush()
+    driver.checkpoint()
+    path = f"{log.directory}/{log.segments[0].stem}.log"
+    part = driver.store.drop_part(log) if dropped else driver.store.log_start_part(log, 2)
+    driver.store.commit([part])
+    driver.round()
+    driver.checkpoint()
+    run = driver.begin_checkpoint()
+    run.run()
+    removal = driver.upkeep.checkpointed(run)
+    files = driver.store.open_files
+    with files.use(path):
+        pass
+    removal.run()
+    assert not driver.disk.exists(path)
+    assert files.use_if_open(path) is None
+
+
 def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
