@@ -353,8 +353,8 @@ class Housekeeping:
                 await self.pause(AFTER_DISK_FULL_S)
 
     async def _remove_all(self) -> None:
-        """In the order of the checkpoints: an old one goes before the files that it names."""
-        while self._removals:
+        """In the order of the checkpoints: an old one goes before the files that it names. None after a halt."""
+        while self._removals and self._store.halted is None:
             await self.job(self._removals[0].run)
             self._removals.popleft()
 

@@ -172,6 +172,18 @@ def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once
         assert not store.journal.half_used
 
 
+def test_a_halted_broker_that_is_stopped_removes_nothing_any_more():
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        broker.broker.rounds.halt(OSError(errno.EIO, "what is on disk is unknown"))
+        kept = checkpoint_files(broker)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        housekeeping._removals.append(Removal(store.open_files, [f"{store.directory}/{min(kept)}"], []))
+        broker.stop()
+        assert checkpoint_files(broker) == kept
+
+
 def checkpoint_files(broker):
     store = broker.broker.store
     return {name for name in store.disk.list(store.directory) if name.startswith("checkpoint-")}
