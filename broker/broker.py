@@ -46,7 +46,7 @@ Serve = Callable[[Connection, Readable], None]
 
 READ_THREADS = 4
 RECORD_THREADS = 2  # they look into batches, which takes time of the processor: reads do not queue behind that
-SEGMENT_THREADS = 4
+SEGMENT_THREADS = 5  # a flush takes two, a checkpoint, a removal and a file made ahead one each
 
 
 class Broker:
