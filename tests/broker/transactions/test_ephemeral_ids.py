@@ -26,7 +26,8 @@ def broker():
 def left(broker):
     """Everything that grows with the number of ids, as sizes; and the state as a snapshot would hold it."""
     coordinator = broker.broker.transactions
-    producers = [each.log.producers for each in broker.broker.topics.by_name["a"].partitions]
+    partitions = [each for topic in broker.broker.topics.by_name.values() for each in topic.partitions]
+    producers = [each.log.producers for each in partitions]
     rows = [row for source in broker.broker.coordinator_snapshots._sources for row in source.rows()]
     return {
         "ids": len(coordinator.transactions),
@@ -35,12 +36,20 @@ def left(broker):
         "prepared": len(coordinator.prepared),
         "fences": len(coordinator.gate),
         "homes": len(coordinator._homes),
-        "producers": [len(each) for each in producers],
-        "open at partitions": [each.first_open_offset() for each in producers],
+        "producers": sum(len(each) for each in producers),
+        "open at partitions": [each.first_open_offset() for each in producers if each.first_open_offset() is not None],
+        "pending offsets": len(broker.broker.group_offsets.state.pending),
         "snapshot": sum(
             len(msgpack.packb(row, default=list)) for row in rows if row and str(row[0]).startswith("once-")
         ),
     }
+
+
+def replayed(broker):
+    """How many records of the coordinator's log a start went through."""
+    topic = broker.broker.transactions.topic
+    ends = [each.log.end_offset for each in broker.broker.topics.by_name[topic.name].partitions]
+    return sum(end - topic.replay_from.get(index, 0) for index, end in enumerate(ends))
 
 
 NOTHING = {
@@ -50,8 +59,9 @@ NOTHING = {
     "prepared": 0,
     "fences": 0,
     "homes": 0,
-    "producers": [0, 0],
-    "open at partitions": [None, None],
+    "producers": 0,
+    "open at partitions": [],
+    "pending offsets": 0,
     "snapshot": 0,
 }
 
@@ -64,6 +74,8 @@ def lives(broker, number, version, client):
         assert Txn(broker, txn.name, version, client).init() == 0
         return txn
     txn.write("a", b"v", number % 2)
+    if number % 3 == 0:
+        txn.write_offset("a", number)
     way = number % 5
     if way == 4:
         assert prepare(txn, number).error_code == 0
@@ -86,6 +98,19 @@ def test_of_2000_ended_ephemeral_ids_nothing_is_left(broker):
     broker.broker.transactions.forget(unused)
     broker.wait(1)
     assert left(broker) == NOTHING
+    with broker.again() as again:
+        assert left(again) == NOTHING
+        assert replayed(again) == 0
+        with again.after_power_cut() as unplugged:
+            assert left(unplugged) == NOTHING
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_after_a_power_cut_nothing_is_left_either(broker, version):
+    client = Txn(broker, "client").client
+    for number in range(15):
+        lives(broker, number, version, client)
+    broker.wait(100)  # the timeouts
     with broker.after_power_cut() as again:
         assert left(again) == NOTHING
 
@@ -137,3 +162,4 @@ def test_of_1_000_000_ended_ephemeral_ids_nothing_is_left(broker):
     assert left(broker) == NOTHING
     with broker.again() as again:
         assert left(again) == NOTHING
+        assert replayed(again) == 0
