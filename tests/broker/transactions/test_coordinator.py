@@ -277,6 +277,24 @@ def test_an_admins_abort_of_one_partition_ends_the_whole_transaction_and_its_com
     assert values(broker, "t") == values(broker, "t", 1) == []
 
 
+@BOTH
+def test_whatever_comes_late_of_a_transaction_that_an_admin_aborted_is_refused(broker, version):
+    txn = begun(broker, version)
+    txn.write("t", b"x")
+    txn.write_offset("t", 5)
+    assert marked(broker, marker(txn)) == OK
+    assert txn.send("t", b"to where it wrote") == STALE
+    assert txn.send("t", b"elsewhere", 1) == STALE
+    assert txn.add("t", 1) == [FENCED]
+    assert txn.send_offset("t", 9) == STALE
+    assert txn.commit() == (FENCED if version == 1 else STATE)
+    assert (values(broker, "t", committed=False), offset_of(broker, "t")) == ([b"x"], -1)
+    assert txn.init(keep=True) == OK
+    txn.write("t", b"begun anew")
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"begun anew"]
+
+
 def test_markers_by_hand_are_judged_like_any_other(broker):
     zombie = begun(broker)
     zombie.write("t", b"x")
