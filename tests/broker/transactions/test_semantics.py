@@ -7,6 +7,7 @@ from fencepost.protocol.batches import verify, walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import DescribeTransactionsRequest, InitProducerIdRequest
 from fencepost.protocol.records import Marker, read_marker, records
+from ledger_client import decide, prepare
 from offset_requests import commit as commit_offsets
 from produce_requests import batch, bytes_of, create, fetch, fetched, idempotent, produce
 from simulated_broker import SimulatedBroker
@@ -267,3 +268,28 @@ def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, versi
     txn.write("t", b"x")
     broker.wait(30)
     assert state(broker) == "CompleteAbort"
+
+
+@BOTH
+@pytest.mark.parametrize("waits", [False, True], ids=["open", "prepared"])
+def test_retention_takes_nothing_of_a_transaction_that_is_open_or_prepared_nor_what_came_after(version, waits):
+    """Its records are an hour too old by any retention, also after a power cut; with its end they go like any other."""
+    settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
+    with SimulatedBroker(settings) as broker:
+        broker.ask(create("t", retention_ms=5_000, segment_ms=1_000))
+        txn = begun(broker, version, timeout_ms=900_000)
+        txn.write("t", b"held")
+        if waits:
+            assert prepare(txn, timeout_ms=-1).error_code == OK
+        for _ in range(3):
+            broker.wait(200)
+            broker.ask(produce("t", batch(value=b"after")))
+        with broker.after_power_cut() as later:
+            later.wait(20)
+            txn.client = SimulatedClient(later)
+            assert (decide(later, txn).error_code if waits else txn.commit()) == OK
+            assert values(later, "t") == [b"held", b"after", b"after", b"after"]
+            later.wait(20)
+            later.ask(produce("t", batch(value=b"new")))
+            later.wait(20)
+            assert later.broker.topics.by_name["t"].partitions[0].log.start_offset >= 4
