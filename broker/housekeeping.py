@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSH_THREADS = 2  # of the lane's four: a checkpoint, what is removed and the journal's files need theirs
+FLUSH_THREADS = 2  # of the lane's: a checkpoint, what is removed and the journal's files need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 LEAVING_MS = 1_000  # between checkpoints while deleted topics take room
 AFTER_DISK_FULL_S = 0.5
@@ -158,8 +158,8 @@ class Housekeeping:
     async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
         """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, DiskFull last."""
         ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
-        for error in sorted(filter(None, ended), key=lambda error: isinstance(error, DiskFull)):
-            raise error
+        if errors := [error for error in ended if error is not None]:
+            raise min(errors, key=lambda error: isinstance(error, DiskFull))
 
     def keep(self, work: Awaitable[None]) -> None:
         """Run one more task, until the end; what it raises halts the broker."""
@@ -195,11 +195,6 @@ class Housekeeping:
                 self._flush_wanted.set()
             self._fill_wanted.set()
             self._look_at_congestion()
-
-    @property
-    def behind(self) -> bool:
-        """Whether segments or a checkpoint have yet to follow what was released."""
-        return bool(self._store.unflushed) or self._upkeep.behind
 
     @property
     def checkpointed_unit(self) -> int:

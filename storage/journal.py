@@ -345,7 +345,7 @@ class Journal:
         """
         if not self._unsynced or (self._in_flight is not None and self._in_flight.sync):
             return None
-        return functools.partial(_write_back, self._syncs, tuple(self._unsynced))
+        return functools.partial(self._syncs.run, tuple(self._unsynced))
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -449,10 +449,6 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
             room -= len(view)
     if part:
         file.write(part, position)
-
-
-def _write_back(syncs: _Syncs, files: Sequence[File]) -> None:
-    syncs.run(files)
 
 
 def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:

@@ -179,18 +179,17 @@ def load_indexes(files: OpenFiles, directory: str, states: Sequence[SegmentState
     offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
     time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
     txn_entries = _entries(files, stem + TXN_SUFFIX, state.txn_index, TXN_ENTRY.size)
-    damaged = offset_entries is None or time_entries is None or txn_entries is None
-    checked_bytes = 0
+    walked = offset_entries is None or time_entries is None
+    damaged = walked or txn_entries is None
     if offset_entries is None or time_entries is None:
         offset_entries, time_entries = _derived(files, stem, state)
-        checked_bytes = state.size_bytes
     if txn_entries is None:
         aborted = _derived_aborted(files, directory, states, number)
     else:
         aborted = unpack(txn_entries)
     loaded = Indexes(offset_entries, time_entries, aborted, covers_bytes=state.size_bytes, damaged=damaged)
-    if checked_bytes:
-        loaded.add_checked(0, checked_bytes)
+    if walked:
+        loaded.add_checked(0, state.size_bytes)
     files.indexes.put(stem, loaded)
     return loaded
 

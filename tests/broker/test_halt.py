@@ -117,7 +117,7 @@ def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(num
     """With durability os: the journal is brought to the disk before the checkpoint's own sync, which would not fail."""
     broker = begin(SimulatedDisk())
     broker.ask(create("weak", durability_mode="os"))
-    before = lambda one: isinstance(one, Sync) and "journal.py:_write_back" in place()  # noqa: E731
+    before = lambda one: isinstance(one, Sync) and place() == "journal.py:run"  # noqa: E731 - of no round
     fault = broker.disk.fail(before, error=number)
     while not fault.hits:
         assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
