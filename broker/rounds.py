@@ -14,7 +14,7 @@ from ..storage.journal import RoundWrite
 from ..storage.log import PartitionLog
 from ..storage.store import Store
 
-INLINE_BYTES = 256 << 10  # an unsynced round up to this size is written by the loop itself: a hand-over costs more
+INLINE_BYTES = 1 << 20  # an unsynced round up to this size is written by the loop itself: a hand-over costs more
 SEAL_AFTER_MS = 50  # idle for so long: an empty round says that the last one was synced
 
 
