@@ -174,6 +174,7 @@ class Broker:
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.on_failure.append(self.metrics.failed)
+        self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
         sweeps = Sweeps(self, self.housekeeping)
         self.housekeeping.keep(sweeps.abort_late())

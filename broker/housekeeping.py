@@ -17,7 +17,7 @@ from ..effects.clock import Clock
 from ..effects.disk import DiskFull, Lane
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import FLUSH_RUN_LOGS, Removal, Upkeep
+from ..storage.upkeep import FLUSH_RUN_LOGS, LOST_AGE_MS, Removal, Upkeep
 from .cleaning import Cleaning
 from .rounds import Rounds
 
@@ -27,7 +27,7 @@ TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
 FLUSH_THREADS = 2  # of the lane's: a checkpoint, what is removed and the journal's files need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
-LEAVING_MS = 1_000  # between checkpoints while deleted topics take room
+SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
 AFTER_DISK_FULL_S = 0.5
 SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
 SLICE_PAUSE_S = 0.002
@@ -58,6 +58,7 @@ class Housekeeping:
     ) -> None:
         self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
         self.before_checkpoint: list[Callable[[], Awaitable[None]]] = []  # what else is written down from time to time
+        self.timeout_pending: Callable[[], bool] = lambda: False  # whether something ends at an age of the store
         self.checkpoints = 0
         self.flushes = 0
         self._store = store
@@ -66,7 +67,7 @@ class Housekeeping:
         self._loop = loop
         self._clock = clock
         self._settings = settings
-        self._upkeep = Upkeep(store)
+        self._upkeep = Upkeep(store, self._may_lose_ms)
         self._cleaning = Cleaning(store, self)
         self.on_failure = self._cleaning.on_failure  # a bug that one log's compaction met; the log is left alone then
         self._tasks: list[asyncio.Task[None]] = []
@@ -277,7 +278,8 @@ class Housekeeping:
         last_ms = asked_ms = self._clock.monotonic_ms()
         while not await self._until_next_look():
             now_ms = self._clock.monotonic_ms()
-            due_ms = min(interval_ms, LEAVING_MS) if self._upkeep.leaving else interval_ms
+            soon = self._upkeep.leaving or not self._upkeep.ms_until_behind
+            due_ms = min(interval_ms, SOON_MS) if soon else interval_ms
             if not (now_ms - last_ms >= due_ms or self._store.journal.wants_recycling):
                 continue
             if not self._upkeep.behind:
@@ -298,6 +300,10 @@ class Housekeeping:
                 await self.pause(AFTER_DISK_FULL_S)
             if self._upkeep.named_units == named:  # what holds the journal is not flushed: rounds do not bring the next
                 await self.pause(TICK_S)
+
+    def _may_lose_ms(self) -> int:
+        """Of the store's age: a broker killed over and over would else never come to the end of a timeout."""
+        return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
     async def _until_next_look(self) -> bool:
         """A tick, or until the next round in a journal that is half used. As pause."""

@@ -238,7 +238,8 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     log_retention_bytes: int = option(-1, "Default of retention.bytes.", dynamic=True)
     log_checkpoint_interval_ms: int = option(
         10_000,
-        "How often a checkpoint is written while something changes; sooner if the journal is half full.",
+        "How often a checkpoint is written while something changes or a transaction is open; "
+        "sooner if the journal is half full.",
         at_least=100,
     )
     log_retention_check_interval_ms: int = option(300_000, "How often retention looks.", at_least=1)

@@ -110,8 +110,10 @@ class Capture:
 class Upkeep:
     """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, may_lose_ms: Callable[[], int] = lambda: LOST_AGE_MS) -> None:
+        """may_lose_ms: so much of the store's age a crash may take back, as things are when it is asked."""
         self._store = store
+        self._may_lose_ms = may_lose_ms
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
         self._released_through = store.last_unit  # of the checkpoint before the newest
         self.checkpointed_unit = store.last_unit  # the newest checkpoint names all up to here
@@ -182,7 +184,7 @@ class Upkeep:
     @property
     def ms_until_behind(self) -> int:
         """If nothing happens any more: for then only the age is to be saved from time to time."""
-        return max(0, LOST_AGE_MS - self.unsaved_age_ms)
+        return max(0, self._may_lose_ms() - self.unsaved_age_ms)
 
     @property
     def wanted(self) -> bool:

@@ -25,6 +25,7 @@ from produce_requests import (
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from store_driver import Driven
+from txn_client import begun, state
 
 OK = ErrorCode.NONE
 STRAIGHT = 11
@@ -231,6 +232,27 @@ def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
     assert offset_at(later, "t", EARLIEST) == 0
     assert knows_producer(later)
     end(later)
+
+
+@pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
+@pytest.mark.parametrize("silence_s", [0, 500], ids=["a new broker", "after a long silence"])
+@pytest.mark.parametrize("life_s", [11, 15, 25])
+def test_a_transaction_that_nobody_ends_is_aborted_in_time_by_a_broker_that_is_killed_over_and_over(
+    leave, silence_s, life_s
+):
+    """Each life saves its age at every interval of checkpoints, so that less than half of it is lost."""
+    broker = begin(settings=small())
+    broker.ask(create("t"))
+    broker.wait(silence_s)
+    begun(broker, timeout_ms=MINUTE).write("t", b"never ended")
+    lived_s = 0
+    while state(broker) == "Ongoing" and lived_s < 2 * 60:
+        broker.wait(life_s)
+        lived_s += life_s
+        broker = begin(leave(broker), settings=small())
+    assert state(broker) == "CompleteAbort"
+    assert lived_s >= 60, "and not early"
+    end(broker)
 
 
 # ---- those who wait ------------------------------------------------------------------------------------------

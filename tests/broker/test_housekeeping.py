@@ -12,6 +12,7 @@ from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.upkeep import SHARED_RUN_BYTES, FlushRun, Removal
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
+from txn_client import begun
 
 OK = 0
 BY_NAME = 11  # a version of Produce
@@ -60,6 +61,28 @@ def test_after_a_long_rest_it_flushes_and_checkpoints_as_ever(idle):
     assert housekeeping.checkpoints == checkpoints + 2
     idle.wait(60)
     assert housekeeping.checkpoints == checkpoints + 2
+
+
+def test_while_a_transaction_is_open_its_age_is_saved_at_every_interval_and_no_longer(idle):
+    housekeeping = idle.broker.housekeeping
+    txn = begun(idle, timeout_ms=600_000)
+    txn.write("t", b"x")
+    idle.wait(UNTIL_IDLE_S)
+    before = housekeeping.checkpoints
+    idle.wait(110)
+    assert 9 <= housekeeping.checkpoints - before <= 11
+    assert txn.commit() == OK
+    idle.wait(UNTIL_IDLE_S)
+    before = housekeeping.checkpoints
+    idle.wait(IDLE_S)
+    assert housekeeping.checkpoints == before
+
+
+def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_within_seconds(idle):
+    idle.wait(IDLE_S)
+    begun(idle).write("t", b"x")
+    idle.wait(2)
+    assert idle.broker.housekeeping._upkeep.unsaved_age_ms < 2_000
 
 
 def test_a_unit_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it():

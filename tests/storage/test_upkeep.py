@@ -3,6 +3,7 @@
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import upkeep
+from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, Driven
 
 
@@ -130,3 +131,21 @@ def test_one_large_log_is_no_work_for_two(monkeypatch):
     driver.append(log, [b"x" * 10_000])
     driver.round()
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
+
+
+def test_a_store_in_which_nothing_happens_is_behind_when_more_of_its_age_is_unsaved_than_may_be_lost():
+    driver = Driven(SimulatedDisk())
+    may_lose = [LOST_AGE_MS]
+    driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])
+    driver.clock.advance(9_000)
+    assert not driver.upkeep.behind
+    assert driver.upkeep.ms_until_behind == LOST_AGE_MS - 9_000
+    may_lose[0] = 10_000
+    assert not driver.upkeep.behind
+    assert driver.upkeep.ms_until_behind == 1_000
+    driver.clock.advance(1_000)
+    assert driver.upkeep.behind
+    driver.checkpoint()
+    assert not driver.upkeep.behind
+    assert driver.upkeep.ms_until_behind == 10_000
+    assert Driven(driver.disk.after_power_cut()).store.age_ms() == 10_000
