@@ -17,7 +17,7 @@ from ..effects.clock import Clock
 from ..effects.disk import DiskFull, Lane
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import FLUSH_RUN_LOGS, LOST_AGE_MS, Removal, Upkeep
+from ..storage.upkeep import LOST_AGE_MS, Removal, Upkeep
 from .cleaning import Cleaning
 from .rounds import Rounds
 
@@ -234,18 +234,18 @@ class Housekeeping:
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
-        """Take what stands in tails now to segments, some logs at a time. As _flush_once."""
-        waiting = len(self._store.unflushed)
-        more = await self._flush_once()
-        while more and not self.ending and (waiting := waiting - FLUSH_RUN_LOGS) > 0:
-            more = await self._flush_once()
-        return more
+        """Take as much as stands in tails now to segments. Returns whether there may be more. Raises as _flush_once."""
+        left = self._store.tail_bytes
+        taken = await self._flush_once()
+        while taken and (left := left - taken) > 0 and not self.ending:
+            taken = await self._flush_once()
+        return taken > 0
 
-    async def _flush_once(self) -> bool:
-        """Take some tails to segments. Returns whether there was anything. Raises: DiskFull, nothing lost."""
+    async def _flush_once(self) -> int:
+        """Take some tails to segments. Returns how many bytes. Raises: DiskFull, nothing lost."""
         run = self._upkeep.begin_flush()
         if run is None:
-            return False
+            return 0
         try:
             await self._all(run.parts(FLUSH_THREADS))
         except DiskFull:
@@ -255,7 +255,7 @@ class Housekeeping:
         self.flushes += 1
         self.stir()
         self._look_at_congestion()
-        return True
+        return run.size_bytes
 
     async def _fill(self) -> None:
         """Keep zero-filled journal files ahead."""

@@ -29,7 +29,7 @@ from .starting import halted, why_not
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-GC_THRESHOLDS = (20_000, 0, 0)  # with all that was there before frozen, each looks at so many objects: 8 ms
+GC_THRESHOLDS = (5_000, 0, 0)  # with all that was there before frozen, each looks at so many objects: 2 ms
 OLDEST = 2  # of the collector's generations
 LOGS_GONE = 1_000  # with so many deleted partitions, what was frozen may hold much that nobody uses
 LOOKS_APART = 10_000  # looking at everything takes at most one part in so many of the time

@@ -6,6 +6,7 @@ is released; what counts of them is what the manifest in the store's checkpoint 
 """
 
 import os.path
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -253,14 +254,11 @@ class PartitionLog:
         """The oldest unit whose bytes are only in the journal; None if all are in segments."""
         return self._tail[0][4] if self._tail else None
 
-    def flush_job(self, max_bytes: int) -> FlushJob | None:
-        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out.
-
-        Not all at once, if there are very many.
-        """
+    def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize) -> FlushJob | None:
+        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out."""
         if self._flush is not None or self.evidence is not None:
             return None
-        taken = oldest(self._tail, self.high_watermark, max_bytes)
+        taken = oldest(self._tail, self.high_watermark, max_bytes, max_batches)
         if not taken:
             return None
         last_offset = taken[-1][0]

@@ -22,7 +22,6 @@ from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentSta
 SLICE_BYTES = 64 << 10
 GATHERED_BYTES = 4 << 20  # of a segment, before it is written
 FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
-FLUSH_BATCHES = 10_000  # of one job: to let go of so many takes the loop 5 ms
 SMALL_BYTES = 4 << 10  # on average: then copying all is cheaper than sorting them into slices
 
 
@@ -299,12 +298,9 @@ class Replay(SegmentWriter):
         self._files.make_room()
 
 
-def oldest(tail: list[TailBatch], below: int, max_bytes: int) -> list[TailBatch]:
-    """The batches at the beginning of a tail that end below an offset, of max_bytes together but one at least.
-
-    Not all at once, if there are very many.
-    """
-    taken = tail[: min(bisect_left(tail, (below,)), FLUSH_BATCHES)]
+def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) -> list[TailBatch]:
+    """The batches at the beginning of a tail that end below an offset, of max_bytes together but one at least."""
+    taken = tail[: min(bisect_left(tail, (below,)), max_batches)]
     for number, size_bytes in enumerate(accumulate([batch[2] for batch in taken])):
         if size_bytes > max_bytes:
             return taken[: max(1, number)]

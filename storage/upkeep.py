@@ -19,7 +19,9 @@ from .store import Store
 from .store_checkpoint import LogEntry, StoreCheckpoint
 
 FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
-SHARED_RUN_BYTES = 1 << 20  # from here on the disk is waited for, and not the interpreter
+FLUSH_RUN_BATCHES = 4_000  # each holds the interpreter for a microsecond in the worker, and for half a one afterwards
+SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
+SMALL_BATCH_BYTES = 4 << 10  # on average
 FLUSH_RUN_LOGS = 200  # each takes the loop some 20 us, before and after
 CAPTURED_LOGS = 500  # at once for a checkpoint: some 4 ms
 SNAPSHOTS_A_RUN = 64
@@ -32,13 +34,18 @@ class FlushRun:
 
     jobs: list[tuple[PartitionLog, FlushJob]]
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(job.size_bytes for _, job in self.jobs)
+
     def run(self) -> None:
         for _, job in self.jobs:
             job.run()
 
     def parts(self, threads: int) -> list[Callable[[], None]]:
         """The same in so many parts, for workers beside each other, where it is enough to keep more than one busy."""
-        if sum(job.size_bytes for _, job in self.jobs) < SHARED_RUN_BYTES:
+        batches = sum(len(job.batches) for _, job in self.jobs)
+        if self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]
         return [FlushRun(part).run for first in range(threads) if (part := self.jobs[first::threads])]
 
@@ -126,15 +133,17 @@ class Upkeep:
     def begin_flush(self, max_bytes: int = FLUSH_RUN_BYTES) -> FlushRun | None:
         """Take released tail bytes, oldest logs first, of not too many. None if there are none."""
         unflushed = self._store.unflushed
+        max_batches = FLUSH_RUN_BATCHES
         jobs: list[tuple[PartitionLog, FlushJob]] = []
         for log in list(islice(unflushed, FLUSH_RUN_LOGS)):
             del unflushed[log]
-            job = log.flush_job(max_bytes)
+            job = log.flush_job(max_bytes, max_batches)
             if job is None:
                 continue
             jobs.append((log, job))
             max_bytes -= job.size_bytes
-            if max_bytes <= 0:
+            max_batches -= len(job.batches)
+            if max_bytes <= 0 or max_batches <= 0:
                 break
         self._flushing = FlushRun(jobs) if jobs else None
         return self._flushing

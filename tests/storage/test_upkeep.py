@@ -104,8 +104,9 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     assert not again.report.offline
 
 
-def test_a_large_flush_is_shared_between_workers_and_a_small_one_is_not(monkeypatch):
+def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
+    monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abcde"]
     for log in logs:
@@ -122,6 +123,31 @@ def test_a_large_flush_is_shared_between_workers_and_a_small_one_is_not(monkeypa
     driver.append(logs[1], [b"small"])
     driver.round()
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
+    driver = Driven(SimulatedDisk())
+    logs = [driver.create(name) for name in "ab"]
+    for number in range(100):
+        driver.append(logs[number % 2], [b"small"])
+    driver.round()
+    run = driver.upkeep.begin_flush()
+    assert run.size_bytes > upkeep.SHARED_RUN_BYTES
+    assert len(run.parts(2)) == 1
+
+
+def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatch):
+    monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 5)
+    driver = Driven(SimulatedDisk())
+    logs = [driver.create(name) for name in "abc"]
+    for log in logs:
+        for _ in range(4):
+            driver.append(log, [b"small"])
+    driver.round()
+    taken = []
+    while (run := driver.upkeep.begin_flush()) is not None:
+        taken.append([(log.topic, len(job.batches)) for log, job in run.jobs])
+        run.run()
+        driver.upkeep.flushed(run)
+    assert taken == [[("a", 4), ("b", 1)], [("c", 4), ("b", 1)], [("b", 2)]]
+    assert driver.store.tail_bytes == 0
 
 
 def test_one_large_log_is_no_work_for_two(monkeypatch):
