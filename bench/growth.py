@@ -73,10 +73,9 @@ def measurable(full: bool) -> list[str]:
 
 
 def outside(
-    wanted: Collection[str], names: Collection[str], full: bool, quick: bool, tells: Tells
+    wanted: Collection[str], names: Collection[str], full: bool, size: Size, tells: Tells
 ) -> Iterator[Measured]:
     """What is wanted of measurable(), on these servers. What fails is a line and a figure less."""
-    size = QUICK if quick else FULL
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, tells)
     if "recovery" in wanted:

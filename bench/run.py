@@ -295,7 +295,9 @@ def main(
     told = Told()
     began = time.monotonic()
     servers = names or NAMES
-    later: Outside | None = (lambda tells: growth.outside(beside, servers, full, quick, tells)) if beside else None
+    size = growth.QUICK if quick else growth.FULL
+    size = replace(size, rounds=rounds or size.rounds)
+    later: Outside | None = (lambda tells: growth.outside(beside, servers, full, size, tells)) if beside else None
     found, machine = play(playing, servers, effort, limit, later, told, data_dir)
     if found:
         kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"

@@ -98,7 +98,7 @@ def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
-    assert list(growth.outside(["start"], servers.NAMES, False, False, Said())) == []
+    assert list(growth.outside(["start"], servers.NAMES, False, growth.FULL, Said())) == []
     assert asked == [([servers.FSYNC, servers.KAFKA], 3)]
 
 
@@ -111,5 +111,6 @@ def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monke
 
     monkeypatch.setattr(growth, "recovery", recovery)
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
-    found = growth.outside(["recovery", "growth ids"], [servers.OS, servers.KAFKA, servers.MOCK], True, True, Said())
+    names = [servers.OS, servers.KAFKA, servers.MOCK]
+    found = growth.outside(["recovery", "growth ids"], names, True, growth.QUICK, Said())
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

@@ -201,6 +201,18 @@ def test_everything_that_can_be_asked_for_is_listed():
     assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
 
 
+def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        run.growth, "outside", lambda wanted, names, full, size, tells: asked.append((wanted, size.rounds)) or []
+    )
+    for options in ([], ["--rounds", "2"], ["--quick"]):
+        named = ["--full", "--only", "growth", "--results", str(tmp_path), "--data-dir", str(tmp_path)]
+        CliRunner().invoke(run.main, [*named, *options])
+    growing = ["growth partitions", "growth ids", "growth connections"]
+    assert asked == [(growing, 3), (growing, 2), (growing, 1)]
+
+
 INTERRUPTED_TWICE = """
 import os, signal, time
 from fencepost.bench import run
