@@ -80,7 +80,7 @@ share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitio
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
-socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+socket.receive.buffer.bytes telemetry.max.bytes
 transaction.partition.verification.enable transaction.state.log.load.buffer.size transaction.state.log.min.isr
 transaction.state.log.replication.factor
 """

@@ -7,16 +7,18 @@ connection and no other. Pure but for the transport it is given. Source: Kafka's
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..protocol.errors import MalformedFrame
 from ..protocol.framing import PREFIX_BYTES, Framer
 from ..protocol.primitives import Buffer, Readable
+from ..storage.file_parts import LEFT_FROM_BYTES, let_go
 from .metrics import Metrics
+from .sending import Overflow, Transport, send
 from .waiting import Parked
 
-JOIN_BELOW_BYTES = 64 << 10  # replies that together are smaller are copied into one write; larger ones go as a list
+JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies that together are smaller are copied into one write: no part of a file
 WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
 WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
@@ -38,17 +40,6 @@ class OlderConnection(Exception):
 
     Not answered, and not carried out; the connection is closed.
     """
-
-
-class Transport(Protocol):
-    """What of asyncio's transports a connection uses."""
-
-    def write(self, data: Buffer) -> None: ...
-    def writelines(self, list_of_data: Sequence[Buffer]) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 class Owner(Protocol):
@@ -354,6 +345,7 @@ class Connection:
     def _write(self, out: list[Buffer]) -> None:
         transport = self.transport
         if transport is None:
+            let_go(out)
             return
         if len(out) == 1:
             size = len(out[0])
@@ -363,7 +355,7 @@ class Connection:
             if size < JOIN_BELOW_BYTES:
                 transport.write(b"".join(out))
             else:
-                transport.writelines(out)
+                send(self, out, self._metrics)
         self._metrics.bytes_out += size
 
     # ---- the transport's side --------------------------------------------------------------------------------
@@ -382,6 +374,8 @@ class Connection:
 
     def connection_lost(self, reason: BaseException | None) -> None:
         """Let go of everything; what waited for this client is cancelled."""
+        if isinstance(self.transport, Overflow):
+            self.transport.drop()
         self.transport = None
         self._stopped |= CLOSING
         if self._reserved_bytes:
@@ -392,6 +386,9 @@ class Connection:
         for _, reply in slots:
             if isinstance(reply, Slot):
                 reply.parked.cancel()
+                reply = reply.reply
+            if isinstance(reply, list):
+                let_go(reply)
         self._owner.lost(self)
 
     # ---- the end ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ class Metrics:
         "accepted_connections",
         "bytes_in",
         "bytes_out",
+        "bytes_uncopied",
         "closed_idle",
         "closed_malformed",
         "closed_slow",
@@ -53,6 +54,7 @@ class Metrics:
         self.closed_slow = 0  # sent a large request so slowly that others could not send theirs
         self.bytes_in = 0
         self.bytes_out = 0
+        self.bytes_uncopied = 0  # of these, what went from the page cache to a socket
         self.duplicates_refused = 0
         self.out_of_order = 0
         self.stale_epochs = 0

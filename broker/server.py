@@ -97,7 +97,8 @@ class Server:
         """
         try:
             for host, port in addresses:
-                listener = await self._net.listen(lambda: ServedConnection(self), host, port)
+                send_buffer_bytes = self.settings().socket_send_buffer_bytes
+                listener = await self._net.listen(lambda: ServedConnection(self), host, port, send_buffer_bytes)
                 self._listeners.append(listener)
                 self.addresses += listener.addresses
         except BaseException:

@@ -2,7 +2,8 @@
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
-Source: Linux `pwritev(2)`, `preadv2(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
+Source: Linux `pwritev(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on
+F_FULLFSYNC.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import direct
+from . import direct, page_cache
 from .direct import Buffer as Buffer
 from .lanes import Lane as Lane
 from .lanes import ThreadLane
@@ -72,6 +73,17 @@ class File(Protocol):
     def read_cached(self, size: int, position: int) -> Buffer | None:
         """As `read`, but None if it had to wait for the device (where the system cannot tell, it reads)."""
         ...
+
+    def in_memory(self, size: int, position: int) -> bool:
+        """Whether none of these bytes would have to be waited for. False where the system cannot tell."""
+        return False
+
+    def send(self, socket_fd: int, size: int, position: int) -> int:
+        """Hand a socket so many bytes from `position`, uncopied. Returns how many it took; 0: the file ends there.
+
+        Raises: BlockingIOError if it takes none now; OSError of the socket or the file, or where this is not possible.
+        """
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def size(self) -> int: ...
 
@@ -251,6 +263,12 @@ class SystemFile(File):
                 raise
             return self.read(size, position)
         return buffer[:filled]
+
+    def in_memory(self, size: int, position: int) -> bool:
+        return page_cache.holds(self._fd, size, position)
+
+    def send(self, socket_fd: int, size: int, position: int) -> int:
+        return os.sendfile(socket_fd, self._fd, position, size)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -7,15 +7,20 @@ and uvloop themselves.
 
 import asyncio
 import errno
+import os
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from .direct import Buffer
 
 if TYPE_CHECKING:
     import ssl
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
+SYSTEMS_OWN = -1
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -36,8 +41,13 @@ class Listener(Protocol):
 
 
 class Net(Protocol):
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
-        """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError."""
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+    ) -> Listener:
+        """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError.
+
+        send_buffer_bytes: SO_SNDBUF of each.
+        """
         ...
 
     async def connect(
@@ -54,6 +64,74 @@ class Net(Protocol):
         Raises OSError when nobody listens there; ssl.SSLError, which is one, when TLS fails.
         """
         ...
+
+
+class Elsewhere(Protocol):
+    """Bytes to be sent that are not in memory."""
+
+    def __len__(self) -> int: ...
+
+    def send(self, socket_fd: int, begin: int) -> int:
+        """Hand a socket what follows `begin`. As File.send."""
+        ...
+
+    def release(self) -> None:
+        """All of it has left."""
+        ...
+
+
+def idle_socket(transport: Any) -> int:
+    """The descriptor of a transport's socket if it would write there at once, and nothing else; −1: it would not."""
+    if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("sslcontext"):
+        return -1
+    one = transport.get_extra_info("socket")
+    return -1 if one is None else int(one.fileno())
+
+
+def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, bool]:
+    """Hand a socket what is left, of the first what follows `begin`, as far as it takes it; that is left no more.
+
+    Returns where the first of what is left begins now, and whether it is worth trying again when the socket takes more.
+    If not, the socket is broken, or the bytes cannot be had this way: whoever takes another finds out.
+    """
+    try:
+        while left:
+            one = left[0]
+            if isinstance(one, bytes | bytearray | memoryview):
+                begin += os.write(fd, memoryview(one)[begin:])
+            else:
+                sent = one.send(fd, begin)
+                if not sent:
+                    return begin, False
+                begin += sent
+            if begin < len(one):
+                break
+            if not isinstance(one, bytes | bytearray | memoryview):
+                one.release()
+            left.popleft()
+            begin = 0
+    except BlockingIOError:
+        return begin, True
+    except OSError:
+        return begin, False
+    return begin, True
+
+
+class Writable:
+    """Calls whenever a transport's socket takes bytes, or breaks; by a descriptor of its own, as loops want it."""
+
+    def __init__(self, fd: int, call: Callable[[], None]) -> None:
+        """Raises: OSError."""
+        self._loop = asyncio.get_running_loop()
+        self.fd = os.dup(fd)
+        self._loop.add_writer(self.fd, call)
+
+    def close(self) -> None:
+        """Idempotent."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._loop.remove_writer(fd)
+            os.close(fd)
 
 
 class SystemListener(Listener):
@@ -84,9 +162,14 @@ class SystemNet(Net):
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._backlog = backlog
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+    ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = bind(await _places(loop, host, port), dual_stack=host == "::")
+        if send_buffer_bytes != SYSTEMS_OWN:
+            for one in sockets:  # those it takes inherit this
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         servers: list[asyncio.AbstractServer] = []
         try:
             for one in sockets:

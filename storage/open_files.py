@@ -7,7 +7,7 @@ Used from the loop and from workers; the lock covers the bookkeeping, never a ca
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -16,7 +16,7 @@ from ..effects.disk import Disk, File
 from .index import IndexCache
 
 
-class _Entry:
+class OpenFile:
     """One open file; as a context manager, one use of it."""
 
     __slots__ = ("dirty", "file", "forgotten", "path", "pins", "pool")
@@ -35,7 +35,18 @@ class _Entry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """One use of it is over."""
         self.pool._release(self)
+
+    def abandon(self) -> None:
+        """As release, but done when the next use of any file ends: may be called wherever the garbage collector runs.
+
+        So also by a thread that holds the lock.
+        """
+        self.pool._abandoned.append(self)
 
 
 class OpenFiles:
@@ -45,20 +56,21 @@ class OpenFiles:
         self.disk = disk
         self.limit = limit
         self.indexes = IndexCache()
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the longest unused first
-        self._idle: OrderedDict[str, _Entry] = OrderedDict()  # of these, those that may be closed
+        self._entries: OrderedDict[str, OpenFile] = OrderedDict()  # the longest unused first
+        self._idle: OrderedDict[str, OpenFile] = OrderedDict()  # of these, those that may be closed
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
+        self._abandoned: deque[OpenFile] = deque()  # one for each use that is to be released
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def use(self, path: str, *, create: bool = False) -> _Entry:
+    def use(self, path: str, *, create: bool = False) -> OpenFile:
         """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
         return self.use_if_open(path) or self._opened(path, create)
 
-    def use_if_open(self, path: str) -> _Entry | None:
+    def use_if_open(self, path: str) -> OpenFile | None:
         """As use, but None where the file would have to be opened: that may wait for the device."""
         with self._lock:
             entry = self._entries.get(path)
@@ -143,8 +155,8 @@ class OpenFiles:
             self.forget(path)
         self.indexes.clear()
 
-    def _opened(self, path: str, create: bool) -> _Entry:
-        opened = _Entry(self, path, self.disk.open(path, create=create))
+    def _opened(self, path: str, create: bool) -> OpenFile:
+        opened = OpenFile(self, path, self.disk.open(path, create=create))
         with self._lock:
             entry = self._entries.setdefault(path, opened)
             entry.pins += 1
@@ -156,18 +168,26 @@ class OpenFiles:
             file.close()
         return entry
 
-    def _release(self, entry: _Entry) -> None:
+    def _release(self, entry: OpenFile) -> None:
         closing: list[File] = []
         with self._lock:
-            entry.pins -= 1
-            if not entry.pins:
-                if entry.forgotten:
-                    closing.append(entry.file)
-                elif not entry.dirty:
-                    self._idle[entry.path] = entry
-                    closing = self._surplus()
+            closing += self._ended(entry)
+            while self._abandoned:
+                closing += self._ended(self._abandoned.popleft())
         for file in closing:
             file.close()
+
+    def _ended(self, entry: OpenFile) -> list[File]:
+        """One use is over. Returns what is to be closed. The lock is held."""
+        entry.pins -= 1
+        if entry.pins:
+            return []
+        if entry.forgotten:
+            return [entry.file]
+        if entry.dirty:
+            return []
+        self._idle[entry.path] = entry
+        return self._surplus()
 
     def _surplus(self) -> list[File]:
         """Take out synced, unused files, the longest unused first, until the bound holds. The lock is held."""

@@ -1,7 +1,8 @@
 """One segment: a run of batches in one file, named `<base offset>.<generation>.log`, read but never trusted.
 
 The CRC of a batch is checked when it is first read; the indexes in memory remember where that was. It leaves out the
-first 16 bytes (offset, length, leader epoch), whose damage no reader would see: it is found here instead, each time.
+first 16 bytes (offset, length, leader epoch), whose damage no reader would see: it is found here instead, each time
+(but not in what file_parts sends unread, where they were sound when the CRC was).
 As appended (generation 0) each batch must begin where the one before ended. After compaction there are gaps, so every
 batch has an index entry and must stand where that says. Source: Kafka's LogSegment.
 """
@@ -266,6 +267,16 @@ class _Walk:
 
     def _damaged(self, at: int, reason: str) -> NoReturn:
         raise SegmentDamaged(self.path, self.position + at, reason)
+
+
+def base_offset_at(file: File, position: int, last_offset: int) -> int:
+    """Of the batch that stands there, and ends at `last_offset`. −1: there is none such, or it had to be waited for."""
+    header = file.read_cached(HEADER_BYTES, position)
+    if header is None or len(header) < HEADER_BYTES:
+        return -1
+    base, _, epoch, magic, delta = _HEAD.unpack_from(header, 0)
+    sound = magic == MAGIC and epoch == LEADER_EPOCH and delta >= 0 and base + delta == last_offset
+    return base if sound else -1
 
 
 def scan(

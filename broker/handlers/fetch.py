@@ -15,6 +15,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ...storage.aborted import AbortedTransaction
+from ...storage.file_parts import left_in_file, let_go
 from ...storage.log_reads import AbortedLookup, ColdRead
 from ...storage.segment import Slice
 from ..dispatch import Call, handles
@@ -160,6 +161,7 @@ class _Fetch:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Parked:
+        self._let_go()
         broker = self.broker
         logs = [read.partition.log for read in self.reads if read.partition is not None]
         logs += [partition.log for partition, _ in self.quiet]
@@ -183,11 +185,12 @@ class _Fetch:
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
+            self._let_go()
             return False
         if self.jobs_left:
             self._read_cold()
-        elif self.parked is not None:
-            self.parked.answer(self._response())
+        else:
+            self._answer()
         return True
 
     def _may_be_enough(self) -> bool:
@@ -266,7 +269,8 @@ class _Fetch:
         else:
             below = stable if self.committed else high_watermark
             if offset < below and (max_bytes > 0 or at_least_one):
-                found = log.read(offset, max_bytes, below, at_least_one=at_least_one)
+                left = left_in_file(log, offset, max_bytes, below)
+                found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
                 if isinstance(found, ColdRead):
                     self._needs(read, found)
                     read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
@@ -309,12 +313,19 @@ class _Fetch:
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.broker.metrics.error(code)
+        let_go(read.answer.records or ())
         aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
         read.answer = Answer(
             partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted
         )
         read.size_bytes = 0
         read.cold = None
+
+    def _let_go(self) -> None:
+        """What was read is not sent, but read again; or never."""
+        for read in self.reads:
+            let_go(read.answer.records or ())
+            read.answer.records = []
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
@@ -356,10 +367,18 @@ class _Fetch:
             self._submit_next(read)
         else:
             self._name_aborted(read, result)
-        if not self.jobs_left and self.parked is not None:
-            self.parked.answer(self._response())
+        if not self.jobs_left:
+            self._answer()
 
     # ---- the answer ------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """All is there that was waited for."""
+        assert self.parked is not None
+        if self.parked.cancelled:
+            self._let_go()
+        else:
+            self.parked.answer(self._response())
 
     def _response(self) -> FetchResponse:
         fetching = self.fetching

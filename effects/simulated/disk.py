@@ -28,7 +28,7 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity says is free
 class SimulatedDisk(Disk):
     """`capacity_bytes`, `is_cold`, `latency` and `inline` may be set at any time.
 
-    `is_cold` says for which paths `read_cached` finds nothing in memory; `latency` when the jobs of lanes made after it
+    `is_cold` says of which paths nothing is in memory; `latency` when the jobs of lanes made after it
     was set take effect; `inline` makes those lanes ignore a running loop. With `history` off operations are not kept:
     for long simulations, which need `after_power_cut` but not `at`.
     """
@@ -398,6 +398,9 @@ class SimulatedFile(File):
     def read_cached(self, size: int, position: int) -> Buffer | None:
         disk = self._open()
         return None if disk.is_cold(self._path) else memoryview(disk.read(self, size, position))
+
+    def in_memory(self, size: int, position: int) -> bool:
+        return not self._open().is_cold(self._path)
 
     def size(self) -> int:
         return self._open().size_of(self)

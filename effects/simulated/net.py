@@ -164,7 +164,7 @@ class SimulatedNet(Net):
         """The network's open connections that begin or end here, oldest first."""
         return [one for one in self.network.connections if self in one.nets.values()]
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+    async def listen(self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = -1) -> Listener:
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")

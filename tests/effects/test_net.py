@@ -1,11 +1,13 @@
 import asyncio
 import errno
+import os
 import socket
+from collections import deque
 
 import pytest
 import uvloop
 from fencepost.effects import net as net_module
-from fencepost.effects.net import SystemNet
+from fencepost.effects.net import SystemNet, send_now
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -133,3 +135,78 @@ def test_a_taken_port_is_an_error(run):
         listener.close()
 
     run(main)
+
+
+# ---- past the transport --------------------------------------------------------------------------------------
+
+
+class Taken:
+    """Bytes that are not in memory, of which a socket gets so many a call."""
+
+    def __init__(self, content: bytes, most: int = 1 << 20, error: OSError | None = None) -> None:
+        self.content, self.most, self.error, self.released = content, most, error, False
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def send(self, socket_fd: int, begin: int) -> int:
+        if self.error is not None:
+            raise self.error
+        return os.write(socket_fd, self.content[begin : begin + self.most])
+
+    def release(self) -> None:
+        self.released = True
+
+
+def test_what_a_socket_takes_at_once_leaves_in_order():
+    here, there = socket.socketpair()
+    with here, there:
+        part = Taken(b"part")
+        left = deque([b"head", part, memoryview(b"tail")])
+        assert send_now(here.fileno(), left, 0) == (0, True)
+        assert not left
+        assert part.released
+        assert there.recv(100) == b"headparttail"
+
+
+def test_what_it_does_not_take_stays_from_there_on():
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        part = Taken(b"0123456789", most=4)
+        left = deque([part, b"tail"])
+        assert send_now(here.fileno(), left, 0) == (4, True)
+        assert (len(left), part.released) == (2, False)
+        assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[1]
+        assert send_now(here.fileno(), left, 4) == (4, True), "the socket is full"
+
+
+@pytest.mark.parametrize("one", [Taken(b"gone", error=OSError(errno.EIO, "error")), Taken(b"short", most=0)])
+def test_bytes_that_cannot_be_had_this_way_are_not_tried_again(one):
+    here, there = socket.socketpair()
+    with here, there:
+        left = deque([b"head", one])
+        assert send_now(here.fileno(), left, 0) == (0, False)
+        assert list(left) == [one]
+
+
+def test_a_broken_socket_is_not_tried_again():
+    here, there = socket.socketpair()
+    there.close()
+    with here:
+        assert send_now(here.fileno(), deque([b"head"]), 0) == (0, False)
+
+
+@pytest.mark.parametrize("size", [-1, 50_000])
+async def test_sockets_that_are_taken_have_the_send_buffer_that_was_asked_for(size):
+    net = SystemNet()
+    listener = await net.listen(Echo, "127.0.0.1", 0, size)
+    own = await net.listen(Echo, "127.0.0.1", 0)
+    found = []
+    for one in (listener, own):
+        made = one._sockets[0].getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        found.append(made)
+        one.close()
+        await one.wait_closed()
+    assert (found[0] == found[1]) == (size < 0)
+    assert size < 0 or size <= found[0] <= 2 * size

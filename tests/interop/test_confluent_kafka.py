@@ -1,9 +1,14 @@
 """confluent-kafka (librdkafka), unchanged: topics, configurations, produce with every codec, reading from anywhere."""
 
+import os
+import time
+
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from fencepost.effects import page_cache
+from served_broker import ServedBroker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -124,3 +129,28 @@ def test_an_offset_beyond_the_end_is_told_to_the_reader(broker, admin):
     message = consumer.poll(10)
     assert message.error().name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
     consumer.close()
+
+
+@pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
+def test_a_topic_read_again_and_again_is_whole_each_time_and_goes_uncopied():
+    """Read from segments: checked by the first pass, sent from the page cache in those after it."""
+    values = [b"%08d" % number + os.urandom(4) * 250 for number in range(12_000)]
+    with ServedBroker() as served:
+        served.bootstrap = f"127.0.0.1:{served.port}"
+        admin = AdminClient({"bootstrap.servers": served.bootstrap})
+        make(admin, "again")
+        produce(served, "again", values, **{"batch.size": 200_000, "enable.idempotence": True})
+        log = served.inside(lambda broker: broker.topics.by_name["again"].partitions[0].log)
+        for _ in range(1000):
+            if served.inside(lambda _: log.flushed_offset) == len(values):
+                break
+            time.sleep(0.02)
+        passes = []
+        for _ in range(3):
+            before = served.inside(lambda broker: broker.metrics.bytes_uncopied)
+            found = read(served, "again", OFFSET_BEGINNING, len(values))
+            assert [message.value() for message in found] == values
+            assert [message.offset() for message in found] == list(range(len(values)))
+            passes.append(served.inside(lambda broker: broker.metrics.bytes_uncopied) - before)
+        assert passes[1] > 6_000_000
+        assert passes[2] > 6_000_000

@@ -95,7 +95,9 @@ class ProcessNet(Net):
     def _within(self, factory: Callable[[], asyncio.Protocol]) -> "_Within":
         return _Within(self._process.run(factory), self._process)
 
-    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
+    async def listen(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int, send_buffer_bytes: int = -1
+    ) -> Listener:
         return await self._net.listen(lambda: self._within(factory), host, port)
 
     async def connect(

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from fencepost.storage.file_parts import FilePart
 from simulation.run import simulate
+from small_parts import leave_small_parts
 
 SEEDS = (*range(1, 9),)
 BUDGET_S = 28.0  # of processor time; a slow machine does fewer seeds
@@ -25,6 +27,23 @@ def test_no_seed_shows_an_anomaly_and_all_clients_finish():
         result = simulate(seed)
         assert result.good, f"{result}\nagain: make sim SEED={seed}"
         assert result.lives > 1
+
+
+def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):
+    sent = 0
+
+    def read(part, begin=0):
+        nonlocal sent
+        sent += 1
+        return reads(part, begin)
+
+    reads = FilePart.read
+    monkeypatch.setattr(FilePart, "read", read)
+    leave_small_parts(monkeypatch, 100)
+    for seed in (3, 4):
+        result = simulate(seed, 15.0)
+        assert result.good, f"{result}, with parts of files"
+    assert sent > 50
 
 
 def test_a_seed_gives_the_same_history_again_in_this_process_and_in_another():

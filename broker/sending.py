@@ -1,0 +1,163 @@
+"""Large replies on their way out: buffers in memory, and parts of files that go from the page cache to the socket.
+
+The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
+cannot be read its frame has begun to leave, so that the connection is cut: no client sees bytes that are not its
+log's. Where there is no plain socket - TLS, a simulated net - parts are read and copied.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..effects.net import Elsewhere, Writable, idle_socket, send_now
+from ..protocol.errors import KafkaError
+from ..protocol.primitives import Buffer
+from ..storage.file_parts import FilePart, let_go
+from .metrics import Metrics
+
+SMALL_BYTES = 4 << 10  # buffers below it are joined: copying them costs less than a call for each
+
+
+class Transport(Protocol):
+    """What of asyncio's transports a connection uses."""
+
+    def write(self, data: Buffer) -> None: ...
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Sender(Protocol):
+    """What of a connection is needed to send for it."""
+
+    transport: Transport | None
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) -> None:
+    """Write all of it, now or when the client takes it."""
+    transport = sender.transport
+    assert transport is not None
+    if isinstance(transport, Overflow) or not any(isinstance(one, FilePart) for one in out):
+        transport.writelines(out)  # type: ignore[arg-type]
+    else:
+        Overflow(sender, transport, out, metrics).begin()
+
+
+class Overflow(Transport):
+    """Stands in for a transport whose socket is full, until all has left; what is written meanwhile waits behind."""
+
+    def __init__(
+        self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
+    ) -> None:
+        self._sender = sender
+        self._transport: Any = transport
+        self._metrics = metrics
+        self._left: deque[Buffer | Elsewhere] = deque(_joined(out))
+        self._begin = 0  # of the first of these
+        self._writable: Writable | None = None
+        self._closes = False
+
+    def begin(self) -> None:
+        """Hand the socket what it takes; stand in for the transport if that is not all."""
+        fd = idle_socket(self._transport)
+        if fd < 0 or not self._handed(fd):
+            self._copy()
+        elif self._left:
+            try:
+                self._writable = Writable(fd, self._go_on)
+            except OSError:  # there are no descriptors left
+                self._copy()
+                return
+            self._sender.transport = self
+            self._sender.pause_writing()
+
+    def _handed(self, fd: int) -> bool:
+        """Whether it is worth going on like this."""
+        before = self._bytes_in_files()
+        self._begin, may_go_on = send_now(fd, self._left, self._begin)
+        self._metrics.bytes_uncopied += before - self._bytes_in_files()
+        return may_go_on
+
+    def _bytes_in_files(self) -> int:
+        left = self._left
+        size = sum(len(one) for one in left if isinstance(one, FilePart))
+        return size - self._begin if left and isinstance(left[0], FilePart) else size
+
+    def _go_on(self) -> None:
+        """The socket takes more, or is broken."""
+        assert self._writable is not None
+        if self._handed(self._writable.fd) and self._left:
+            return
+        self._writable.close()
+        self._sender.transport = self._transport
+        self._sender.resume_writing()
+        self._copy()
+        if self._closes:
+            self._transport.close()
+
+    def _copy(self) -> None:
+        """What is left goes through the transport, which finds out about a broken socket by itself."""
+        left, self._left, begin = self._left, deque(), self._begin
+        if not left:
+            return
+        copied: list[Buffer] = []
+        try:
+            for one in left:
+                copied.append(one.read(begin) if isinstance(one, FilePart) else memoryview(one)[begin:])  # type: ignore[arg-type]
+                begin = 0
+            self._transport.writelines(copied)
+        except KafkaError:  # the log knows it by now
+            self._transport.abort()
+        finally:
+            let_go(left)
+
+    # ---- as a transport --------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        self._left.append(data)
+
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
+        self._left.extend(_joined(list_of_data))
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """When all has left."""
+        self._closes = True
+
+    def abort(self) -> None:
+        self.drop()
+        self._transport.abort()
+
+    def drop(self) -> None:
+        """Nothing more will leave."""
+        if self._writable is not None:
+            self._writable.close()
+        let_go(self._left)
+        self._left.clear()
+
+
+def _joined(out: Sequence[Buffer | Elsewhere]) -> list[Buffer | Elsewhere]:
+    """The same, with neighbours made one that are small."""
+    found: list[Buffer | Elsewhere] = []
+    small: list[Buffer] = []
+    for one in out:
+        if not isinstance(one, FilePart) and len(one) < SMALL_BYTES:
+            small.append(one)  # type: ignore[arg-type]
+            continue
+        if small:
+            found.append(b"".join(small))
+            small.clear()
+        found.append(one)
+    if small:
+        found.append(b"".join(small))
+    return found

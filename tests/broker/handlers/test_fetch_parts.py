@@ -1,0 +1,161 @@
+"""Fetch with parts of files, in a world without sockets: each part is let go of, whatever becomes of the fetch."""
+
+import gc
+
+import pytest
+from fencepost.broker.handlers import fetch as handler
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchRequest
+from fencepost.storage.file_parts import FilePart
+from produce_requests import batch, bytes_of, create, fetch, fetched, produce
+from simulated_client import SimulatedClient
+from small_parts import leave_small_parts, uses
+
+NAMED = 12  # the newest version that names topics
+VALUE = b"a value that takes some room" * 3
+Topic, Part = FetchRequest.Topic, FetchRequest.Topic.Partition
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Every part that a fetch was given."""
+    parts, look = [], handler.left_in_file
+
+    def left_in_file(*asked):
+        slice_ = look(*asked)
+        if slice_ is not None:
+            parts.extend(one for one in slice_.buffers if isinstance(one, FilePart))
+        return slice_
+
+    monkeypatch.setattr(handler, "left_in_file", left_in_file)
+    return parts
+
+
+@pytest.fixture
+def client(broker, monkeypatch, found):
+    """Two partitions with 20 batches of three records, in segments that were read."""
+    leave_small_parts(monkeypatch)
+    broker.ask(create("t", 2))
+    client = SimulatedClient(broker)
+    for number in range(20):
+        for partition in range(2):
+            client.ask(produce("t", batch(3, value=b"%d" % number + VALUE), partition=partition), 9)
+    broker.wait(30)  # long enough to be flushed and checkpointed
+    client.ask(both(), NAMED)
+    assert not found
+    yield client
+    gc.collect()
+    assert all(part._opened is None for part in found)
+    assert uses(files_of(client)) == 0
+
+
+def files_of(client):
+    return client.broker.broker.store.open_files
+
+
+def both(**more):
+    parts = [Part(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(2)]
+    return fetch(topics=[Topic(topic="t", partitions=parts)], **more)
+
+
+def let_go_of(found):
+    return [part._opened is None for part in found]
+
+
+@pytest.mark.parametrize("version", range(4, NAMED + 1))
+def test_the_answer_is_the_same_in_every_version(client, found, version):
+    file = files_of(client)
+    log = client.broker.broker.topics.by_name["t"].partitions[0].log
+    with file.use(f"{log.directory}/{log.segments[0].stem}.log") as segment:
+        whole = segment.read(segment.size(), 0)
+    part = fetched(client.ask(fetch("t"), version))
+    assert bytes_of(part) == whole
+    assert let_go_of(found) == [True]
+
+
+def test_parts_of_two_partitions_go_in_one_answer(client, found):
+    (topic,) = client.ask(both(), NAMED).responses
+    first, second = (bytes_of(part) for part in topic.partitions)
+    assert [batch.last_offset for batch in walk(memoryview(first))][-1] == 59
+    assert len(second) == len(first)
+    assert let_go_of(found) == [True, True]
+
+
+def test_what_is_not_enough_is_let_go_of_while_the_fetch_waits(client, found):
+    client.send(fetch("t", max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
+    client.broker.wait(1)
+    assert let_go_of(found) == [True]
+    client.broker.ask(produce("t", batch(3)), 9)
+    part = fetched(client.receive())
+    assert [batch.base_offset for batch in walk(memoryview(bytes_of(part)))][:2] == [0, 3]
+    assert let_go_of(found) == [True, True]
+
+
+def test_a_client_that_goes_while_its_fetch_waits_or_reads_leaves_nothing(client, found):
+    broker = client.broker
+    disk = broker.broker.store.disk
+    disk.is_cold = lambda path: "t-1" in path
+    client.send(both(max_wait_ms=1_000), NAMED)
+    client.send(fetch("t", max_wait_ms=60_000, min_bytes=1 << 20), NAMED)
+    client.close()
+    broker.wait(1)
+    disk.is_cold = lambda path: False
+    assert all(let_go_of(found))
+
+
+def test_a_cold_partition_is_read_in_a_worker_beside_a_part(client, found):
+    broker = client.broker
+    disk = broker.broker.store.disk
+    disk.is_cold = lambda path: "t-1" in path
+    before = broker.broker.metrics.cold_reads
+    (topic,) = client.ask(both(), NAMED).responses
+    assert broker.broker.metrics.cold_reads == before + 1
+    assert len(found) == 1
+    first, second = (bytes_of(part) for part in topic.partitions)
+    assert len(first) == len(second)
+    disk.is_cold = lambda path: False
+
+
+def test_a_session_gets_each_part_once(client, found):
+    opened = client.ask(both(epoch=0), NAMED)
+    assert [len(bytes_of(part)) > 1_000 for part in opened.responses[0].partitions] == [True, True]
+    moved = [Part(partition=index, fetch_offset=60, partition_max_bytes=1 << 20) for index in range(2)]
+    request = fetch(session_id=opened.session_id, epoch=1, topics=[Topic(topic="t", partitions=moved)])
+    assert client.ask(request, NAMED).responses == []
+    assert let_go_of(found) == [True, True]
+
+
+def test_read_committed_names_what_was_aborted(client, found):
+    part = fetched(client.ask(fetch("t", committed=True), NAMED))
+    assert part.aborted_transactions == []
+    assert len(found) == 1
+
+
+def test_a_part_that_cannot_be_read_costs_the_connection_and_the_log(client, found):
+    broker = client.broker
+    disk = broker.broker.store.disk
+    struck = disk.fail(lambda one: "t-0" in one.path and type(one).__name__ == "Read", times=1)
+    with pytest.raises(ConnectionError):
+        client.ask(fetch("t"), NAMED)
+    assert struck.hits == 1
+    assert let_go_of(found) == [True]
+    assert fetched(broker.ask(fetch("t"), NAMED)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetched(broker.ask(fetch("t", partition=1), NAMED)).error_code == ErrorCode.NONE
+
+
+def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("fencepost.broker.dispatch.encode_response", broken)
+    monkeypatch.setattr("fencepost.broker.dispatch.log.disabled", True)  # what was logged would keep the frames
+    with pytest.raises(ConnectionError):
+        client.ask(fetch("t"), NAMED)
+    monkeypatch.undo()
+    client.broker.broker.metrics.failures.clear()
+    found.clear()
+    gc.collect()
+    assert len(files_of(client)._abandoned) == 1
+    with files_of(client).use("/anything", create=True):
+        pass

@@ -1,0 +1,315 @@
+"""Answers to Fetch whose records go from the page cache to the socket, over real sockets and files."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+import time
+
+import pytest
+from fencepost.broker import sending
+from fencepost.broker.metrics import Metrics
+from fencepost.effects import page_cache
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.storage.file_parts import FilePart
+from produce_requests import batch, bytes_of, create, fetch, fetched, produce
+from served_broker import ServedBroker
+from small_parts import uses
+from wire_client import Closed
+
+NAMED = 12  # the newest version that names topics
+BATCHES, VALUE_BYTES = 40, 100_000
+WHOLE = 16 << 20
+
+pytestmark = pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
+
+
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def served(request):
+    """4 MB in one partition, in a segment that somebody has read."""
+    served = ServedBroker()
+    if request.param == "asyncio":
+        served.loop.close()
+        served.loop = asyncio.new_event_loop()
+    with served:
+        client = served.connect()
+        client.call(create("t"))
+        for number in range(BATCHES):
+            client.call(produce("t", batch(2, value=b"%06d" % number + b"v" * VALUE_BYTES)), 9)
+        flush(served)
+        read_whole(client)
+        served.close_clients()
+        yield served
+        served.close_clients()
+
+
+def log_of(broker):
+    return broker.topics.by_name["t"].partitions[0].log
+
+
+def flush(served):
+    def step(broker):
+        log = log_of(broker)
+        job = log.flush_job(WHOLE)
+        if job is not None:
+            job.run()
+            log.flushed(job)
+        return log.flushed_offset == log.end_offset
+
+    while not served.inside(step):
+        time.sleep(0.01)
+
+
+def read_whole(client, version=NAMED):
+    found, offset = b"", 0
+    while offset < 2 * BATCHES:
+        found += bytes_of(fetched(client.call(large(offset), version)))
+        offset = list(walk(memoryview(found)))[-1].next_offset
+    return found
+
+
+def large(offset=0, **more):
+    return fetch("t", offset, partition_max_bytes=3 << 20, **more)
+
+
+def content(served):
+    def read(broker):
+        log = log_of(broker)
+        with broker.store.open_files.use(f"{log.directory}/{log.segments[0].stem}.log") as file:
+            return file.read(file.size(), 0)
+
+    return served.inside(read)
+
+
+def uncopied(served):
+    return served.inside(lambda broker: broker.metrics.bytes_uncopied)
+
+
+def settled(served):
+    """Wait until nothing is on its way any more."""
+    for _ in range(500):
+        if served.inside(lambda broker: uses(broker.store.open_files)) == 0:
+            return
+        time.sleep(0.01)
+    pytest.fail("a file is still in use")
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_the_second_reader_gets_the_same_bytes_uncopied(served, version):
+    before = uncopied(served)
+    client = served.connect()
+    if version <= NAMED:
+        assert read_whole(client, version) == content(served)
+    else:
+        topic_id = served.inside(lambda broker: broker.topics.by_name["t"].id)
+        part = fetched(client.call(fetch(topic_id=topic_id, partition_max_bytes=3 << 20), version))
+        assert len(bytes_of(part)) > 2 << 20
+        assert content(served).startswith(bytes_of(part))
+    assert uncopied(served) - before > 2 << 20
+    settled(served)
+
+
+def test_a_connection_has_the_send_buffer_of_the_settings(served):
+    served.connect().call(large(), NAMED)
+
+    def sizes(broker):
+        sockets = [one.transport.get_extra_info("socket") for one in broker.server.connections]
+        return [one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for one in sockets]
+
+    assert all(102_400 <= size <= 2 * 102_400 for size in served.inside(sizes))
+
+
+def test_requests_sent_ahead_are_answered_in_order_around_a_large_one(served):
+    client = served.connect()
+    for offset in (0, 2 * BATCHES, 0, 2 * BATCHES):
+        client.send(large(offset), NAMED)
+    sizes = [len(bytes_of(fetched(client.receive()))) for _ in range(4)]
+    assert sizes[1] == sizes[3] == 0
+    assert sizes[0] == sizes[2] > 2 << 20
+
+
+def test_a_client_that_reads_slowly_gets_every_byte(served):
+    before = uncopied(served)
+    client = served.connect()
+    client.send(large(), NAMED)
+    client.send(large(2 * BATCHES), NAMED)
+    time.sleep(0.1)
+    assert served.inside(lambda broker: uses(broker.store.open_files)) == 1
+    assert any(isinstance(one.transport, sending.Overflow) for one in served.broker.server.connections)
+    received = bytearray()
+    while len(received) < 2 << 20:
+        received += client.socket.recv(30_000)
+        time.sleep(0.0005)
+    client._received = bytes(received)
+    assert content(served).startswith(bytes_of(fetched(client.receive())))
+    assert bytes_of(fetched(client.receive())) == b""
+    assert uncopied(served) - before > 2 << 20
+    settled(served)
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(served, reset):
+    connections = len(served.broker.server.connections)
+    client = served.connect()
+    client.send(large(), NAMED)
+    client.send(large(), NAMED)
+    assert client.socket.recv(100)
+    if reset:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    settled(served)
+    for _ in range(500):
+        if len(served.broker.server.connections) == connections:
+            break
+        time.sleep(0.01)
+    assert len(served.broker.server.connections) == connections
+
+
+def test_a_connection_cut_by_the_broker_leaves_nothing_behind(served):
+    client = served.connect()
+    client.send(large(), NAMED)
+    time.sleep(0.05)
+    served.inside(lambda broker: [one.abort() for one in broker.server.connections])
+    settled(served)
+    with pytest.raises((Closed, ConnectionError)):
+        client.receive()
+
+
+def test_a_connection_that_is_hung_up_on_is_closed_after_its_answer(served):
+    client = served.connect()
+    client.send(large(), NAMED)
+    time.sleep(0.05)
+    served.inside(lambda broker: [one.hang_up() for one in broker.server.connections])
+    assert len(bytes_of(fetched(client.receive()))) > 2 << 20
+    with pytest.raises(Closed):
+        client.receive_frame()
+    settled(served)
+
+
+def test_without_descriptors_the_rest_is_copied(served, monkeypatch):
+    def none_left(fd, call):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(sending, "Writable", none_left)
+    client = served.connect()
+    assert read_whole(client) == content(served)
+    settled(served)
+
+
+def test_where_sendfile_does_not_work_parts_are_copied(served, monkeypatch):
+    before = uncopied(served)
+
+    def refused(*_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("os.sendfile", refused)
+    client = served.connect()
+    assert read_whole(client) == content(served)
+    assert uncopied(served) == before
+    settled(served)
+
+
+def test_a_file_that_has_lost_its_end_costs_the_connection_and_the_log_but_sends_nothing_wrong():
+    with ServedBroker() as served:
+        client = served.connect()
+        client.call(create("t"))
+        for _ in range(10):
+            client.call(produce("t", batch(2, value=b"v" * VALUE_BYTES)), 9)
+        flush(served)
+        whole = bytes_of(fetched(client.call(large(), NAMED)))
+        other = served.connect()
+        client.send(large(), NAMED)
+        time.sleep(0.1)
+
+        def cut(broker):
+            log = log_of(broker)
+            with broker.store.open_files.use(f"{log.directory}/{log.segments[0].stem}.log") as file:
+                file.truncate(len(whole) - 4096)
+
+        served.inside(cut)
+        received = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while got := client.socket.recv(100_000):
+                received += got
+        assert len(received) < len(whole)
+        assert whole.startswith(received[-100_000:-1]) or bytes(received[-50_000:]) in whole
+        settled(served)
+        part = fetched(other.call(large(), NAMED))
+        assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "the file ends early" in served.inside(lambda broker: log_of(broker).offline)
+        served.close_clients()
+
+
+# ---- other transports --------------------------------------------------------------------------------------
+
+
+class Part(FilePart):
+    """Of a file that is said to hold these bytes."""
+
+    def __init__(self, content):
+        self.content, self.released, self._opened = content, 0, None
+
+    def __len__(self):
+        return len(self.content)
+
+    def read(self, begin=0):
+        return self.content[begin:]
+
+    def release(self):
+        self.released += 1
+
+
+class Wire:
+    """A transport with nothing to say of its socket, or that is TLS."""
+
+    def __init__(self, **extra):
+        self.extra = extra
+        self.written = []
+
+    def get_extra_info(self, name):
+        return self.extra.get(name)
+
+    def get_write_buffer_size(self):
+        return self.extra.get("waiting", 0)
+
+    def is_closing(self):
+        return self.extra.get("closing", False)
+
+    def writelines(self, buffers):
+        self.written += [bytes(one) for one in buffers]
+
+
+class Sender:
+    def __init__(self, transport):
+        self.transport = transport
+
+
+@pytest.mark.parametrize("kind", ["no socket", "tls", "waiting", "closing"])
+def test_through_any_other_transport_parts_are_copied_in_order(kind):
+    here, there = socket.socketpair()
+    with here, there:
+        there.setblocking(False)
+        extra = {
+            "no socket": {},
+            "tls": {"socket": here, "sslcontext": ssl.create_default_context()},
+            "waiting": {"socket": here, "waiting": 1},
+            "closing": {"socket": here, "closing": True},
+        }[kind]
+        wire, metrics = Wire(**extra), Metrics()
+        parts = [Part(b"first part"), Part(b"second part")]
+        sender = Sender(wire)
+        sending.send(sender, [b"head", parts[0], b"be", memoryview(b"tween"), parts[1], b"tail"], metrics)
+        assert wire.written == [b"head", b"first part", b"between", b"second part", b"tail"]
+        assert [part.released for part in parts] == [1, 1]
+        assert sender.transport is wire
+        assert metrics.bytes_uncopied == 0
+        with pytest.raises(BlockingIOError):
+            there.recv(1)
+
+
+def test_buffers_alone_go_as_they_are():
+    wire = Wire()
+    sending.send(Sender(wire), [b"a", memoryview(b"b")], Metrics())
+    assert wire.written == [b"a", b"b"]

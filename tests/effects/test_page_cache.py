@@ -1,0 +1,53 @@
+"""Whether a file's bytes are in memory, as the kernel says."""
+
+import os
+
+import pytest
+from fencepost.effects import page_cache
+from fencepost.effects.disk import SystemDisk
+
+needs_cachestat = pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
+SIZE = 5 * 4096 + 100
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.write([b"x" * SIZE], 0)
+    yield file
+    file.close()
+
+
+@needs_cachestat
+def test_what_was_just_written_is_in_memory_up_to_its_last_page(file):
+    assert file.in_memory(SIZE, 0)
+    assert file.in_memory(1, SIZE - 1)
+    assert file.in_memory(2, 4095)
+    assert not file.in_memory(1, 7 * 4096)
+    assert not file.in_memory(8 * 4096, 0)
+    assert not file.in_memory(0, 0)
+
+
+@needs_cachestat
+def test_what_was_dropped_is_missed_until_it_is_read_again(file):
+    file.sync()
+    fd = os.open(file.path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if page_cache.holds(fd, SIZE, 0):
+            pytest.skip("this file system keeps its pages (tmpfs)")
+        os.pread(fd, SIZE, 0)
+        assert page_cache.holds(fd, SIZE, 0)
+    finally:
+        os.close(fd)
+    assert not page_cache.holds(fd, SIZE, 0), "no descriptor"
+
+
+def test_where_the_system_cannot_tell_nothing_is(file, monkeypatch):
+    monkeypatch.setattr(page_cache, "_cachestat", lambda: None)
+    assert not file.in_memory(SIZE, 0)
+
+
+def test_other_systems_have_no_such_call(monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert page_cache._cachestat.__wrapped__() is None
