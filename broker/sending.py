@@ -78,15 +78,9 @@ class Overflow(Transport):
 
     def _handed(self, fd: int) -> bool:
         """Whether it is worth going on like this."""
-        before = self._bytes_in_files()
-        self._begin, may_go_on = send_now(fd, self._left, self._begin)
-        self._metrics.bytes_uncopied += before - self._bytes_in_files()
+        self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
+        self._metrics.bytes_uncopied += uncopied
         return may_go_on
-
-    def _bytes_in_files(self) -> int:
-        left = self._left
-        size = sum(len(one) for one in left if isinstance(one, FilePart))
-        return size - self._begin if left and isinstance(left[0], FilePart) else size
 
     def _go_on(self) -> None:
         """The socket takes more, or is broken."""

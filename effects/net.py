@@ -88,22 +88,25 @@ def idle_socket(transport: Any) -> int:
     return -1 if one is None else int(one.fileno())
 
 
-def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, bool]:
+def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
     """Hand a socket what is left, of the first what follows `begin`, as far as it takes it; that is left no more.
 
-    Returns where the first of what is left begins now, and whether it is worth trying again when the socket takes more.
-    If not, the socket is broken, or the bytes cannot be had this way: whoever takes another finds out.
+    Returns where the first of what is left begins now, how many bytes came from elsewhere, and whether it is worth
+    trying again when the socket takes more. If not, the socket is broken, or the bytes cannot be had this way: whoever
+    takes another finds out.
     """
+    uncopied = 0
     try:
         while left:
             one = left[0]
             if isinstance(one, bytes | bytearray | memoryview):
-                begin += os.write(fd, memoryview(one)[begin:])
+                sent = os.write(fd, memoryview(one)[begin:])
             else:
                 sent = one.send(fd, begin)
                 if not sent:
-                    return begin, False
-                begin += sent
+                    return begin, uncopied, False
+                uncopied += sent
+            begin += sent
             if begin < len(one):
                 break
             if not isinstance(one, bytes | bytearray | memoryview):
@@ -111,10 +114,10 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
             left.popleft()
             begin = 0
     except BlockingIOError:
-        return begin, True
+        return begin, uncopied, True
     except OSError:
-        return begin, False
-    return begin, True
+        return begin, uncopied, False
+    return begin, uncopied, True
 
 
 class Writable:

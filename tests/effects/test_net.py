@@ -163,7 +163,7 @@ def test_what_a_socket_takes_at_once_leaves_in_order():
     with here, there:
         part = Taken(b"part")
         left = deque([b"head", part, memoryview(b"tail")])
-        assert send_now(here.fileno(), left, 0) == (0, True)
+        assert send_now(here.fileno(), left, 0) == (0, 4, True)
         assert not left
         assert part.released
         assert there.recv(100) == b"headparttail"
@@ -175,10 +175,10 @@ def test_what_it_does_not_take_stays_from_there_on():
         here.setblocking(False)
         part = Taken(b"0123456789", most=4)
         left = deque([part, b"tail"])
-        assert send_now(here.fileno(), left, 0) == (4, True)
+        assert send_now(here.fileno(), left, 0) == (4, 4, True)
         assert (len(left), part.released) == (2, False)
-        assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[1]
-        assert send_now(here.fileno(), left, 4) == (4, True), "the socket is full"
+        assert send_now(here.fileno(), deque([bytes(1 << 24)]), 0)[2]
+        assert send_now(here.fileno(), left, 4) == (4, 0, True), "the socket is full"
 
 
 @pytest.mark.parametrize("one", [Taken(b"gone", error=OSError(errno.EIO, "error")), Taken(b"short", most=0)])
@@ -186,7 +186,7 @@ def test_bytes_that_cannot_be_had_this_way_are_not_tried_again(one):
     here, there = socket.socketpair()
     with here, there:
         left = deque([b"head", one])
-        assert send_now(here.fileno(), left, 0) == (0, False)
+        assert send_now(here.fileno(), left, 0) == (0, 0, False)
         assert list(left) == [one]
 
 
@@ -194,7 +194,7 @@ def test_a_broken_socket_is_not_tried_again():
     here, there = socket.socketpair()
     there.close()
     with here:
-        assert send_now(here.fileno(), deque([b"head"]), 0) == (0, False)
+        assert send_now(here.fileno(), deque([b"head"]), 0) == (0, 0, False)
 
 
 @pytest.mark.parametrize("size", [-1, 50_000])
