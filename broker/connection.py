@@ -51,6 +51,10 @@ class Owner(Protocol):
     def congested(self) -> bool:
         """Whether the store takes no more for now."""
 
+    @property
+    def last_unit(self) -> int:
+        """The newest unit: who waits for it waits for all that was written so far."""
+
     def touch(self, connection: "Connection", /) -> None:
         """Have flush() called at the end of this turn, and at releases while something waits."""
 
@@ -407,6 +411,10 @@ class Connection:
             self.slots.append((unit, None))
             self._other_replies += 1
             self._owner.touch(self)
+
+    def close_after_writes(self) -> None:
+        """As close_after_replies, and when all that was written so far is released, whoever wrote it."""
+        self.close_after_replies(self._owner.last_unit)
 
     def read_no_more(self) -> None:
         """What comes from now on is not looked at; replies still leave."""

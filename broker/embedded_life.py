@@ -6,6 +6,7 @@ A kill is a halt that nobody hears of: the disk takes nothing more, then every c
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -13,14 +14,14 @@ from typing import Any, TypeVar
 from ..effects.simulated.forgetful import ForgetfulDisk
 from ..effects.simulated.movable import MovableClock, new_movable_loop
 from .broker import Broker, Serve
-from .housekeeping import FLUSH_AFTER_MS, TICK_S
+from .housekeeping import FLUSH_AFTER_MS
 from .settings import BrokerSettings
 
 T = TypeVar("T")
 TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a unit
 ROUNDS = 3
-NUDGES = 300  # at most; it ends when a lane has done its part
 LANE_S = 0.001  # what a lane may need
+CHECKPOINT_S = 10.0  # on a busy disk
 SLICES = 3  # of a sweep, at most, that give way to others
 SLICE_S = 0.004
 
@@ -167,25 +168,23 @@ class Life:
             self._die()
 
     async def _advance(self, seconds: float, clock: MovableClock, at_least: float) -> None:
-        housekeeping = self.broker.housekeeping
-        last_s = self.broker.settings.log_checkpoint_interval_ms / 1000 + TICK_S
-        if seconds * 1000 >= FLUSH_AFTER_MS + last_s * 1000:
-            # Retention takes only what a checkpoint names, and that only what was flushed before.
-            await self._move(seconds - last_s, clock, at_least)
-            await self._nudged_until(lambda: not self.broker.store.unflushed)
-            flushed_unit = self.broker.store.last_unit
-            await self._move(last_s, clock, at_least)
-            await self._nudged_until(lambda: housekeeping.checkpointed_unit >= flushed_unit)
-            seconds = 0
         await self._move(seconds, clock, at_least)
+        # Retention takes only what a checkpoint names; that would have come meanwhile.
+        a_checkpoint_ms = FLUSH_AFTER_MS + self.broker.settings.log_checkpoint_interval_ms
+        if seconds * 1000 >= a_checkpoint_ms and await self._checkpointed():
+            await self._move(0, clock, at_least)
 
-    async def _nudged_until(self, done: Callable[[], bool]) -> None:
-        """What looks from time to time looks now, until it is done; a lane takes what time it takes."""
-        for _ in range(NUDGES):
-            if done():
-                return
-            self._loop.move(TICK_S)
+    async def _checkpointed(self) -> bool:
+        """Wait until a checkpoint names all that there is now. False: it does not come, as on a disk that is full."""
+        housekeeping = self.broker.housekeeping
+        unit = self.broker.store.last_unit
+        deadline = time.monotonic() + CHECKPOINT_S
+        while housekeeping.checkpointed_unit < unit:
+            if self.broker.halted is not None or time.monotonic() > deadline:
+                return False
+            housekeeping.hurry()
             await asyncio.sleep(LANE_S)
+        return True
 
     async def _move(self, seconds: float, clock: MovableClock, at_least: float) -> None:
         for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then

@@ -80,6 +80,7 @@ class Housekeeping:
         self._removal_wanted = asyncio.Event()
         self._removals: deque[Removal] = deque()
         self._congested = False
+        self._hurried = False
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
         store.journal.when_wanted(self.stir)
@@ -137,6 +138,13 @@ class Housekeeping:
         """Something changed that flushes, checkpoints or the journal's files may have to follow."""
         self._watch_wanted.set()
         self._checkpoint_wanted.set()
+
+    def hurry(self) -> None:
+        """Flush and checkpoint now, whatever the intervals say: for whoever moves time ahead."""
+        self._hurried = True
+        self._flush_wanted.set()
+        self._journal_filling.set()
+        self.stir()
 
     @property
     def ending(self) -> bool:
@@ -280,8 +288,9 @@ class Housekeeping:
             now_ms = self._clock.monotonic_ms()
             soon = self._upkeep.leaving or not self._upkeep.ms_until_behind
             due_ms = min(interval_ms, SOON_MS) if soon else interval_ms
-            if not (now_ms - last_ms >= due_ms or self._store.journal.wants_recycling):
+            if not (now_ms - last_ms >= due_ms or self._store.journal.wants_recycling or self._hurried):
                 continue
+            self._hurried = False
             if not self._upkeep.behind:
                 if now_ms - asked_ms < interval_ms:
                     continue

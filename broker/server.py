@@ -213,6 +213,11 @@ class Server:
         """Whether the store takes no more for now."""
         return self._store.congested
 
+    @property
+    def last_unit(self) -> int:
+        """The newest unit of the store."""
+        return self._store.last_unit
+
     def stalled(self, connection: Connection) -> None:
         """A connection has something to append, and the store is full."""
         self.metrics.stalls += 1

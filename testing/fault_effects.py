@@ -73,7 +73,7 @@ def disconnect(after: bool) -> Effect:
             later=lambda slot, on_answer, outcome: slot.close(),
         )
         if len(connection.slots) == waiting:  # acks=0: there was no answer to stand in for
-            connection.close_after_replies()
+            connection.close_after_writes()
 
     return effect
 
