@@ -1,8 +1,8 @@
 """Large replies on their way out: buffers in memory, and parts of files that go from the page cache to the socket.
 
 The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
-cannot be read its frame has begun to leave, so that the connection is cut: no client sees bytes that are not its
-log's. Where there is no plain socket - TLS, a simulated net - parts are read and copied.
+cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
+simulated net - and where enough clients take their answers slowly, parts are read and copied.
 """
 
 from collections import deque
@@ -70,15 +70,19 @@ class Overflow(Transport):
         elif self._left:
             try:
                 self._writable = Writable(fd, self._go_on)
-            except OSError:  # there are no descriptors left
+            except OSError:  # too many wait like this, or there are no descriptors left
                 self._copy()
                 return
             self._sender.transport = self
             self._sender.pause_writing()
 
     def _handed(self, fd: int) -> bool:
-        """Whether it is worth going on like this."""
-        self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
+        """Whether it is worth going on like this. To a socket that is broken nothing is left to be sent."""
+        try:
+            self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
+        except (ConnectionError, TimeoutError):
+            self.abort()
+            return True
         self._metrics.bytes_uncopied += uncopied
         return may_go_on
 
@@ -95,7 +99,7 @@ class Overflow(Transport):
             self._transport.close()
 
     def _copy(self) -> None:
-        """What is left goes through the transport, which finds out about a broken socket by itself."""
+        """What is left goes through the transport."""
         left, self._left, begin = self._left, deque(), self._begin
         if not left:
             return

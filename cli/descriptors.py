@@ -7,23 +7,29 @@ reserve has room for. Kafka leaves this to the administrator; a limit of 1,024 i
 
 from dataclasses import dataclass
 
+from ..storage.open_files import most_lent
+
 RESERVE = (
-    256  # journal, checkpoints, snapshots, compactions, listeners, standard streams, and connections being refused
+    256  # journal, checkpoints, snapshots, compactions, listeners, standard streams, connections refused, half_sent
 )
 LARGEST_SHARE = 4  # where descriptors are few, open files and the reserve get one in so many each
 LEAST_OPEN_FILES = 64
 ENOUGH_OPEN_FILES = 8192  # three a partition; unless told otherwise, so many where connections do not need them
 LEAST_DESCRIPTORS = 192
 BACKLOG = 1024
+HALF_SENT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """connections and open_files at one time; backlog: connections that may wait to be taken."""
+    """connections and open_files at one time; backlog: connections that may wait to be taken; half_sent: of these, so
+    many that are waited for with a descriptor of their own.
+    """
 
     connections: int
     open_files: int
     backlog: int
+    half_sent: int
 
 
 def shares(descriptors: int, max_open_files: int, max_connections: int) -> Shares:
@@ -33,4 +39,11 @@ def shares(descriptors: int, max_open_files: int, max_connections: int) -> Share
     open_files = min(max_open_files, max(share, LEAST_OPEN_FILES))
     connections = descriptors - open_files - reserve
     spare = max(0, connections - max_connections)
-    return Shares(connections, open_files, min(BACKLOG, reserve // 2 + spare))
+    waiting = reserve // 16
+    lent = most_lent(open_files)
+    return Shares(
+        connections,
+        open_files,
+        backlog=min(BACKLOG, reserve // 2 - waiting - lent + spare // 2),
+        half_sent=min(HALF_SENT, waiting + spare // 4),
+    )

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from ..broker.broker import Broker
 from ..broker.configuration import UnknownName, broker_settings
 from ..broker.options import InvalidOption
 from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
-from ..effects.net import SystemNet
+from ..effects.net import SystemNet, Writable
 from .descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from .failures import WRONG_USAGE, Failure
 from .starting import halted, why_not
@@ -163,6 +164,8 @@ class _Life:
         self._settings = settings
         self._began = began
         self._ephemeral = ephemeral
+        if most:
+            Writable.room = threading.Semaphore(most.half_sent)
         self._broker = (
             Broker(settings, net=SystemNet(most.backlog), most_connections=most.connections)
             if most

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
 SYSTEMS_OWN = -1
+WRITABLES = 32
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -92,8 +94,8 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
     """Hand a socket what is left, of the first what follows `begin`, as far as it takes it; that is left no more.
 
     Returns where the first of what is left begins now, how many bytes came from elsewhere, and whether it is worth
-    trying again when the socket takes more. If not, the socket is broken, or the bytes cannot be had this way: whoever
-    takes another finds out.
+    trying again when the socket takes more. If not, the bytes cannot be had this way. Raises: ConnectionError or
+    TimeoutError of a socket that is broken.
     """
     uncopied = 0
     try:
@@ -115,26 +117,46 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
             begin = 0
     except BlockingIOError:
         return begin, uncopied, True
+    except (ConnectionError, TimeoutError):
+        raise
     except OSError:
         return begin, uncopied, False
     return begin, uncopied, True
 
 
 class Writable:
-    """Calls whenever a transport's socket takes bytes, or breaks; by a descriptor of its own, as loops want it."""
+    """Calls whenever a transport's socket takes bytes, or breaks; by a descriptor of its own, as loops want it.
+
+    room: for so many in this process at one time, since a write to a log must never be short of a descriptor.
+    """
+
+    room = threading.Semaphore(WRITABLES)
 
     def __init__(self, fd: int, call: Callable[[], None]) -> None:
-        """Raises: OSError."""
+        """Raises: OSError, also where there is no room for another."""
+        if not self.room.acquire(blocking=False):
+            raise OSError(errno.EMFILE, "enough sockets are waited for")
+        self._room = self.room
         self._loop = asyncio.get_running_loop()
-        self.fd = os.dup(fd)
-        self._loop.add_writer(self.fd, call)
+        self.fd = -1
+        try:
+            self.fd = os.dup(fd)
+            self._loop.add_writer(self.fd, call)
+        except BaseException:
+            self._leave()
+            raise
 
     def close(self) -> None:
         """Idempotent."""
+        if self.fd >= 0:
+            self._loop.remove_writer(self.fd)
+            self._leave()
+
+    def _leave(self) -> None:
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            self._loop.remove_writer(fd)
             os.close(fd)
+        self._room.release()
 
 
 class SystemListener(Listener):
@@ -170,12 +192,11 @@ class SystemNet(Net):
     ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = bind(await _places(loop, host, port), dual_stack=host == "::")
-        if send_buffer_bytes != SYSTEMS_OWN:
-            for one in sockets:  # those it takes inherit this
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         servers: list[asyncio.AbstractServer] = []
         try:
             for one in sockets:
+                if send_buffer_bytes != SYSTEMS_OWN:  # those it takes inherit this
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
                 servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
         except BaseException:
             for server in servers:

@@ -2,8 +2,10 @@
 
 The rules: every CRC in it has been checked, it begins where a reader is known to stand, and it ends where the offset
 index says that a batch begins, so there is nothing to look at. All of it was in memory a moment ago, so that sending
-does not wait for the device. The file stays open until the part has left or is let go of; what becomes of its name
-meanwhile does not matter, since bytes of a segment that count never change. Source: Kafka's FileRecords.writeTo.
+does not wait for the device. The file stays open until the part has left or is let go of, whatever becomes of its name.
+What is in a socket is a page of the cache and not a copy, even when this process is gone: so only what the newest
+checkpoint names is left there, since a recovery cuts and writes anew what comes after it.
+Source: Kafka's FileRecords.writeTo.
 """
 
 from bisect import bisect_left, bisect_right
@@ -70,7 +72,7 @@ class FilePart:
         """Nobody will send it any more. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.release()
+            opened.give_back()
 
     def __del__(self) -> None:
         """The last resort, for an answer that was lost in an exception."""
@@ -93,6 +95,7 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
     """
     if offset >= log.flushed_offset or max_bytes < LEFT_FROM_BYTES or not log.segments:
         return None
+    below = min(below, log.checkpointed_offset)
     state = log.segments[segment_number(log.segments, offset)]
     stem = f"{log.directory}/{state.stem}"
     indexes = log.open_files.indexes.get(stem, state.size_bytes)
@@ -101,7 +104,7 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
     position, stop = _extent(state, indexes, offset, max_bytes, below)
     if stop - position < LEFT_FROM_BYTES:
         return None
-    opened = log.open_files.use_if_open(stem + LOG_SUFFIX)
+    opened = log.open_files.lend(stem + LOG_SUFFIX)
     if opened is None:
         return None
     part, next_offset = FilePart(log, state, opened, position, stop - position), -1

@@ -15,17 +15,20 @@ from types import TracebackType
 from ..effects.disk import Disk, File
 from .index import IndexCache
 
+LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
+
 
 class OpenFile:
     """One open file; as a context manager, one use of it."""
 
-    __slots__ = ("dirty", "file", "forgotten", "path", "pins", "pool")
+    __slots__ = ("dirty", "file", "forgotten", "lent", "path", "pins", "pool")
 
     def __init__(self, pool: "OpenFiles", path: str, file: File) -> None:
         self.pool = pool
         self.path = path
         self.file = file
         self.pins = 0
+        self.lent = 0  # of these, uses that last as long as a client likes
         self.dirty = 0  # counts writes since the last sync, so that a write during a sync stays unsynced
         self.forgotten = False
 
@@ -41,8 +44,12 @@ class OpenFile:
         """One use of it is over."""
         self.pool._release(self)
 
+    def give_back(self) -> None:
+        """One use of what was lent is over."""
+        self.pool._release(self, lent=True)
+
     def abandon(self) -> None:
-        """As release, but done when the next use of any file ends: may be called wherever the garbage collector runs.
+        """As give_back, but done when the next use of any file ends: may be called wherever the garbage collector runs.
 
         So also by a thread that holds the lock.
         """
@@ -50,7 +57,8 @@ class OpenFile:
 
 
 class OpenFiles:
-    """A bounded pool of open files by path. The bound gives way only to files that are all in use or unsynced."""
+    """A bounded pool of open files by path. The bound gives way only to files that are all in use or unsynced, and to
+    LENT ones that were forgotten."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self.disk = disk
@@ -61,6 +69,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
+        self._lent = 0  # files
         self._abandoned: deque[OpenFile] = deque()  # one for each use that is to be released
 
     def __len__(self) -> int:
@@ -79,6 +88,21 @@ class OpenFiles:
                 self._entries.move_to_end(path)
                 self._idle.pop(path, None)
             return entry
+
+    def lend(self, path: str) -> OpenFile | None:
+        """As use_if_open, for as long as a client likes: None also where so many files are lent that it costs others.
+
+        They stay open when they are forgotten, beyond the limit.
+        """
+        entry = self.use_if_open(path)
+        if entry is not None:
+            with self._lock:
+                if entry.lent or self._lent < most_lent(self.limit):
+                    self._lent += not entry.lent
+                    entry.lent += 1
+                    return entry
+            entry.release()
+        return None
 
     def wrote(self, path: str) -> None:
         """Mark a file in use by the caller as unsynced."""
@@ -168,17 +192,20 @@ class OpenFiles:
             file.close()
         return entry
 
-    def _release(self, entry: OpenFile) -> None:
+    def _release(self, entry: OpenFile, *, lent: bool = False) -> None:
         closing: list[File] = []
         with self._lock:
-            closing += self._ended(entry)
+            closing += self._ended(entry, lent)
             while self._abandoned:
-                closing += self._ended(self._abandoned.popleft())
+                closing += self._ended(self._abandoned.popleft(), True)
         for file in closing:
             file.close()
 
-    def _ended(self, entry: OpenFile) -> list[File]:
+    def _ended(self, entry: OpenFile, lent: bool) -> list[File]:
         """One use is over. Returns what is to be closed. The lock is held."""
+        if lent:
+            entry.lent -= 1
+            self._lent -= not entry.lent
         entry.pins -= 1
         if entry.pins:
             return []
@@ -197,3 +224,8 @@ class OpenFiles:
             del self._entries[path]
             closing.append(entry.file)
         return closing
+
+
+def most_lent(limit: int) -> int:
+    """How many files a pool of this limit lends at one time; so many more may be open when they are forgotten."""
+    return min(LENT, limit // LENT_SHARE)

@@ -9,6 +9,7 @@ from fencepost.broker.housekeeping import TICK_S
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.storage import upkeep
 from fencepost.storage.upkeep import SHARED_RUN_BYTES, FlushRun, Removal
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
@@ -129,16 +130,22 @@ def test_a_deleted_topic_leaves_the_disk_within_seconds():
 
 def held_back(broker, monkeypatch, kind):
     """The blocking jobs of this kind wait, from now on, until the event is set."""
-    housekeeping = broker.broker.housekeeping
-    free, job = asyncio.Event(), housekeeping.job
+    free = asyncio.Event()
+    before_each(broker, monkeypatch, kind, free.wait)
+    return free
 
-    async def held(run):
+
+def before_each(broker, monkeypatch, kind, work):
+    """The blocking jobs of this kind run, from now on, when `work()` has ended that begins before each of them."""
+    housekeeping = broker.broker.housekeeping
+    job = housekeeping.job
+
+    async def later(run):
         if isinstance(getattr(run, "__self__", None), kind):
-            await free.wait()
+            await work()
         return await job(run)
 
-    monkeypatch.setattr(housekeeping, "job", held)
-    return free
+    monkeypatch.setattr(housekeeping, "job", later)
 
 
 def test_files_that_go_slowly_do_not_hold_up_checkpoints(monkeypatch):
@@ -242,3 +249,28 @@ def slow(ended, run):
         ended.append("ran")
 
     return write
+
+
+def test_a_flush_takes_in_runs_all_that_stood_there_when_it_began_and_not_what_comes_meanwhile(monkeypatch):
+    monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 4)
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        (log,) = [log for log in store.logs.values() if log.topic == "t"]
+        for _ in range(20):
+            assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+        came = []
+
+        async def as_much_comes():
+            for _ in range(4 if len(came) < 200 else 0):  # in the end a flush that went after it is to end too
+                came.append(await broker._ask(produce("t", batch()), BY_NAME))
+
+        before_each(broker, monkeypatch, FlushRun, as_much_comes)
+        before = housekeeping.flushes
+        broker.wait(3)
+        assert housekeeping.flushes == before + 5
+        assert (log.flushed_offset, log.end_offset) == (20, 40)
+        broker.wait(2)
+        assert housekeeping.flushes == before + 10
+        assert (log.flushed_offset, log.end_offset) == (40, 60)

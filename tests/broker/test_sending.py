@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import socket
 import ssl
 import struct
@@ -19,9 +20,11 @@ from served_broker import ServedBroker
 from small_parts import uses
 from wire_client import Closed
 
+FETCH = 1
 NAMED = 12  # the newest version that names topics
 BATCHES, VALUE_BYTES = 40, 100_000
-WHOLE = 16 << 20
+NARROW_BYTES = 16 << 10  # a receive buffer
+AHEAD = 10  # requests
 
 pytestmark = pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
 
@@ -38,7 +41,7 @@ def served(request):
         client.call(create("t"))
         for number in range(BATCHES):
             client.call(produce("t", batch(2, value=b"%06d" % number + b"v" * VALUE_BYTES)), 9)
-        flush(served)
+        save(served)
         read_whole(client)
         served.close_clients()
         yield served
@@ -49,14 +52,13 @@ def log_of(broker):
     return broker.topics.by_name["t"].partitions[0].log
 
 
-def flush(served):
+def save(served):
+    """Wait until all stands in a segment that a checkpoint names."""
+
     def step(broker):
+        broker.housekeeping.hurry()
         log = log_of(broker)
-        job = log.flush_job(WHOLE)
-        if job is not None:
-            job.run()
-            log.flushed(job)
-        return log.flushed_offset == log.end_offset
+        return log.checkpointed_offset == log.end_offset
 
     while not served.inside(step):
         time.sleep(0.01)
@@ -94,6 +96,34 @@ def settled(served):
             return
         time.sleep(0.01)
     pytest.fail("a file is still in use")
+
+
+def connect_narrow(served):
+    """A client whose socket holds little until it is read, and never more."""
+    client = served.connect()
+    client.close()
+    client.socket = socket.socket()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)  # first: else it grows by itself
+    client.socket.settimeout(10)
+    client.socket.connect(("127.0.0.1", served.port))
+    return client
+
+
+def half_sent(served):
+    """Wait until an answer waits for its client. Returns that connection."""
+    for _ in range(500):
+        for one in served.inside(lambda broker: list(broker.server.connections)):
+            if isinstance(one.transport, sending.Overflow):
+                return one
+        time.sleep(0.01)
+    pytest.fail("nothing waits to be sent")
+
+
+def frame_of_first(client, request):
+    """All bytes of the answer to a client's first request."""
+    client.send(request, NAMED)
+    body = client.receive_frame()
+    return struct.pack(">i", len(body)) + body
 
 
 @pytest.mark.parametrize("version", range(4, 18))
@@ -146,6 +176,27 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
     assert content(served).startswith(bytes_of(fetched(client.receive())))
     assert bytes_of(fetched(client.receive())) == b""
     assert uncopied(served) - before > 2 << 20
+    settled(served)
+
+
+def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made_for_it(served):
+    """Else whoever asks and never reads takes as much memory, and as many files, as it likes."""
+
+    def taken(broker):
+        return broker.metrics.requests[FETCH], broker.metrics.bytes_in
+
+    client = connect_narrow(served)
+    client.send(large(), NAMED)
+    connection = half_sent(served)
+    before = served.inside(taken)
+    for _ in range(AHEAD):
+        client.send(large(), NAMED)
+    time.sleep(0.2)
+    assert served.inside(taken) == before
+    assert served.inside(lambda broker: uses(broker.store.open_files)) == 1
+    assert not connection.slots
+    frames = [client.receive_frame() for _ in range(1 + AHEAD)]
+    assert all(len(frame) > 2 << 20 and frame[4:] == frames[0][4:] for frame in frames)
     settled(served)
 
 
@@ -215,28 +266,31 @@ def test_a_file_that_has_lost_its_end_costs_the_connection_and_the_log_but_sends
     with ServedBroker() as served:
         client = served.connect()
         client.call(create("t"))
-        for _ in range(10):
-            client.call(produce("t", batch(2, value=b"v" * VALUE_BYTES)), 9)
-        flush(served)
-        whole = bytes_of(fetched(client.call(large(), NAMED)))
-        other = served.connect()
+        chance = random.Random(1)
+        for _ in range(20):
+            client.call(produce("t", batch(value=chance.randbytes(VALUE_BYTES))), 9)
+        save(served)
+        size_bytes = len(bytes_of(fetched(client.call(large(), NAMED))))
+        whole = frame_of_first(served.connect(), large())
+        assert uncopied(served) > 0
+        client = connect_narrow(served)
         client.send(large(), NAMED)
-        time.sleep(0.1)
+        half_sent(served)
 
         def cut(broker):
             log = log_of(broker)
             with broker.store.open_files.use(f"{log.directory}/{log.segments[0].stem}.log") as file:
-                file.truncate(len(whole) - 4096)
+                file.truncate(size_bytes - 4096)
 
         served.inside(cut)
         received = bytearray()
         with contextlib.suppress(ConnectionError):
-            while got := client.socket.recv(100_000):
+            while len(received) < len(whole) and (got := client.socket.recv(100_000)):
                 received += got
-        assert len(received) < len(whole)
-        assert whole.startswith(received[-100_000:-1]) or bytes(received[-50_000:]) in whole
+        assert size_bytes // 2 < len(received) < len(whole)
+        assert whole.startswith(received)
         settled(served)
-        part = fetched(other.call(large(), NAMED))
+        part = fetched(served.connect().call(large(), NAMED))
         assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "the file ends early" in served.inside(lambda broker: log_of(broker).offline)
         served.close_clients()

@@ -12,6 +12,7 @@ from broker_process import BrokerProcess
 from fencepost.broker.settings import BrokerSettings
 from fencepost.cli.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
 from fencepost.cli.serving import _within_descriptors
+from fencepost.storage.open_files import most_lent
 from produce_requests import answers, batch, create, produce
 from wire_client import Closed, WireClient
 
@@ -21,7 +22,9 @@ def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(
     found = shares(descriptors, 1024, 10_000)
     assert LEAST_OPEN_FILES <= found.open_files <= 1024
     assert found.connections >= 64
-    assert found.open_files + min(found.connections, 10_000) + found.backlog + 20 < descriptors
+    assert min(found.backlog, found.half_sent, most_lent(found.open_files)) >= 3
+    for_clients = min(found.connections, 10_000) + found.backlog + found.half_sent
+    assert found.open_files + most_lent(found.open_files) + for_clients + 20 < descriptors
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@ import asyncio
 import errno
 import os
 import socket
+import threading
 from collections import deque
 
 import pytest
 import uvloop
 from fencepost.effects import net as net_module
-from fencepost.effects.net import SystemNet, send_now
+from fencepost.effects.net import SystemNet, Writable, send_now
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -193,8 +194,25 @@ def test_bytes_that_cannot_be_had_this_way_are_not_tried_again(one):
 def test_a_broken_socket_is_not_tried_again():
     here, there = socket.socketpair()
     there.close()
-    with here:
-        assert send_now(here.fileno(), deque([b"head"]), 0) == (0, 0, False)
+    with here, pytest.raises(ConnectionError):
+        send_now(here.fileno(), deque([b"head"]), 0)
+
+
+async def test_only_so_many_sockets_are_waited_for_at_one_time(monkeypatch):
+    monkeypatch.setattr(Writable, "room", threading.Semaphore(1))
+    here, there = socket.socketpair()
+    with here, there:
+        descriptors = len(os.listdir("/dev/fd"))
+        for _ in range(2):
+            first = Writable(here.fileno(), lambda: None)
+            with pytest.raises(OSError, match="enough"):
+                Writable(here.fileno(), lambda: None)
+            first.close()
+            first.close()
+        with pytest.raises(OSError, match="descriptor"):
+            Writable(-1, lambda: None)
+        Writable(here.fileno(), lambda: None).close()
+        assert len(os.listdir("/dev/fd")) == descriptors
 
 
 @pytest.mark.parametrize("size", [-1, 50_000])

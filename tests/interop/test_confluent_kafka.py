@@ -142,7 +142,8 @@ def test_a_topic_read_again_and_again_is_whole_each_time_and_goes_uncopied():
         produce(served, "again", values, **{"batch.size": 200_000, "enable.idempotence": True})
         log = served.inside(lambda broker: broker.topics.by_name["again"].partitions[0].log)
         for _ in range(1000):
-            if served.inside(lambda _: log.flushed_offset) == len(values):
+            served.inside(lambda broker: broker.housekeeping.hurry())
+            if served.inside(lambda _: log.checkpointed_offset) == len(values):
                 break
             time.sleep(0.02)
         passes = []

@@ -8,6 +8,7 @@ from fencepost.effects.simulated.operations import Read
 from fencepost.protocol import batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
+from fencepost.storage import open_files
 from fencepost.storage.file_parts import FilePart, left_in_file, let_go
 from fencepost.storage.segment import Slice
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ def flushed(sizes=(100,) * 10, **settings) -> LogDriver:
     for size in sizes:
         driver.values(b"v" * size, b"w")
     driver.flush()
+    driver.checkpoint()
     return driver
 
 
@@ -113,9 +115,47 @@ def test_cold_little_or_unflushed_is_not_left(monkeypatch):
     assert uses(driver.files) == 0
 
 
+def test_what_the_newest_checkpoint_does_not_name_is_not_left():
+    driver = flushed()
+    named = driver.log.end_offset
+    for _ in range(10):
+        driver.values(b"x" * 100)
+    driver.flush()
+    read_all(driver)
+    found = left(driver)
+    assert 0 < found.next_offset <= named, "a recovery writes anew what follows"
+    part_of(found).release()
+    assert left(driver, named) is None
+    driver.checkpoint()
+    read_all(driver, named)
+    found = left(driver)
+    assert found.next_offset == driver.log.end_offset
+    part_of(found).release()
+
+
+def test_only_so_many_files_are_lent():
+    driver = flushed(segment_bytes=500)
+    read_all(driver)
+    places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
+    most = open_files.most_lent(driver.limit)
+    assert len(places) > most + 1
+    found = [left(driver, offset) for offset in places]
+    assert [each is None for each in found] == [False] * most + [True] * (len(places) - most)
+    again = left(driver, places[0])
+    assert again is not None, "of the same file more"
+    part_of(found[0]).release()
+    assert left(driver, places[-1]) is None
+    part_of(again).release()
+    last = left(driver, places[-1])
+    part_of(last).release()
+    for each in found[1:most]:
+        part_of(each).release()
+    assert uses(driver.files) == 0
+    assert driver.files._lent == 0
+
+
 def test_a_file_that_is_not_open_is_not_opened_for_it():
     driver = flushed()
-    driver.checkpoint()
     read_all(driver)
     driver.files.forget(path_of(driver))
     assert left(driver) is None
@@ -127,6 +167,7 @@ def test_read_committed_ends_below_the_last_stable_offset():
     for _ in range(5):
         driver.values(b"v" * 300)
     driver.flush()
+    driver.checkpoint()
     read_all(driver)
     stable = driver.log.last_stable_offset
     assert stable == 20
