@@ -271,8 +271,12 @@ def test_a_file_that_has_lost_its_end_costs_the_connection_and_the_log_but_sends
             client.call(produce("t", batch(value=chance.randbytes(VALUE_BYTES))), 9)
         save(served)
         size_bytes = len(bytes_of(fetched(client.call(large(), NAMED))))
-        whole = frame_of_first(served.connect(), large())
-        assert uncopied(served) > 0
+        for _ in range(100):
+            whole = frame_of_first(served.connect(), large())
+            if uncopied(served) > size_bytes // 2:
+                break
+        else:
+            pytest.fail("it is copied every time")
         client = connect_narrow(served)
         client.send(large(), NAMED)
         half_sent(served)
