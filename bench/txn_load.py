@@ -10,13 +10,14 @@ from .child import InChild, Outcome, Window
 from .consume_load import Reader, TimedConsume, preload, read
 from .peers import Peer
 from .produce_load import end_request
-from .servers import BROKERS_AND_MOCK
+from .servers import BROKERS, BROKERS_AND_MOCK
 from .window import Latencies, Sample
 from .wire import Wire
 
 COPIED, COPIES, VISIBLE = "bench-copied", "bench-copies", "bench-visible"  # topics
 PRODUCERS = (1, 16, 64)
 PARTITIONS = (1, 4, 16)
+MOCK_PARTITIONS = 4  # of every topic of the mock
 RECORDS = (1, 100)
 RECORD_BYTES = 100
 COPY_PARTITIONS = 4
@@ -131,7 +132,10 @@ def table() -> list[Transactions]:
 
 def full() -> list[Transactions | Copy | Visible]:
     """All of them."""
-    many = [Transactions(*three) for three in itertools.product(PRODUCERS, PARTITIONS, RECORDS)]
+    many = [
+        Transactions(*three, peers=BROKERS_AND_MOCK if three[1] <= MOCK_PARTITIONS else BROKERS)
+        for three in itertools.product(PRODUCERS, PARTITIONS, RECORDS)
+    ]
     return [*many, Copy(), Visible()]
 
 

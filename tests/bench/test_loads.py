@@ -19,6 +19,7 @@ from fencepost.bench import (
 from fencepost.bench.contest import Scenario
 from fencepost.bench.peers import Peer
 from fencepost.bench.produce_load import log_ends
+from fencepost.bench.servers import MOCK
 from fencepost.bench.window import Latencies, Sample
 
 SECONDS = 0.5
@@ -183,6 +184,11 @@ def test_transactions_are_counted_when_they_are_committed(
 
 def test_the_mock_takes_transactions_too(mock: Peer) -> None:
     measured(txn_load.Transactions(1, warm_seconds=1), mock)  # it tells late of a topic that it made
+
+
+def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it() -> None:
+    all_of_them = [one for one in txn_load.full() if isinstance(one, txn_load.Transactions)]
+    assert {one.partitions for one in all_of_them if one.peers and MOCK in one.peers} == {1, 4}
 
 
 def test_a_copy_has_all_that_was_copied_and_its_markers(served: Peer) -> None:
