@@ -205,10 +205,11 @@ class Broker:
         await self._close_store()
 
     async def _close_store(self) -> None:
-        if hasattr(self, "rounds") and self.halted is None:
-            self.rounds.sync_soon()
-            await self.idle()
-            self.rounds.close()
+        if hasattr(self, "rounds"):
+            self.rounds.end()
+            if self.halted is None:
+                self.rounds.sync_soon()
+                await self.idle()
         for lane in (self.disk_lane, self.records_lane, self._segments_lane, self._journal_lane):
             lane.close()
         await asyncio.sleep(0)  # what the lanes delivered last

@@ -42,6 +42,7 @@ class Rounds:
         self._sealed_unit = store.synced_unit
         self._seal_timer: asyncio.TimerHandle | None = None
         self._interval_timer: asyncio.TimerHandle | None = None
+        self._ending = False
         self._idle: list[Callable[[], None]] = []
         self._synced: list[tuple[int, Callable[[], None]]] = []
         self.on_release: list[Callable[[Collection[PartitionLog]], None]] = []
@@ -139,7 +140,7 @@ class Rounds:
             return
         moved = self._store.round_finished(write)
         self.finished += 1
-        if self._store.interval_wanted and self._interval_timer is None:
+        if self._store.interval_wanted and self._interval_timer is None and not self._ending:
             self._interval_timer = self._loop.call_later(self._sync_every_ms / 1000, self._sync_later)
         for woken in self.on_release:
             woken(moved)
@@ -170,7 +171,8 @@ class Rounds:
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
-        if write.sync and self._seal_timer is None and write.through_unit > self._sealed_unit:
+        seals = write.sync and write.through_unit > self._sealed_unit
+        if seals and self._seal_timer is None and not self._ending:
             self._seal_timer = self._loop.call_later(SEAL_AFTER_MS / 1000, self._seal)
 
     def _seal(self) -> None:
@@ -192,8 +194,9 @@ class Rounds:
             for callback in self.on_halt:
                 callback(error)
 
-    def close(self) -> None:
-        """No timers any more."""
+    def end(self) -> None:
+        """Set no timers any more: from here on a round begins only for what is asked for."""
+        self._ending = True
         for timer in (self._seal_timer, self._interval_timer):
             if timer is not None:
                 timer.cancel()

@@ -97,3 +97,25 @@ def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting(
         assert isinstance(one.broker.halted, RuntimeError)
     finally:
         end(one)
+
+
+def test_a_machine_that_stands_still_while_the_last_round_is_synced_finds_no_timer_that_would_begin_another():
+    one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
+    one.ask(create("t"))
+    one.ask(produce("t", batch()))
+    when_idle = one.broker.rounds.when_idle
+
+    def when_idle_and_late(callback):
+        at_once = True
+
+        def told():
+            callback()
+            if not at_once:
+                one.loop.pass_time(1)
+
+        when_idle(told)
+        at_once = False
+
+    one.broker.rounds.when_idle = when_idle_and_late
+    one.stop()
+    assert one.broker.halted is None
