@@ -10,16 +10,6 @@ from fencepost.storage.journal_scan import scan
 from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, read, recovered
 
 
-@pytest.fixture
-def disk():
-    return SimulatedDisk()
-
-
-@pytest.fixture
-def driven(disk):
-    return Driven(disk)
-
-
 def fill_up(driven, rounds=24):
     for _ in range(rounds):
         driven.append(b"x" * 3000)

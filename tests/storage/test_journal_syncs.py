@@ -5,21 +5,10 @@ import threading
 
 import pytest
 from fencepost.effects.disk import BULK_BYTES
-from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
+from fencepost.effects.simulated.disk import SimulatedFile
 from fencepost.storage.journal_reading import rounds
 from fencepost.storage.journal_scan import scan
 from journal_driver import BLOCK, DIRECTORY, Driven, recovered
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk()
-
-
-@pytest.fixture
-def driven(disk):
-    return Driven(disk)
-
 
 # ---- what a sync covers --------------------------------------------------------------------------------------
 

@@ -3,17 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Sync, SyncDirectory
 from fencepost.storage.log_flush import SyncJob, run_syncs
 from fencepost.storage.open_files import OpenFiles
 
 COUNT = 100
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk()
 
 
 def write(files, path):
