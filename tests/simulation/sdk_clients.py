@@ -7,6 +7,7 @@ Each client is a process of its own, which is killed now and then in the middle 
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class Mistake(Exception):
     """What an application raises inside a transaction to have it aborted."""
 
 
-class SdkClient:
+class SdkClient(ABC):
     """One process: a name, chance, and records on their way into the history."""
 
     vanishing = 0.3
@@ -75,8 +76,9 @@ class SdkClient:
             for client in reversed(self.clients):
                 await self._close(client)
 
+    @abstractmethod
     async def live(self) -> None:
-        raise NotImplementedError
+        """What it does until it closes its clients."""
 
     async def started(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
         """A client of the SDK that has found the broker."""
@@ -94,6 +96,7 @@ class SdkClient:
 
     def prepare(self, client: Any) -> None:
         """Before it is started."""
+        return  # most need nothing
 
     async def _close(self, client: Any) -> None:
         try:
