@@ -1,57 +1,18 @@
-"""Compaction of a whole log: bounds, passes, swaps, and the bugs that Kafka and others had there."""
+"""Compaction of a whole log: what goes, what stays and for how long, and the bugs that Kafka and others had there."""
 
 import dataclasses
 
 import pytest
 import raw_batches
-from fencepost.effects.disk import DiskFull
-from fencepost.effects.simulated.disk import SimulatedDisk
+from compacted_log import HORIZON_MS, clean, compacted_log, put, values, visible
 from fencepost.protocol.batches import Batch
-from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.records import Marker, Record
-from fencepost.storage.log import PartitionLog
+from fencepost.protocol.records import Marker
 from log_driver import DIRECTORY, LogDriver, keyed
-from store_driver import Driven
-
-HORIZON_MS = 1000
-
-
-def compacted_log(**settings: object) -> LogDriver:
-    """A log whose segments hold one or two small batches each, compacted whenever asked."""
-    chosen = {
-        "cleanup_policy": "compact",
-        "segment_bytes": 160,
-        "min_cleanable_dirty_ratio": 0.0,
-        "delete_retention_ms": HORIZON_MS,
-        **settings,
-    }
-    return LogDriver(**chosen)
-
-
-def put(driver: LogDriver, *pairs: tuple[bytes, bytes | None], **fields: object) -> int:
-    return driver.append(keyed(pairs, **fields))
 
 
 def put_in_transaction(driver: LogDriver, producer_id: int, sequence: int, *pairs: tuple[bytes, bytes | None]) -> int:
     fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
     return driver.append(keyed(pairs, **fields))
-
-
-def clean(driver: LogDriver, **limits: int) -> None:
-    """Compact all there is: filler batches make the older segments inactive and older than the older snapshot."""
-    driver.settle()
-    put(driver, (b"filler", b"."))
-    put(driver, (b"filler", b"."))
-    driver.settle()
-    driver.compact(**limits)
-
-
-def visible(driver: LogDriver) -> dict[bytes | None, Record]:
-    return {record.key: record for record in driver.committed() if record.key != b"filler"}
-
-
-def values(driver: LogDriver) -> dict[bytes | None, bytes | None]:
-    return {key: record.value for key, record in visible(driver).items()}
 
 
 def kept(driver: LogDriver) -> list[Batch]:
@@ -479,185 +440,6 @@ def test_with_compact_and_delete_the_age_of_the_youngest_input_counts() -> None:
     assert driver.log.start_offset == 4
 
 
-def test_kafka_6264_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
-    """KAFKA-6264 and its kin: a crash before, within or after the swap neither loses nor doubles a record."""
-    disk = SimulatedDisk()
-    driver = LogDriver(
-        disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HORIZON_MS
-    )
-    for number in range(20):
-        put(driver, (b"k%d" % (number % 3), b"%d" % number))
-    driver.settle()
-    put(driver, (b"filler", b"."))
-    driver.settle()
-    expected = values(driver)
-    driver.compact()
-    driver.checkpoint()
-    driver.checkpoint()
-    for row in range(2):
-        for again in (disk.after_process_crash(), disk.after_power_cut()):
-            twin = LogDriver(again, cleanup_policy="compact", segment_bytes=160)
-            twin.rows, twin.journal = driver.rows, driver.journal
-            log = twin.reopen(row=row)
-            assert log.offline is None
-            assert values(twin) == expected
-
-
-def test_a_crash_at_any_operation_of_a_run_leaves_the_log_as_it_was() -> None:
-    disk = SimulatedDisk()
-    settings = {"cleanup_policy": "compact", "segment_bytes": 160, "min_cleanable_dirty_ratio": 0.0}
-    driver = LogDriver(disk, **settings)
-    for number in range(12):
-        put(driver, (b"k%d" % (number % 3), b"%d" % number))
-    driver.settle()
-    put(driver, (b"filler", b"."))
-    driver.settle()
-    expected = values(driver)
-    first = len(disk.operations)
-    driver.compact()
-    assert len(disk.operations) > first + 5
-    for n in range(first, len(disk.operations) + 1):
-        twin = LogDriver(disk.at(n), **settings)
-        twin.rows, twin.journal = driver.rows, driver.journal
-        log = twin.reopen()
-        assert log.offline is None
-        assert values(twin) == expected
-        clean(twin)  # names of the killed run are not used again
-        assert values(twin) == expected
-        twin.reopen()
-        assert values(twin) == expected
-
-
-def test_a_run_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
-    disk = SimulatedDisk()
-    driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
-    for number in range(100):
-        put(driver, (b"k%d" % number, b"v" * 20))
-    driver.settle()
-    names = driver.disk.list(DIRECTORY)
-    disk.capacity_bytes = sum(disk.size(f"{DIRECTORY}/{name}") for name in names) + 3000
-    run = driver.log.compaction(0, lambda: 0)
-    assert run is not None
-    with pytest.raises(DiskFull):
-        run.run_slice()
-    driver.log.compaction_failed(run)
-    for path in driver.log.removable_files():
-        driver.disk.unlink(path)
-    assert driver.disk.list(DIRECTORY) == names
-    disk.capacity_bytes = None
-    assert driver.compact()
-    assert len(visible(driver)) == 100
-
-
-def test_damage_met_by_compaction_puts_the_log_offline() -> None:
-    driver = compacted_log()
-    for number in range(12):
-        put(driver, (b"k", b"%d" % number))
-    driver.settle()
-    file = driver.disk.open(f"{DIRECTORY}/{driver.log.segments[1].stem}.log")
-    file.write([b"\xff"], 65)
-    run = driver.log.compaction(0, lambda: 0)
-    assert run is not None
-    with pytest.raises(KafkaError) as raised:
-        run.run_slice()
-    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert driver.log.offline is not None
-    driver.log.compaction_failed(run)
-
-
-def test_a_run_is_cut_into_slices_by_the_clock() -> None:
-    driver = compacted_log()
-    for number in range(50):
-        put(driver, (b"k%d" % (number % 5), b"%d" % number))
-    driver.settle()
-    now = [0]
-
-    def each_look_takes_a_millisecond() -> int:
-        now[0] += 1
-        return now[0]
-
-    run = driver.log.compaction(0, each_look_takes_a_millisecond)
-    assert run is not None
-    slices = 0
-    while not run.finished:
-        before = now[0]
-        run.run_slice()
-        assert now[0] - before <= 7
-        slices += 1
-        put(driver, (b"k1", b"meanwhile"))
-        driver.flush()
-    assert slices > 10
-    driver.log.compacted(run)
-    assert values(driver)[b"k1"] == b"meanwhile"
-    assert driver.log.compaction(0, lambda: 0) is None or driver.log.compacting
-
-
-def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
-    driver = compacted_log()
-    for number in range(12):
-        put(driver, (b"k", b"%d" % number))
-    driver.settle()
-    assert driver.log.compaction(0, lambda: 0) is not None
-    assert driver.log.compaction(0, lambda: 0) is None
-    plain = LogDriver(segment_bytes=160)
-    for number in range(12):
-        put(plain, (b"k", b"%d" % number))
-    plain.settle()
-    assert plain.log.compaction(0, lambda: 0) is None
-
-
-def test_old_files_go_when_two_checkpoints_name_the_new_ones() -> None:
-    driver = compacted_log()
-    for number in range(12):
-        put(driver, (b"k", b"%d" % number))
-    clean(driver)
-    generations = lambda: {name.split(".")[1] for name in driver.disk.list(DIRECTORY) if name.startswith("0" * 20)}  # noqa: E731
-    assert generations() == {"0", "1"}
-    driver.checkpoint()
-    assert generations() == {"0", "1"}
-    driver.checkpoint()
-    assert generations() == {"1"}
-
-
-def test_segments_stay_while_a_run_reads_them() -> None:
-    driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
-    for number in range(12):
-        put(driver, (b"k%d" % number, b"v"))
-    driver.settle()
-    run = driver.log.compaction(0, lambda: 0)
-    assert run is not None
-    driver.advance(2000)
-    driver.retain()
-    start = driver.log.start_offset
-    assert start > 0
-    for _ in range(4):
-        driver.checkpoint()
-    while not run.finished:
-        run.run_slice()
-    driver.log.compacted(run)
-    for _ in range(4):
-        driver.checkpoint()
-    assert driver.log.segments == [] or driver.log.segments[0].end_offset > start
-    log: PartitionLog = driver.reopen()
-    assert log.offline is None
-    assert log.start_offset == start
-
-
-def test_what_was_swapped_after_a_manifest_was_taken_is_still_named_by_it() -> None:
-    driver = compacted_log()
-    for number in range(12):
-        put(driver, (b"k", b"%d" % number))
-    driver.settle()
-    driver.log.manifest()
-    assert driver.compact()
-    driver.log.checkpointed()  # of the manifest before the swap
-    driver.checkpoint()
-    first = "00000000000000000000.0.log"
-    assert first in driver.disk.list(DIRECTORY)
-    driver.checkpoint()
-    assert first not in driver.disk.list(DIRECTORY)
-
-
 def test_above_the_end_of_a_pass_batches_keep_every_byte() -> None:
     driver = compacted_log(segment_bytes=2000)
     put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1: the pass ends behind it
@@ -673,29 +455,3 @@ def test_above_the_end_of_a_pass_batches_keep_every_byte() -> None:
     assert driver.compact(most_keys=2)
     assert driver.log.cleaned_offset == 2
     assert {batch.base_offset: batch.buffer.tobytes() for batch in driver.batches()} == before
-
-
-def test_a_log_that_falls_silent_is_compacted_though_its_older_snapshot_lies_within_it():
-    driver = Driven(SimulatedDisk())
-    log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
-    driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)
-    for values, wait_ms in (([b"2"], 0), ([b"3"], 150), ([b"4"], 0)):
-        driver.round()
-        driver.flush()
-        checkpoint_with_snapshots(driver)
-        driver.clock.advance(wait_ms)
-        driver.append(log, values)
-    driver.round()
-    driver.flush()
-    for _ in range(3):
-        checkpoint_with_snapshots(driver)
-    assert log.compaction(driver.store.age_ms(), driver.clock.monotonic_ms) is not None
-
-
-def checkpoint_with_snapshots(driver):
-    for one in driver.upkeep.snapshots_due():
-        job = one.snapshot_job()
-        if job is not None:
-            job.run()
-            one.snapshotted(job)
-    driver.checkpoint()

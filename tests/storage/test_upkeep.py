@@ -1,4 +1,4 @@
-"""Flushes, checkpoints and removals beside each other: what a slow worker still writes to is not taken away."""
+"""Flushes, snapshots, checkpoints and removals beside each other: what one needs is neither taken away nor left out."""
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -175,3 +175,29 @@ def test_a_store_in_which_nothing_happens_is_behind_when_more_of_its_age_is_unsa
     assert not driver.upkeep.behind
     assert driver.upkeep.ms_until_behind == 10_000
     assert Driven(driver.disk.after_power_cut()).store.age_ms() == 10_000
+
+
+def test_a_log_that_falls_silent_is_compacted_though_its_older_snapshot_lies_within_it():
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
+    driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)
+    for values, wait_ms in (([b"2"], 0), ([b"3"], 150), ([b"4"], 0)):
+        driver.round()
+        driver.flush()
+        checkpoint_with_snapshots(driver)
+        driver.clock.advance(wait_ms)
+        driver.append(log, values)
+    driver.round()
+    driver.flush()
+    for _ in range(3):
+        checkpoint_with_snapshots(driver)
+    assert log.compaction(driver.store.age_ms(), driver.clock.monotonic_ms) is not None
+
+
+def checkpoint_with_snapshots(driver):
+    for one in driver.upkeep.snapshots_due():
+        job = one.snapshot_job()
+        if job is not None:
+            job.run()
+            one.snapshotted(job)
+    driver.checkpoint()
