@@ -6,7 +6,7 @@ import random
 import pytest
 from capped_broker import RELEASES, cap
 from fencepost.client.errors import CommitFailedError, RequestTimedOutError, UnsupportedVersionError
-from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from fencepost.client.values import OffsetAndMetadata
 from fencepost.protocol.apis import APIS, encode_response
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.headers import read_request_header
@@ -18,16 +18,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
-from group_members import Member, run
-
-T0 = TopicPartition("t", 0)
-ALL = {"t-0", "t-1", "t-2", "t-3"}
-
-
-async def until(done, seconds=60):
-    async with asyncio.timeout(seconds):
-        while not done():  # noqa: ASYNC110 (nobody would set an event)
-            await asyncio.sleep(0.05)
+from group_members import ALL, T0, Member, run, until
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])

@@ -11,12 +11,15 @@ from fencepost.client.group import Group
 from fencepost.client.outside import Outside
 from fencepost.client.settings import ConsumerSettings
 from fencepost.client.subscription import Subscription
-from fencepost.client.values import TopicPartition
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from simulated_broker import ADDRESS, SimulatedBroker
 
 PATIENT = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000, "max_poll_interval_ms": 30_000}
+COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
+ALL = {"t-0", "t-1", "t-2", "t-3"}  # of the topic that `run` makes
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Told:
@@ -33,6 +36,19 @@ class Told:
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self.calls.append(("lost", sorted(map(str, partitions))))
+
+
+class Slow(Told):
+    """Commits what it gives up, in its own time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.member: Member = None  # type: ignore[assignment]
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:  # type: ignore[override]
+        await asyncio.sleep(12)  # longer than a session: the heart goes on
+        await self.member.group.commit({tp: OffsetAndMetadata(7) for tp in partitions})
+        super().on_partitions_revoked(partitions)
 
 
 class Member:
@@ -102,6 +118,12 @@ class Member:
     @property
     def assigned(self) -> set[str]:
         return {str(tp) for tp in self.subscription.assigned}
+
+
+async def until(done: Callable[[], bool], seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not done():  # noqa: ASYNC110 (nobody would set an event)
+            await asyncio.sleep(0.05)
 
 
 def run(scenario: Callable[[SimulatedBroker], Awaitable[Any]], *, partitions: int = 4, **settings: Any) -> Any:
