@@ -8,10 +8,12 @@ from fencepost.protocol.messages.ledger import (
     PrepareTxnRequest,
     RemoveLedgerEntriesRequest,
 )
+from fencepost.protocol.messages.topics import CreateTopicsRequest
 from simulated_broker import SimulatedBroker
 from txn_client import Txn
 
 HOUR_MS = 3_600_000
+CONFLICT = 10_000  # the error code of a prepare or a decision that comes too late
 
 
 def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS) -> Any:
@@ -58,3 +60,39 @@ def waiting(broker: SimulatedBroker, key: str = "sink") -> list[tuple[str, int]]
 def remove(broker: SimulatedBroker, *keys: str) -> list[int]:
     """The error codes."""
     return [each.error_code for each in broker.ask(RemoveLedgerEntriesRequest(keys=list(keys))).keys]
+
+
+# ---- on a broker with two topics -----------------------------------------------------------------------------
+
+
+def topics(broker: SimulatedBroker) -> SimulatedBroker:
+    """Topics a and b, of three partitions each."""
+    asked = [CreateTopicsRequest.Topic(name=name, num_partitions=3) for name in ("a", "b")]
+    broker.ask(CreateTopicsRequest(topics=asked))
+    broker.broker.ledger.topic.ensure()  # so that it adds no unit to those that are counted
+    return broker
+
+
+def written(
+    broker: SimulatedBroker,
+    name: str,
+    *,
+    topic: str = "a",
+    partition: int = 0,
+    version: int = 1,
+    value: bytes | None = None,
+) -> Txn:
+    """A transaction with one record in it: `name`, or `value`."""
+    txn = Txn(broker, name, version)
+    assert txn.init() == 0
+    txn.write(topic, value or name.encode(), partition)
+    return txn
+
+
+def prepared(
+    broker: SimulatedBroker, name: str, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, **more: Any
+) -> Txn:
+    """One that waits for the decision; more: as `written`."""
+    txn = written(broker, name, **more)
+    assert prepare(txn, number, key, timeout_ms).error_code == 0
+    return txn
