@@ -8,14 +8,7 @@ from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequ
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from produce_requests import create, list_offsets
-from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-
-
-@pytest.fixture
-def broker():
-    with SimulatedBroker() as broker:
-        yield broker
 
 
 @pytest.fixture

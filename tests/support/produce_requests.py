@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
 from fencepost.protocol.messages.produce import ProduceRequest
@@ -44,6 +45,17 @@ def produce(
 def answers(response: Any) -> list[tuple[int, int]]:
     """(error code, base offset) of each partition of a ProduceResponse."""
     return [(part.error_code, part.base_offset) for topic in response.responses for part in topic.partition_responses]
+
+
+def one(response: Any) -> Any:
+    """The one partition of a ProduceResponse."""
+    ((part,),) = (topic.partition_responses for topic in response.responses)
+    return part
+
+
+def code(response: Any) -> ErrorCode:
+    """The error code of the one partition of a ProduceResponse."""
+    return ErrorCode(one(response).error_code)
 
 
 def fetch(

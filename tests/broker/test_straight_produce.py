@@ -1,0 +1,132 @@
+"""The straight way of a Produce request: it is taken, and answers byte by byte as the general way would."""
+
+import pytest
+from crc32c import crc32c
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import ProduceRequest
+from produce_requests import EARLY_MS, answers, batch, code, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+
+
+@pytest.fixture
+def client(broker):
+    broker.ask(create("t", 3))
+    return SimulatedClient(broker)
+
+
+SHAPES = [
+    produce("t", batch()),
+    produce("t", batch(3, value=b"y" * 40)),
+    produce("t", batch(value=b"z" * 20_000)),
+    produce("t", idempotent(0), partition=1),
+    produce("t", idempotent(0), partition=1),  # a duplicate
+    produce("t", idempotent(5), partition=1),
+    produce("t", idempotent(1), partition=1, acks=1),
+    produce("t", batch(), partition=2),
+    produce("t", batch(), partition=9),
+    produce("t", batch(), partition=-1),
+    produce("none", batch()),
+    produce("", batch()),
+    produce("keys", batch()),
+    produce("keys", batch(key=b"k")),
+    produce("stamped", batch()),
+    produce("t", batch(codec=4)),
+    produce("t", batch(timestamp=EARLY_MS * 2)),
+    produce("t", b""),
+    produce("t", None),
+    produce("t", b"\x00" * 61),
+    produce("t", batch(), acks=7),
+    produce("t", batch(), transactional_id="x"),
+    produce("t", idempotent(0, transactional=True), transactional_id="x"),
+    produce("t", idempotent(0, transactional=True)),
+    produce("t", batch(), batch()),
+    produce("t"),
+    ProduceRequest(acks=-1, timeout_ms=0, topic_data=[]),
+    ProduceRequest(acks=-1, timeout_ms=0, topic_data=[*produce("t", batch()).topic_data, *produce("keys").topic_data]),
+]
+TOPICS = {
+    "t": {},
+    "keys": {"cleanup_policy": "compact"},
+    "stamped": {"message_timestamp_type": "LogAppendTime"},
+}
+
+
+def replies(version, shapes, client_ids, *, straight):
+    """Every shape in turn, as raw replies, and what the logs hold then. The second broker has lost its straight way."""
+    with SimulatedBroker() as broker:
+        for name, configs in TOPICS.items():
+            broker.ask(create(name, 3, **configs))
+        server = broker.broker.server
+        if not straight:
+            server.serve = server.serve.__self__._otherwise
+        got = []
+        for client_id in client_ids:
+            client = SimulatedClient(broker, client_id)
+            for shape in shapes:
+                client.send(shape, version)
+                got.append(client.receive_frame())
+        logs = broker.broker.store.logs.values()
+        held = [log.read(0, 1 << 30, log.end_offset, at_least_one=True).buffers for log in logs if log.log_id]
+        return got, [b"".join(buffers) for buffers in held], [list(log.producers.describe()) for log in logs]
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+def test_the_straight_way_answers_as_the_general_one_does(version):
+    clients = ("a", "", "a-rather-long-client-id-" * 8)
+    assert replies(version, SHAPES, clients, straight=True) == replies(version, SHAPES, clients, straight=False)
+
+
+def headers_with_a_byte_changed(sound):
+    """Each byte of a batch's header in turn, and in turn with a checksum that does not give it away."""
+    for position in range(61):
+        for change in (0x01, 0x80):
+            lying = bytearray(sound)
+            lying[position] ^= change
+            yield bytes(lying)
+            if position >= 21:
+                lying[17:21] = crc32c(bytes(lying[21:])).to_bytes(4, "big")
+                yield bytes(lying)
+
+
+@pytest.mark.parametrize("version", [7, 11])
+def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version):
+    shapes = []
+    for sound in (batch(3), idempotent(3), batch(codec=1)):
+        shapes += [produce("t", idempotent(0)), produce("t", idempotent(1, 2)), produce("t", sound)]
+        shapes += [produce("t", changed) for changed in headers_with_a_byte_changed(sound)]
+    assert replies(version, shapes, ("a",), straight=True) == replies(version, shapes, ("a",), straight=False)
+
+
+def test_the_straight_way_is_taken(client):
+    client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general way
+    dispatched = client.broker.broker.metrics.requests
+    otherwise = client.broker.broker.server.serve.__self__
+    otherwise._otherwise = lambda connection, frame: pytest.fail("not taken")
+    for version in range(7, 12):
+        own = SimulatedClient(client.broker)
+        own.ask(produce("t", batch()), version)
+        own.ask(produce("t", idempotent(version - 6), partition=1), version)
+    assert dispatched[0] == 11
+
+
+def test_a_client_that_changes_its_version_is_read_anew(client):
+    for version in (7, 8, 7, 9, 11, 3, 7):
+        assert code(client.ask(produce("t", batch()), version)) == OK
+
+
+@pytest.mark.parametrize("version", [7, 9, 11])
+def test_a_produce_request_that_lies_closes_its_connection(broker, version):
+    broker.ask(create("t"))
+    good = SimulatedClient(broker)
+    good.ask(produce("t", batch()), version)
+    _, _, frame = good.encoded(produce("t", batch()), version)
+    for cut in range(9, len(frame) - 4):
+        body = frame[4:-cut] if cut < len(frame) - 12 else frame[4:12]
+        liar = SimulatedClient(broker)
+        liar.ask(produce("t", batch()), version)  # so that it has a route
+        liar.send_raw(len(body).to_bytes(4, "big") + body)
+        assert liar.closed(0.1)
+    assert answers(good.ask(produce("t", batch()), version))[0][0] == OK
