@@ -1,10 +1,14 @@
 """A transactional id in every state, and what a decision comes to, in words."""
 
+from fencepost.broker.transactions import machine
+from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
 from fencepost.broker.transactions.transaction import Decision, Given, Prepared, Status, Transaction
 
 PRODUCER, EPOCH, NEXT_PRODUCER = 7, 5, 900
 PARTITIONS = {("orders", 0): 11, ("orders", 1): 12, ("__consumer_offsets", 3): 13}
+NEW = {("payments", 0): 21}
 OPEN = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+ENDED = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
 
 class Outside:
@@ -28,7 +32,7 @@ class Outside:
 def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: int = 2, **changed) -> Transaction:
     """An id in `status`, as TV2 (or 0) left it: `epoch` is the one it stands at."""
     is_open = status in OPEN
-    ended = status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+    ended = status in (*ENDED, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
     return Transaction(
         "id",
         PRODUCER,
@@ -48,6 +52,50 @@ def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: i
 def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
     """An id whose transaction waits for decision `number` of the ledger entry "sink"."""
     return transaction(Status.ONGOING, epoch, prepared=Prepared("sink", number, 3_600_000, 4_500))._replace(**changed)
+
+
+def begin(
+    txn: Transaction | None,
+    outside: Outside,
+    pair: tuple[int, int] = (-1, -1),
+    *,
+    timeout_ms: int = 60_000,
+    limits: Limits | None = None,
+    ephemeral: bool = False,
+    **request: bool,
+) -> Decision:
+    """InitProducerId; pair: what the producer had."""
+    asked = Initialisation("id", timeout_ms, *pair, **request)
+    return init_producer_id(txn, asked, limits or Limits(), outside.given(ephemeral=ephemeral))
+
+
+def add(
+    txn: Transaction,
+    outside: Outside,
+    partitions: dict[tuple[str, int], int] | None = None,
+    *,
+    epoch: int = EPOCH,
+    version: int = 2,
+) -> Decision:
+    return machine.add_partitions(txn, PRODUCER, epoch, partitions or NEW, version, outside.given())
+
+
+def end(
+    txn: Transaction | None,
+    commit: bool,
+    outside: Outside,
+    *,
+    producer: int = PRODUCER,
+    epoch: int = EPOCH,
+    version: int = 2,
+    ephemeral: bool = False,
+) -> Decision:
+    return machine.end(txn, commit, producer, epoch, version, outside.given(ephemeral=ephemeral))
+
+
+def pair(decision: Decision) -> tuple[int, int]:
+    """What the producer is told to go on with."""
+    return decision.producer_id, decision.producer_epoch
 
 
 def in_state(name: str, *, version: int = 2) -> Transaction | None:

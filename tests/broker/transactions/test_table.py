@@ -10,10 +10,9 @@ from fencepost.broker.transactions.init_producer_id import Initialisation, Limit
 from fencepost.broker.transactions.table import TABLE, Do, Event, State, answer, state_of
 from fencepost.broker.transactions.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
-from transaction_states import EPOCH, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
+from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
 
 STATES = [state.name for state in State]
-NEW = {("payments", 0): 21}
 
 
 def begun(txn, producer_id=-1, producer_epoch=-1):
