@@ -1,13 +1,14 @@
 """The journal while it runs: units, rounds, releases, files made ready, reused, and refused."""
 
 import pytest
+from disk_files import read
 from fencepost.effects.disk import DiskFull, SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import journal_format
 from fencepost.storage.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, UnitRefused
 from fencepost.storage.journal_reading import rounds
 from fencepost.storage.journal_scan import scan
-from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, read, recovered
+from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, recovered
 
 
 def fill_up(driven, rounds=24):

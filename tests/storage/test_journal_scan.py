@@ -4,12 +4,13 @@ import struct
 import tracemalloc
 
 import pytest
+from disk_files import read
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import journal_format as form
 from fencepost.storage.checkpoints import NewerFormat
 from fencepost.storage.journal_reading import FoundFile, read_header, round_units, rounds
 from fencepost.storage.journal_scan import JournalDamaged, scan
-from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, read, recovered
+from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, recovered
 
 
 @pytest.fixture

@@ -104,10 +104,3 @@ def patch(disk: Any, path: str, position: int, data: bytes) -> None:
     file.write([data], position)
     file.sync()
     file.close()
-
-
-def read(disk: Any, path: str) -> bytes:
-    file = disk.open(path)
-    content: bytes = file.read(file.size(), 0)
-    file.close()
-    return content
