@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 from fencepost.bench import load
 from frame_server import FrameServer, Line
+from this_machine import has_compiler
 
 pytestmark = pytest.mark.skipif(
-    load.program() is None, reason="NO C COMPILER HERE: bench/load.c, the load of the benchmarks, IS NOT TESTED"
+    not has_compiler(), reason="NO C COMPILER HERE: bench/load.c, the load of the benchmarks, IS NOT TESTED"
 )
 
 ERROR_AT = 6

@@ -17,6 +17,7 @@ from fencepost.protocol.messages.topics import CreateTopicsRequest
 from kafka.protocol.broker_version_data import BrokerVersionData
 from produce_requests import answers, batch, create, fetch, fetched, idempotent, list_offsets, produce
 from served_broker import ServedBroker
+from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
 OK = ErrorCode.NONE
@@ -125,7 +126,7 @@ def test_localhost_is_served_on_both_families_at_one_port():
                 assert client.call(ApiVersionsRequest(), 0).error_code == OK
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
 def test_ipv6_is_served():
     with ServedBroker(listeners=("[::1]:0",)) as served, WireClient("::1", served.port) as client:
         brokers = client.call(MetadataRequest(topics=[]), 1).brokers

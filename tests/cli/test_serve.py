@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from fencepost.cli import main
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.storage import checkpoints, layout, store_checkpoint
+from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
 READY_S = 20
@@ -113,7 +114,7 @@ def test_it_says_ready_with_its_real_address_keeps_what_it_was_told_and_stops_cl
     ("listen", "hosts"), [("[::1]:0", {"::1"}), ("localhost:0", {"127.0.0.1", "::1"}), ("0.0.0.0:0", {"0.0.0.0"})]
 )
 def test_it_listens_where_it_is_told(serve: Runner, listen: str, hosts: set[str]) -> None:
-    if ":" in "".join(hosts) and not _has_ipv6():
+    if ":" in "".join(hosts) and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     addresses = serve("--listen", listen, "--ephemeral").ready()
     assert {host for host, _ in addresses} == hosts
@@ -314,15 +315,6 @@ def _rewrite_newest_checkpoint(directory: Path) -> None:
     path = layout.checkpoint_path(str(directory), number)
     payload = checkpoints.read_file(disk, path, store_checkpoint.KIND, store_checkpoint.VERSION)
     checkpoints.write_file(disk, path, store_checkpoint.KIND, store_checkpoint.VERSION + 1, payload)
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -1,17 +1,15 @@
-import ctypes
 import errno
 import itertools
-import mmap
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from fencepost.effects import direct
 from fencepost.effects import disk as disk_module
 from fencepost.effects.direct import PIECE_BYTES
 from fencepost.effects.disk import AlreadyLocked, DiskFull, SystemDisk
+from this_machine import bytes_in_memory, goes_past_cache
 
 
 @pytest.fixture
@@ -108,27 +106,13 @@ def test_neighbours_written_past_the_cache_share_a_block(file):
     assert file.size() == len(content)
 
 
-def test_what_is_written_past_the_cache_is_not_kept_in_memory(file):
-    fd = os.open(file.path, os.O_RDWR)
-    supported = direct.write(fd, [memoryview(blocks(1))], 0)
-    os.close(fd)
-    if not supported:
-        pytest.skip("this file system has no O_DIRECT")
+def test_what_is_written_past_the_cache_is_not_kept_in_memory(file, tmp_path):
+    if not goes_past_cache(tmp_path):
+        pytest.skip("this file system keeps all it has in memory (tmpfs), or has no O_DIRECT")
     file.write_past_cache([blocks(300)], 1_000)
     assert bytes_in_memory(file.path) < 100_000
     assert file.read(5_000_000, 1_000) == blocks(300)
     assert bytes_in_memory(file.path) > 1_000_000
-
-
-def bytes_in_memory(path: str) -> int:
-    """Of a file. A read that does not wait says less: it asks for the bytes, and they may come soon enough."""
-    with open(path, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
-        first = ctypes.c_char.from_buffer(mapped)
-        resident = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
-        failed = ctypes.CDLL(None).mincore(ctypes.byref(first), ctypes.c_size_t(len(mapped)), resident)
-        del first
-    assert not failed
-    return sum(page & 1 for page in resident) * mmap.PAGESIZE
 
 
 def test_many_small_buffers_are_written_past_the_cache_too(file):

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 from fencepost.effects import net as net_module
 from fencepost.effects.net import SystemNet, Writable, send_now
+from this_machine import has_ipv6
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -43,15 +44,6 @@ async def ask(net, host, port):
     answer = await protocol.answer
     transport.close()
     return answer
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as one:
-            one.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 def test_a_listener_names_its_port_and_serves_there(run):

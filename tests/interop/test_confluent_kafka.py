@@ -7,8 +7,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from fencepost.effects import page_cache
 from served_broker import ServedBroker
+from this_machine import has_cachestat
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -131,7 +131,7 @@ def test_an_offset_beyond_the_end_is_told_to_the_reader(broker, admin):
     consumer.close()
 
 
-@pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
+@pytest.mark.skipif(not has_cachestat(), reason="needs cachestat(2): Linux 6.5")
 def test_a_topic_read_again_and_again_is_whole_each_time_and_goes_uncopied():
     """Read from segments: checked by the first pass, sent from the page cache in those after it."""
     values = [b"%08d" % number + os.urandom(4) * 250 for number in range(12_000)]
