@@ -9,7 +9,6 @@ from fencepost.bench.plots import BARS, DARK, LIGHT, PLOTS, THEMES, Theme, draw,
 from fencepost.bench.servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from made_findings import made_result, rates
 
-pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
 FINDINGS = made_result().findings
 

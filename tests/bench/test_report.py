@@ -24,7 +24,6 @@ def row(text: str, start: str) -> list[str]:
 
 
 def test_a_run_is_written_as_json_table_and_plots(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = write(RESULT.findings, RESULT.verdicts, FACTS, tmp_path / "results")
     assert result_file.read(path) == RESULT
     assert (path.parent / "table.md").read_text() == table(RESULT)
@@ -85,7 +84,6 @@ def test_nothing_measured_is_a_table_too() -> None:
 
 
 def test_the_documents_change_between_their_markers_and_nowhere_else(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "docs").mkdir()
     for name in ("README.md", "docs/benchmarks.md"):
         (tmp_path / name).write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nafter\n")

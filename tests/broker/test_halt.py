@@ -341,6 +341,7 @@ def test_a_process_whose_sync_fails_ends_with_code_70_and_what_it_acknowledged_i
 def test_a_process_whose_fdatasync_the_kernel_fails_ends_with_code_70(tmp_path):
     """The same through the system call, so that no write goes by the door that the tests above close."""
     strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=25+")
-    if subprocess.run([*strace, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("strace may not trace here; the tests above do the same")
+    tried = subprocess.run([*strace, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"strace does not trace here ({tried.stderr.strip()}); the tests above do the same")
     halts(served_by(tmp_path, (*strace, sys.executable, "-m", "fencepost")), tmp_path)

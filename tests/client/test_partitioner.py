@@ -1,5 +1,6 @@
 """Keys go where Kafka's own clients put them."""
 
+import confluent_kafka
 import pytest
 from fencepost.client.partitioner import murmur2, next_sticky, partition_of
 
@@ -19,7 +20,6 @@ def test_murmur2_gives_what_kafka_gives(key):
 
 
 def test_partitions_are_those_of_librdkafka():
-    confluent_kafka = pytest.importorskip("confluent_kafka")
     for size in range(40):
         key = bytes((7 * n + size) & 255 for n in range(size))
         for partitions in (1, 7, 12, 100):
