@@ -8,13 +8,8 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker, control_marker, rebuilt
 from fencepost.storage.aborted import AbortedTransaction
 from fencepost.storage.producers import ProducerStates
-from one_partition import TRANSACTIONAL, OnePartition, contents, make
+from one_partition import GAP, LAST, STALE, TRANSACTIONAL, OnePartition, P, Q, contents, make
 from raw_batches import batch
-
-GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-STALE = ErrorCode.INVALID_PRODUCER_EPOCH
-LAST = 2**31 - 1
-P, Q = 7, 8
 
 
 @pytest.fixture

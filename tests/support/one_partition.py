@@ -8,6 +8,9 @@ from fencepost.storage.producers import ProducerStates
 from raw_batches import batch
 
 TRANSACTIONAL = 0x10
+LAST, LAST_EPOCH = 2**31 - 1, 2**15 - 1
+GAP, STALE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH
+P, Q = 7, 8  # two producers
 
 
 def make(
@@ -73,6 +76,19 @@ class OnePartition:
         payload = self.states.snapshot()
         self.states = ProducerStates()
         self.states.restore(payload, self.age_ms)
+
+
+def aged(partition: OnePartition, *producer_ids: int, every_ms: int = 100) -> OnePartition:
+    """Producers of one batch each, one after the other."""
+    for producer_id in producer_ids:
+        partition.age_ms += every_ms
+        partition.send(producer_id, 0, 0)
+    return partition
+
+
+def known(partition: OnePartition) -> list[int]:
+    """The producers that are remembered, the longest silent first."""
+    return [each.producer_id for each in partition.states.describe()]
 
 
 def contents(payload: bytes) -> dict[int, dict[str, object]]:
