@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..effects.clock import Clock
-from ..effects.net import Listener, Net
+from ..effects.net import Listener, Net, unpace
 from ..protocol.primitives import Readable
 from ..storage.store import BrokerHalted, Store
 from .connection import Connection
@@ -47,6 +47,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.client_host = str(peer[0]) if peer else ""
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
+        unpace(transport)
         self.server.arrived(self)
 
 

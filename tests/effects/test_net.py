@@ -59,6 +59,54 @@ def test_a_listener_names_its_port_and_serves_there(run):
     run(main)
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="this system has no choice of congestion control")
+def test_between_ends_on_one_machine_bytes_are_not_paced_and_other_connections_stay_as_the_system_has_them(run):
+    def control(one):
+        return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+    def control_of(transport):
+        return control(transport.get_extra_info("socket"))
+
+    async def main():
+        net = SystemNet()
+        taken = asyncio.Queue()
+
+        class Taken(asyncio.Protocol):
+            def connection_made(self, transport):
+                net_module.unpace(transport)
+                taken.put_nowait(transport)
+
+        listener = await net.listen(Taken, "127.0.0.1", 0)
+        [(host, port)] = listener.addresses
+        with socket.socket() as fresh:
+            systems_own = control(fresh)
+        here, _ = await net.connect(asyncio.Protocol, host, port)
+        assert control_of(here) == control_of(await taken.get()) == b"reno"
+        with socket.create_connection((host, port), source_address=("127.0.0.2", 0)):
+            assert control_of(await taken.get()) == systems_own
+        here.close()
+        listener.close()
+
+    run(main)
+
+
+def test_a_socket_whose_congestion_control_cannot_be_chosen_is_left_as_it_is(monkeypatch):
+    class Refusing:
+        def setsockopt(self, *_):
+            raise PermissionError
+
+    class Wire:
+        def __init__(self, **extra):
+            self.get_extra_info = extra.get
+
+    ends = {"sockname": ("127.0.0.1", 1), "peername": ("127.0.0.1", 2)}
+    net_module.unpace(Wire(socket=Refusing(), **ends))
+    net_module.unpace(Wire(**ends))
+    net_module.unpace(Wire(socket=Refusing(), sockname=("127.0.0.1", 1), peername=None))
+    monkeypatch.delattr(socket, "TCP_CONGESTION", raising=False)
+    net_module.unpace(Wire(socket=Refusing(), **ends))
+
+
 def test_a_closed_listener_frees_its_port_and_keeps_its_connections(run):
     async def main():
         net = SystemNet()
