@@ -14,11 +14,6 @@ from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, recover
 
 
 @pytest.fixture
-def disk():
-    return SimulatedDisk()
-
-
-@pytest.fixture
 def driven(disk):
     """Three rounds of one unit each in one file, then 1,000 bytes long units in the next; sealed."""
     driven = Driven(disk, first_file_bytes=8 * BLOCK)

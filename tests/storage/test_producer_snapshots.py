@@ -5,11 +5,6 @@ from fencepost.storage.producers import ProducerStates
 from one_partition import LAST_EPOCH, OnePartition, P, aged, contents, known
 
 
-@pytest.fixture
-def partition():
-    return OnePartition()
-
-
 def filled() -> OnePartition:
     partition = OnePartition()
     for producer_id in range(20):

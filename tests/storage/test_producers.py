@@ -5,13 +5,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.aborted import AbortedTransaction
 from fencepost.storage.producers import Duplicate, ProducerDescription
-from one_partition import GAP, LAST, LAST_EPOCH, STALE, OnePartition, P, Q, aged, known, make
-
-
-@pytest.fixture
-def partition():
-    return OnePartition()
-
+from one_partition import GAP, LAST, LAST_EPOCH, STALE, P, Q, aged, known, make
 
 # Each row was sent to Apache Kafka 4.3.1 as (epoch, first sequence, records); answers are base offsets or codes.
 ANSWERED_BY_KAFKA = {

@@ -11,12 +11,6 @@ from fencepost.storage.producers import ProducerStates
 from one_partition import GAP, LAST, STALE, TRANSACTIONAL, OnePartition, P, Q, contents, make
 from raw_batches import batch
 
-
-@pytest.fixture
-def partition():
-    return OnePartition()
-
-
 # Apache Kafka
 
 

@@ -19,7 +19,6 @@ from transaction_states import (
     NEXT_PRODUCER,
     PARTITIONS,
     PRODUCER,
-    Outside,
     add,
     begin,
     end,
@@ -32,11 +31,6 @@ from transaction_states import (
 FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-
-
-@pytest.fixture
-def outside():
-    return Outside()
 
 
 # InitProducerId ------------------------------------------------------------------------------------------------------

@@ -22,11 +22,6 @@ FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 
 
-@pytest.fixture
-def outside():
-    return Outside()
-
-
 def test_kafka_18660_ten_transactions_across_the_end_of_the_epochs_are_answered_with_the_pair_to_use(outside):
     txn, at = transaction(epoch=32761), (PRODUCER, 32761)
     seen = []
