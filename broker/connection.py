@@ -349,7 +349,6 @@ class Connection:
     def _write(self, out: list[Buffer]) -> None:
         transport = self.transport
         if transport is None:
-            let_go(out)
             return
         if len(out) == 1:
             size = len(out[0])

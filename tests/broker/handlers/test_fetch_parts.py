@@ -92,16 +92,36 @@ def test_what_is_not_enough_is_let_go_of_while_the_fetch_waits(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_a_client_that_goes_while_its_fetch_waits_or_reads_leaves_nothing(client, found):
-    broker = client.broker
-    disk = broker.broker.store.disk
-    disk.is_cold = lambda path: "t-1" in path
-    client.send(both(max_wait_ms=1_000), NAMED)
+def test_what_is_still_not_enough_is_let_go_of_each_time_that_a_fetch_looks(client, found):
+    client.send(fetch("t", committed=True, max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
+    client.broker.wait(1)
+    broker = client.broker.broker
+    broker.waiting.wake([broker.topics.by_name["t"].partitions[0].log])  # as by a transaction that is still open
+    assert let_go_of(found) == [True, True]
+
+
+def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing(client, found):
     client.send(fetch("t", max_wait_ms=60_000, min_bytes=1 << 20), NAMED)
     client.close()
-    broker.wait(1)
-    disk.is_cold = lambda path: False
-    assert all(let_go_of(found))
+    client.broker.wait(1)
+    assert let_go_of(found) == [True]
+
+
+def test_a_client_that_goes_while_its_fetch_is_read_and_another_is_ready_leaves_nothing(client, found, monkeypatch):
+    broker = client.broker.broker
+    read = []
+    monkeypatch.setattr(broker.disk_lane, "submit", lambda run, done: read.append((run, done)))
+    monkeypatch.setattr(broker.store.disk, "is_cold", lambda path: "t-1" in path)
+    client.send(both(), NAMED)
+    client.send(fetch("t"), NAMED)
+    client.broker.wait(1)
+    assert let_go_of(found) == [False, False]
+    client.close()
+    client.broker.wait(1)
+    assert let_go_of(found) == [False, True]
+    ((run, done),) = read
+    done(run())
+    assert let_go_of(found) == [True, True]
 
 
 def test_a_cold_partition_is_read_in_a_worker_beside_a_part(client, found):
