@@ -501,7 +501,7 @@ def test_a_real_small_volume_is_filled_and_emptied_and_filled_by_others_and_noth
             producer.check()
             asked = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="other")], timeout_ms=1000)
             assert client.call(asked).responses[0].error_code == OK
-            time.sleep(1)
+            time.sleep(1)  # for five checkpoints, flushes and looks at what may be removed, which find no room either
             producer.check()
         broker.kill()
         with pytest.raises(AssertionError, match="the disk is full"):

@@ -9,7 +9,9 @@ import threading
 import time
 
 import pytest
+from eventually import wait_until
 from fencepost.broker.dispatch import HANDLERS
+from fencepost.broker.embedded import Broker
 from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -70,12 +72,16 @@ def test_a_client_that_pipelines_without_reading_gets_every_answer_in_the_end(se
 def test_a_reader_that_does_not_read_is_not_served_ahead_and_memory_stays_bounded(served, client, topic):
     for _ in range(20):
         client.call(produce(topic, batch(value=os.urandom(1_000_000))))
+    before = served.inside(lambda broker: broker.metrics.bytes_out)
     with served.connect(timeout_s=60) as greedy:
         for _ in range(200):
             greedy.send(fetch(topic, partition_max_bytes=50 << 20), NAMED)
-        time.sleep(0.5)
+        wait_until(lambda: served.inside(lambda broker: not all(c._reading for c in broker.server.connections)))
+        time.sleep(0.1)  # nothing more is served: it would be at once
         kept = served.inside(lambda broker: max(len(c.slots) for c in broker.server.connections))
         assert kept <= 3
+        written = served.inside(lambda broker: broker.metrics.bytes_out) - before
+        assert written < 40 << 20  # of 800 MB
         assert client.call(list_offsets(topic, -1)).topics[0].partitions[0].offset == 20
         total = sum(len(buffer) for buffer in fetched(greedy.receive()).records)
         assert total > 1_000_000
@@ -91,7 +97,7 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_go_on():
         assert all(client.call(ApiVersionsRequest(), 0).error_code == OK for client in kept)
         assert served.connect().is_closed()
         kept.pop().close()
-        time.sleep(0.1)
+        wait_until(lambda: served.inside(lambda broker: len(broker.server.connections)) == 2)
         with served.connect() as another:
             assert another.call(ApiVersionsRequest(), 0).error_code == OK
         assert all(client.call(ApiVersionsRequest(), 0).error_code == OK for client in kept)
@@ -107,13 +113,17 @@ def test_connections_beyond_the_limit_of_an_address_are_closed():
 
 
 def test_a_silent_connection_is_closed_and_a_talking_one_is_not():
-    with ServedBroker(connections_max_idle_ms=400) as served, served.connect() as silent, served.connect() as talks:
+    with (
+        Broker(connections_max_idle_ms=60_000) as broker,
+        WireClient(broker.host, broker.port) as silent,
+        WireClient(broker.host, broker.port) as talks,
+    ):
         for _ in range(10):
-            talks.call(ApiVersionsRequest(), 0)
-            time.sleep(0.1)
+            assert talks.call(ApiVersionsRequest(), 0).error_code == OK
+            broker.advance(10)
         assert silent.is_closed()
         assert talks.call(ApiVersionsRequest(), 0).error_code == OK
-        assert served.broker.metrics.closed_idle == 1
+        assert broker.inside(lambda inner: inner.metrics.closed_idle) == 1
 
 
 def test_localhost_is_served_on_both_families_at_one_port():
@@ -244,12 +254,15 @@ def test_t12_throttling_is_always_zero(client):
     assert client.call(fetch("none"), NAMED).throttle_time_ms == 0
 
 
+def held_bytes(served):
+    return served.inside(lambda broker: sum(c._framer.held_bytes for c in broker.server.connections))
+
+
 def test_a_length_that_is_never_filled_holds_nothing_but_what_came(served):
     with served.connect() as slow:
         slow.send_raw(struct.pack(">i", 100 << 20) + b"x" * 1000)
-        time.sleep(0.1)
-        held = served.inside(lambda broker: sum(c._framer.held_bytes for c in broker.server.connections))
-        assert held == 1004
+        wait_until(lambda: held_bytes(served) >= 1004)
+        assert held_bytes(served) == 1004
 
 
 def test_large_requests_on_many_connections_are_read_in_turns():
@@ -260,8 +273,7 @@ def test_large_requests_on_many_connections_are_read_in_turns():
             liar.socket.settimeout(0.3)
             with contextlib.suppress(TimeoutError):
                 liar.send_raw(struct.pack(">i", len(body)) + body[:-1])  # never the last byte
-        held = served.inside(lambda broker: sum(c._framer.held_bytes for c in broker.server.connections))
-        assert held < 9 << 20
+        assert held_bytes(served) < 9 << 20
         with served.connect() as honest:
             honest.call(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="t")]))
             assert answers(honest.call(produce("t", batch()))) == [(OK, 0)]

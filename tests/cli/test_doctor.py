@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -100,26 +101,26 @@ def test_health_is_exit_code_zero_or_one(terminal: Terminal) -> None:
 
 
 def test_health_waits_for_a_broker_that_is_starting() -> None:
-    import threading
-    import time
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    early = socket.create_server(("127.0.0.1", 0))
+    early.settimeout(20)
+    port = early.getsockname()[1]
     served = ServedBroker(listeners=(f"127.0.0.1:{port}",))
     terminal = Terminal.__new__(Terminal)
     terminal.bootstrap = f"127.0.0.1:{port}"
     stop = threading.Event()
 
     def later() -> None:
-        time.sleep(0.5)
+        with early, early.accept()[0] as asking:
+            asking.settimeout(20)
+            while asking.recv(1000):  # who comes first is not answered, and gives up
+                pass
         with served:
             stop.wait(30)
 
     thread = threading.Thread(target=later)
     thread.start()
     try:
-        assert terminal.run("health --wait 20s").startswith("healthy")
+        assert terminal.run("health --wait 20s --timeout 300ms").startswith("healthy")
     finally:
         stop.set()
         thread.join()
