@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from broker_process import free_port
 from click.testing import CliRunner
+from eventually import wait_until
 from fencepost.bench.topics import create, delete
 from fencepost.cli import main
 from fencepost.protocol.messages.cluster import MetadataRequest
@@ -95,9 +96,7 @@ def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
 ) -> None:
     for after_s in (0.0, 0.15, 1.5):  # the topic is being made; the client library is loaded; the load runs
         bench = begun(served, load)
-        deadline = time.monotonic() + 20
-        while not topics(served) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until_its_topic_is_there(bench, served)
         time.sleep(after_s)
         check_it_ends(bench, number)
         assert topics(served) == []
@@ -109,7 +108,7 @@ def test_reading_what_does_not_come_is_interrupted_too(served: ServedBroker, num
     try:
         for after_s in (0.0, 0.2, 1.5):
             bench = begun(served, ["consume", "--topic", "empty"])
-            wait_until_it_catches(bench.pid)
+            wait_until_it_catches(bench)
             time.sleep(after_s)
             check_it_ends(bench, number)
     finally:
@@ -123,14 +122,19 @@ def begun(served: ServedBroker, load: list[str]) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def wait_until_it_catches(pid: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        status = Path(f"/proc/{pid}/status").read_text()
-        caught = int(status.split("SigCgt:")[1].split()[0], 16)
-        if caught >> (signal.SIGTERM - 1) & 1:  # it takes SIGINT before
-            return
-        time.sleep(0.01)
+def wait_until_its_topic_is_there(bench: "subprocess.Popen[str]", served: ServedBroker) -> None:
+    wait_until(lambda: bench.poll() is not None or topics(served))  # one that has ended says why to check_it_ends
+
+
+def wait_until_it_catches(bench: "subprocess.Popen[str]") -> None:
+    wait_until(lambda: bench.poll() is not None or catches(bench.pid))
+
+
+def catches(pid: int) -> bool:
+    """Whether it has come to its signals: SIGTERM is the last that it takes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.split("SigCgt:")[1].split()[0], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 def check_it_ends(bench: "subprocess.Popen[str]", number: signal.Signals) -> None:

@@ -4,10 +4,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
+from eventually import wait_until
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -32,10 +32,7 @@ class Typing(Terminal):
         return [(each.get("value") or each.get("marker") or "null", each["fate"]) for each in rows]
 
     def until_open(self, transactional_id: str) -> None:
-        deadline = time.monotonic() + 20
-        while transactional_id not in [each["transactional_id"] for each in self.objects("txn list")]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: transactional_id in [each["transactional_id"] for each in self.objects("txn list")])
 
 
 @pytest.fixture(scope="module")
