@@ -36,10 +36,19 @@ class Volume:
         self.directory.mkdir()
         subprocess.run(["truncate", "-s", "256M", str(self.image)], check=True)
         subprocess.run(["mkfs.ext4", "-q", str(self.image)], check=True)
-        self._holder = subprocess.Popen(["unshare", "--mount", "sleep", "3600"])
+        holding = "echo apart && exec sleep 3600"  # entered before that, it would be mounted for all
+        self._holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", holding], stdout=subprocess.PIPE, text=True)
+        assert self._holder.stdout is not None
+        apart = self._holder.stdout.readline() == "apart\n"
+        self._holder.stdout.close()
         self.inside = ("nsenter", "--target", str(self._holder.pid), "--mount")
-        time.sleep(0.2)
-        self.mount()
+        try:
+            if not apart:
+                raise OSError("no namespace of its own")
+            self.mount()
+        except BaseException:
+            self.close()
+            raise
 
     def mount(self) -> None:
         subprocess.run([*self.inside, "mount", "-o", "loop", str(self.image), str(self.directory)], check=True)
