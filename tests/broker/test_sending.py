@@ -11,13 +11,13 @@ import time
 import pytest
 from fencepost.broker import sending
 from fencepost.broker.metrics import Metrics
-from fencepost.effects import page_cache
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.file_parts import FilePart
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from served_broker import ServedBroker
 from small_parts import uses
+from this_machine import has_cachestat
 from wire_client import Closed
 
 FETCH = 1
@@ -26,7 +26,7 @@ BATCHES, VALUE_BYTES = 40, 100_000
 NARROW_BYTES = 16 << 10  # a receive buffer
 AHEAD = 10  # requests
 
-pytestmark = pytest.mark.skipif(page_cache._cachestat() is None, reason="needs cachestat(2): Linux 6.5")
+pytestmark = pytest.mark.skipif(not has_cachestat(), reason="needs cachestat(2): Linux 6.5")
 
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])
