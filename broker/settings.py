@@ -107,9 +107,9 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     # Limits on what clients can make the broker hold
     socket_request_max_bytes: int = option(100 * MIB, "The largest request.", type=INT, at_least=1)
     socket_send_buffer_bytes: int = option(
-        100 * 1024,
-        "What a connection's socket holds of an answer that its client has not taken. More lets one far away read "
-        "faster. -1: as the system has it.",
+        256 * 1024,
+        "What a connection's socket holds of an answer that its client has not taken (Kafka: 102400). More lets one "
+        "far away read faster. -1: as the system has it.",
         type=INT,
         at_least=-1,
     )

@@ -8,6 +8,7 @@ and uvloop themselves.
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import socket
 import threading
@@ -24,7 +25,9 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
 SYSTEMS_OWN = -1
 WRITABLES = 32
-UNPACED = b"reno"  # every kernel has it
+UNPACED = b"reno"  # every kernel has it; BBR paces by timers, at twice the CPU for each byte on the loopback
+CONTROL_BYTES = 16  # the longest name of a congestion control
+UNLESS_REFUSED = contextlib.suppress(OSError, AttributeError)  # not ours to choose; not known to this system
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -92,16 +95,20 @@ def idle_socket(transport: Any) -> int:
     return -1 if one is None else int(one.fileno())
 
 
-def unpace(transport: Any) -> None:
-    """Between two ends on one machine there is no road to share: bytes go when they are there.
-
-    Where the system's congestion control is BBR they would leave by timers instead, at twice the CPU for each byte.
+def pace_abroad(transport: Any) -> None:
+    """Of a connection that a listener took: if its client is on another machine, bytes leave as the system's
+    congestion control has it. Between two ends on one machine there is no road to share.
     """
     one, here, there = map(transport.get_extra_info, ("socket", "sockname", "peername"))
-    if one is None or not here or not there or here[0] != there[0]:
-        return
-    with contextlib.suppress(OSError, AttributeError):  # not for this process to choose; not known to this system
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
+    if one is not None and here and there and here[0] != there[0]:
+        with UNLESS_REFUSED:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _systems_congestion_control())
+
+
+@functools.cache
+def _systems_congestion_control() -> bytes:
+    with socket.socket() as fresh:
+        return fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL_BYTES).rstrip(b"\0")
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
@@ -211,6 +218,8 @@ class SystemNet(Net):
             for one in sockets:
                 if send_buffer_bytes != SYSTEMS_OWN:  # those it takes inherit this
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+                with UNLESS_REFUSED:
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
                 servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
         except BaseException:
             for server in servers:
@@ -230,9 +239,7 @@ class SystemNet(Net):
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         name = None if tls is None else server_hostname or host
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(factory, host, port, ssl=tls, server_hostname=name)
-        unpace(transport)
-        return transport, protocol
+        return await loop.create_connection(factory, host, port, ssl=tls, server_hostname=name)
 
 
 async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from fencepost.effects import net as net_module
 from fencepost.effects.net import SystemNet, Writable, send_now
-from this_machine import has_ipv6
+from this_machine import congestion_controls, has_ipv6
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -59,52 +59,55 @@ def test_a_listener_names_its_port_and_serves_there(run):
     run(main)
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="this system has no choice of congestion control")
-def test_between_ends_on_one_machine_bytes_are_not_paced_and_other_connections_stay_as_the_system_has_them(run):
-    def control(one):
-        return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+@pytest.mark.skipif(not {"reno", "cubic"} <= congestion_controls(), reason="needs reno and cubic to choose from")
+def test_between_ends_on_one_machine_nothing_is_paced_and_to_others_bytes_leave_as_the_system_has_it(run, monkeypatch):
+    monkeypatch.setattr(net_module, "UNPACED", b"cubic")  # a machine may have the other for its own
+    monkeypatch.setattr(net_module, "_systems_congestion_control", lambda: b"reno")
 
-    def control_of(transport):
-        return control(transport.get_extra_info("socket"))
+    class Taken(asyncio.Protocol):
+        def connection_made(self, transport):
+            net_module.pace_abroad(transport)
+            one = transport.get_extra_info("socket")
+            taken.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
+            transport.close()
+
+    taken = []
 
     async def main():
-        net = SystemNet()
-        taken = asyncio.Queue()
-
-        class Taken(asyncio.Protocol):
-            def connection_made(self, transport):
-                net_module.unpace(transport)
-                taken.put_nowait(transport)
-
-        listener = await net.listen(Taken, "127.0.0.1", 0)
-        [(host, port)] = listener.addresses
-        with socket.socket() as fresh:
-            systems_own = control(fresh)
-        here, _ = await net.connect(asyncio.Protocol, host, port)
-        assert control_of(here) == control_of(await taken.get()) == b"reno"
-        with socket.create_connection((host, port), source_address=("127.0.0.2", 0)):
-            assert control_of(await taken.get()) == systems_own
-        here.close()
+        listener = await SystemNet().listen(Taken, "127.0.0.1", 0)
+        for source in ("127.0.0.1", "127.0.0.2"):
+            reader, writer = await asyncio.open_connection(*listener.addresses[0], local_addr=(source, 0))
+            await reader.read()
+            writer.close()
         listener.close()
 
     run(main)
+    assert taken == [b"cubic", b"reno"]
 
 
-def test_a_socket_whose_congestion_control_cannot_be_chosen_is_left_as_it_is(monkeypatch):
-    class Refusing:
-        def setsockopt(self, *_):
-            raise PermissionError
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="this system has no choice of congestion control")
+def test_the_systems_congestion_control_is_that_of_a_fresh_socket():
+    with socket.socket() as fresh:
+        own = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    assert net_module._systems_congestion_control() == own.rstrip(b"\0")
 
+
+def test_where_congestion_control_cannot_be_chosen_connections_are_as_they_are(run, monkeypatch):
     class Wire:
         def __init__(self, **extra):
             self.get_extra_info = extra.get
 
-    ends = {"sockname": ("127.0.0.1", 1), "peername": ("127.0.0.1", 2)}
-    net_module.unpace(Wire(socket=Refusing(), **ends))
-    net_module.unpace(Wire(**ends))
-    net_module.unpace(Wire(socket=Refusing(), sockname=("127.0.0.1", 1), peername=None))
+    net_module.pace_abroad(Wire(sockname=("127.0.0.1", 1), peername=("127.0.0.2", 2)))
+    net_module.pace_abroad(Wire(socket=socket, sockname=("127.0.0.1", 1), peername=None))
     monkeypatch.delattr(socket, "TCP_CONGESTION", raising=False)
-    net_module.unpace(Wire(socket=Refusing(), **ends))
+
+    async def main():
+        listener = await SystemNet().listen(Echo, "127.0.0.1", 0)
+        net_module.pace_abroad(Wire(socket=socket, sockname=("127.0.0.1", 1), peername=("127.0.0.2", 2)))
+        assert await ask(SystemNet(), *listener.addresses[0]) == b"hello"
+        listener.close()
+
+    run(main)
 
 
 def test_a_closed_listener_frees_its_port_and_keeps_its_connections(run):

@@ -22,6 +22,14 @@ def has_ipv6() -> bool:
     return True
 
 
+def congestion_controls() -> set[str]:
+    """Those of TCP that any process may choose. None where the system does not say."""
+    try:
+        return set(Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split())
+    except OSError:
+        return set()
+
+
 def has_compiler() -> bool:
     """For C."""
     return any(shutil.which(name) for name in ("cc", "gcc"))
