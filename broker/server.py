@@ -76,7 +76,7 @@ class Server:
         self._net = net
         self._clock = clock
         self._loop = loop
-        self._store = store
+        self.store = store
         self._rounds = rounds
         self._by_host: Counter[str] = Counter()
         self._listeners: list[Listener] = []
@@ -144,7 +144,7 @@ class Server:
         """A new connection: keep it, unless there are too many."""
         settings, host = self.settings(), connection.client_host
         refused = ""
-        if self._stopping or self._store.halted is not None:
+        if self._stopping or self.store.halted is not None:
             refused = "the broker is stopping"
         elif len(self.connections) >= settings.max_connections:
             refused = f"there are {settings.max_connections} connections already (max.connections)"
@@ -209,16 +209,6 @@ class Server:
 
     # ---- what is full ----------------------------------------------------------------------------------------
 
-    @property
-    def congested(self) -> bool:
-        """Whether the store takes no more for now."""
-        return self._store.congested
-
-    @property
-    def last_unit(self) -> int:
-        """The newest unit of the store."""
-        return self._store.last_unit
-
     def stalled(self, connection: Connection) -> None:
         """A connection has something to append, and the store is full."""
         self.metrics.stalls += 1
@@ -234,7 +224,7 @@ class Server:
 
     def relieve(self) -> None:
         """The store may have room again."""
-        if not self._store.congested:
+        if not self.store.congested:
             stalled, self._stalled = self._stalled, {}
             for connection in stalled:
                 connection.relieved()

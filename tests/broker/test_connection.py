@@ -2,6 +2,7 @@
 
 import struct
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 from fencepost.broker import connection as module
@@ -44,7 +45,7 @@ class Owner:
 
     def __init__(self, serve=None, pool_bytes=10**9):
         self.metrics = Metrics()
-        self.congested = False
+        self.store = SimpleNamespace(congested=False, last_unit=0)
         self.served, self.touched, self.complaints = [], [], []
         self.lost_connections, self.waits_for_store, self.pool_queue = [], [], []
         self.pool_left = pool_bytes
@@ -242,12 +243,12 @@ OTHER = b"\x00\x01rest"
 
 def test_a_full_store_holds_back_what_would_be_appended_and_nothing_else():
     connection, owner, wire = connect(echo)
-    owner.congested = True
+    owner.store.congested = True
     connection.data_received(frame(OTHER) + frame(PRODUCE) + frame(OTHER))
     assert owner.served == [OTHER]
     assert owner.waits_for_store == [connection]
     assert not wire.reading
-    owner.congested = False
+    owner.store.congested = False
     connection.relieved()
     owner.run_soon()
     assert owner.served == [OTHER, PRODUCE, OTHER]
@@ -256,7 +257,7 @@ def test_a_full_store_holds_back_what_would_be_appended_and_nothing_else():
 
 def test_readers_are_served_while_the_store_is_full():
     connection, owner, wire = connect(echo)
-    owner.congested = True
+    owner.store.congested = True
     connection.data_received(frame(OTHER) * 3)
     assert owner.served == [OTHER] * 3
     assert wire.reading
@@ -264,13 +265,13 @@ def test_readers_are_served_while_the_store_is_full():
 
 def test_several_reasons_not_to_read_must_all_have_passed():
     connection, owner, wire = connect(echo)
-    owner.congested = True
+    owner.store.congested = True
     connection.data_received(frame(PRODUCE))
     connection.pause_writing()
     connection.resume_writing()
     owner.run_soon()
     assert not wire.reading
-    owner.congested = False
+    owner.store.congested = False
     connection.relieved()
     owner.run_soon()
     assert wire.reading
@@ -319,10 +320,10 @@ def test_a_large_frame_that_is_held_back_keeps_its_place():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     sent = frame(PRODUCE + LARGE)
     connection.data_received(sent[:100])
-    owner.congested = True
+    owner.store.congested = True
     connection.data_received(sent[100:])
     assert owner.pool_left < 100_000
-    owner.congested = False
+    owner.store.congested = False
     connection.relieved()
     owner.run_soon()
     assert owner.pool_left == 100_000
