@@ -14,7 +14,10 @@ from ..storage.journal import RoundWrite
 from ..storage.log import PartitionLog
 from ..storage.store import Store
 
-INLINE_BYTES = 1 << 20  # an unsynced round up to this size is written by the loop itself: a hand-over costs more
+# Up to these sizes the loop does itself what would cost more to hand over: a round without a sync, and one that is
+# synced while the device is quick (decision 15). More is worth a worker, beside which the loop goes on.
+WRITTEN_HERE_BYTES = 1 << 20
+SYNCED_HERE_BYTES = 16 << 10
 SEAL_AFTER_MS = 50  # idle for so long: an empty round says that the last one was synced
 
 
@@ -113,11 +116,18 @@ class Rounds:
             return
         self._sync_next = False
         self._in_flight = True
-        if write.sync or write.size_bytes > INLINE_BYTES:
+        if write.sync:
+            here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._lane.quick
+        else:
+            here = write.size_bytes <= WRITTEN_HERE_BYTES
+        if not here:
             self._lane.submit(write.run, lambda result: self._done(write, result))
             return
         try:
-            write.run()
+            if write.sync:
+                self._lane.run_here(write.run)
+            else:
+                write.run()
         except Exception as error:
             self._done(write, error)
         else:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..effects.clock import Clock
-from ..effects.net import Listener, Net, pace_abroad
+from ..effects.net import Listener, Net
 from ..protocol.primitives import Readable
 from ..storage.store import BrokerHalted, Store
 from .connection import Connection
@@ -47,7 +47,6 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.client_host = str(peer[0]) if peer else ""
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
-        pace_abroad(transport)
         self.server.arrived(self)
 
 

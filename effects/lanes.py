@@ -6,11 +6,15 @@ submitted it, where state may be touched. So state needs no lock (docs/ARCHITECT
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other
+LATELY = 8
+NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 
 class Lane(Protocol):
@@ -18,6 +22,15 @@ class Lane(Protocol):
 
     def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now."""
+        ...
+
+    @property
+    def quick(self) -> bool:
+        """Whether jobs lately ended so soon that to hand one over, and be told, takes longer than to wait for it."""
+        ...
+
+    def run_here(self, job: Callable[[], T]) -> T:
+        """Run a job in the caller's thread, while none is under way: where the lane is quick, and the job small."""
         ...
 
     def close(self) -> None:
@@ -28,7 +41,9 @@ class Lane(Protocol):
 class ThreadLane(Lane):
     """Real threads, started when first needed. They are daemons: a hung device cannot keep a process alive."""
 
-    def __init__(self, name: str, threads: int = 1) -> None:
+    def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._now_ns = now_ns
+        self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY
         self._name = name
         self._limit = threads
         self._threads: list[threading.Thread] = []
@@ -43,6 +58,22 @@ class ThreadLane(Lane):
         self._jobs.put((job, done, asyncio.get_running_loop()))
         if len(self._threads) < self._limit:
             self._start_thread()
+
+    @property
+    def quick(self) -> bool:
+        return self._lately_ns < QUICK_NS
+
+    def run_here(self, job: Callable[[], T]) -> T:
+        if self._closed:
+            raise RuntimeError(f"lane {self._name} is closed")
+        return self._timed(job)
+
+    def _timed(self, job: Callable[[], T]) -> T:
+        began_ns = self._now_ns()
+        try:
+            return job()
+        finally:
+            self._lately_ns += (self._now_ns() - began_ns - self._lately_ns) // LATELY
 
     def close(self) -> None:
         self._closed = True
@@ -61,7 +92,7 @@ class ThreadLane(Lane):
             job, done, loop = entry
             result: Any
             try:
-                result = job()
+                result = self._timed(job)
             except BaseException as error:  # also SystemExit: whoever submitted the job decides what it means
                 result = error
             try:

@@ -8,9 +8,9 @@ and uvloop themselves.
 import asyncio
 import contextlib
 import errno
-import functools
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,9 +25,7 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 BACKLOG = 1024
 SYSTEMS_OWN = -1
 WRITABLES = 32
-UNPACED = b"reno"  # every kernel has it; BBR paces by timers, at twice the CPU for each byte on the loopback
-CONTROL_BYTES = 16  # the longest name of a congestion control
-UNLESS_REFUSED = contextlib.suppress(OSError, AttributeError)  # not ours to choose; not known to this system
+UNPACED = b"reno"  # a congestion control that every Linux has
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -93,22 +91,6 @@ def idle_socket(transport: Any) -> int:
         return -1
     one = transport.get_extra_info("socket")
     return -1 if one is None else int(one.fileno())
-
-
-def pace_abroad(transport: Any) -> None:
-    """Of a connection that a listener took: if its client is on another machine, bytes leave as the system's
-    congestion control has it. Between two ends on one machine there is no road to share.
-    """
-    one, here, there = map(transport.get_extra_info, ("socket", "sockname", "peername"))
-    if one is not None and here and there and here[0] != there[0]:
-        with UNLESS_REFUSED:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _systems_congestion_control())
-
-
-@functools.cache
-def _systems_congestion_control() -> bytes:
-    with socket.socket() as fresh:
-        return fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL_BYTES).rstrip(b"\0")
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
@@ -218,8 +200,7 @@ class SystemNet(Net):
             for one in sockets:
                 if send_buffer_bytes != SYSTEMS_OWN:  # those it takes inherit this
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-                with UNLESS_REFUSED:
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
+                _pace_nothing_on_loopback(one)
                 servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
         except BaseException:
             for server in servers:
@@ -240,6 +221,16 @@ class SystemNet(Net):
         name = None if tls is None else server_hostname or host
         loop = asyncio.get_running_loop()
         return await loop.create_connection(factory, host, port, ssl=tls, server_hostname=name)
+
+
+def _pace_nothing_on_loopback(listener: socket.socket) -> None:
+    """Those it takes inherit it. Where the system's congestion control is BBR they would send by timers, at twice the
+    CPU for each byte; given to them later it is too late, for what BBR had for a moment stays paced.
+    """
+    address = listener.getsockname()[0]
+    if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
+        with contextlib.suppress(OSError):  # it is not for this process to choose
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
 async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:

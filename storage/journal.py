@@ -86,6 +86,7 @@ class RoundWrite:
         "sync",
         "through_round",
         "through_unit",
+        "to_sync_bytes",
     )
 
     def __init__(
@@ -95,6 +96,7 @@ class RoundWrite:
         *,
         sync: bool,
         size_bytes: int,
+        to_sync_bytes: int,
         through_unit: int,
         through_round: int,
         says_through: int,
@@ -103,6 +105,7 @@ class RoundWrite:
         self._sync_files = sync_files
         self.sync = sync
         self.size_bytes = size_bytes
+        self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
         self.through_unit = through_unit
         self.through_round = through_round
         self.says_through = says_through
@@ -139,6 +142,7 @@ class Journal:
         "_synced_round",
         "_syncs",
         "_unsynced",
+        "_unsynced_bytes",
         "incarnation",
         "next_unit",
         "released_unit",
@@ -186,6 +190,7 @@ class Journal:
         self._says_through = self._said_through = next_round - 1  # the newest header, and the newest synced one
         self._closed: list[_Write] = []
         self._unsynced: list[File] = []
+        self._unsynced_bytes = 0
         self._syncs = _Syncs()
         self._in_flight: RoundWrite | None = None
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
@@ -314,11 +319,14 @@ class Journal:
         for file, _, _, _ in writes:
             if file not in self._unsynced:
                 self._unsynced.append(file)
+        size_bytes = sum(size for _, _, _, size in writes)
+        self._unsynced_bytes += size_bytes
         self._in_flight = RoundWrite(
             writes,
             functools.partial(self._syncs.run, self._unsynced),
             sync=sync,
-            size_bytes=sum(size for _, _, _, size in writes),
+            size_bytes=size_bytes,
+            to_sync_bytes=self._unsynced_bytes,
             through_unit=self.last_unit,
             through_round=self._next_round - 1,
             says_through=self._says_through,
@@ -336,6 +344,7 @@ class Journal:
             self._synced_round = write.through_round
             self._said_through = write.says_through
             self._unsynced = []
+            self._unsynced_bytes = 0
 
     def write_back(self) -> Callable[[], None] | None:
         """What a worker may do before a sync, beside rounds that go on, so that the sync finds little left to do.

@@ -26,11 +26,11 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity says is free
 
 
 class SimulatedDisk(Disk):
-    """`capacity_bytes`, `is_cold`, `latency` and `inline` may be set at any time.
+    """`capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
     `is_cold` says of which paths nothing is in memory; `latency` when the jobs of lanes made after it
-    was set take effect; `inline` makes those lanes ignore a running loop. With `history` off operations are not kept:
-    for long simulations, which need `after_power_cut` but not `at`.
+    was set take effect; `inline` makes those lanes ignore a running loop; `quick` is what they say of themselves. With
+    `history` off operations are not kept: for long simulations, which need `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class SimulatedDisk(Disk):
         self.is_cold: Callable[[str], bool] = lambda path: False
         self.latency = latency
         self.inline = inline
+        self.quick = False
         self.pid = pid
         self._history = History(Volume(), keep=history)
         self._opened: dict[int, int] = {}
@@ -154,7 +155,7 @@ class SimulatedDisk(Disk):
         return SimulatedLock(file, self._locked)
 
     def lane(self, name: str, threads: int = 1) -> Lane:
-        lane = SimulatedLane(threads, latency=self.latency, inline=self.inline)
+        lane = SimulatedLane(threads, latency=self.latency, inline=self.inline, quick=self.quick)
         self._lanes.append(lane)
         return lane
 
@@ -289,6 +290,7 @@ class SimulatedDisk(Disk):
             capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
         )
         twin.is_cold = self.is_cold
+        twin.quick = self.quick
         twin._history = history
         return twin
 

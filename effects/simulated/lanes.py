@@ -36,7 +36,10 @@ class _Entry:
 
 
 class SimulatedLane(Lane):
-    def __init__(self, threads: int = 1, *, latency: Latency | None = None, inline: bool = False) -> None:
+    def __init__(
+        self, threads: int = 1, *, latency: Latency | None = None, inline: bool = False, quick: bool = False
+    ) -> None:
+        self._quick = quick
         self._threads = threads
         self._latency = latency
         self._inline = inline
@@ -55,6 +58,15 @@ class SimulatedLane(Lane):
             self._run_in_turn()
         else:
             self._start(loop)
+
+    @property
+    def quick(self) -> bool:
+        return self._quick
+
+    def run_here(self, job: Callable[[], T]) -> T:
+        if self._closed or self._halted:
+            raise RuntimeError("the lane is closed")
+        return job()
 
     def close(self) -> None:
         """What was taken has its effect now; each `done` comes when it would have come, or without a loop at once."""

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fencepost.broker.rounds import Rounds
+from fencepost.broker.rounds import SYNCED_HERE_BYTES, Rounds
 from fencepost.effects.simulated import loop as simulated
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.store import BrokerHalted
@@ -31,7 +31,7 @@ def syncs(disk, path="/data/journal"):
     return [one for one in disk.operations if type(one).__name__ == "Sync" and path in str(one)]
 
 
-def driven_by(mode):
+def driven_by(mode, *, quick=False):
     """Run a coroutine with a store that has one log of this mode, and its rounds."""
 
     def decorate(scenario):
@@ -41,6 +41,7 @@ def driven_by(mode):
                 driven = Driven(disk)
                 log = driven.create("a", durability_mode=mode)
                 driven.round(sync=True)
+                disk.quick = quick
                 lane = disk.lane("journal")
                 rounds = Rounds(driven.store, lane, asyncio.get_running_loop(), sync_every_ms=100)
                 await scenario(disk, driven, log, rounds)
@@ -127,3 +128,64 @@ async def test_a_failed_sync_halts_and_nobody_is_told(disk, driven, log, rounds)
     assert isinstance(halted[0], OSError)
     with pytest.raises(BrokerHalted):
         driven.append(log, [b"y"])
+
+
+# ---- a device that is quick --------------------------------------------------------------------------------------
+
+
+async def end_of_turn():
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+@driven_by("fsync", quick=True)
+async def test_on_a_quick_device_a_small_round_is_synced_at_the_end_of_the_turn(disk, driven, log, rounds):
+    before = len(syncs(disk))
+    driven.append(log, [b"x"])
+    client = Client(rounds, driven.store.last_unit)
+    await end_of_turn()
+    assert client.told_at is not None
+    assert len(syncs(disk)) == before + 1
+    assert driven.store.synced_unit == driven.store.last_unit
+
+
+@driven_by("fsync", quick=True)
+async def test_a_large_round_is_a_workers_also_on_a_quick_device(disk, driven, log, rounds):
+    driven.append(log, [b"x" * SYNCED_HERE_BYTES])
+    client = Client(rounds, driven.store.last_unit)
+    await end_of_turn()
+    assert client.told_at is None
+    await asyncio.sleep(0.2)
+    assert client.told_at is not None
+
+
+@pytest.mark.parametrize("records", [1, SYNCED_HERE_BYTES // 1_000])
+def test_what_a_sync_has_to_bring_on_counts_and_not_what_it_is_asked_with(records):
+    @driven_by("os", quick=True)
+    async def test(disk, driven, log, rounds):
+        for _ in range(records):
+            driven.append(log, [b"x" * 1_000])
+            await end_of_turn()
+        rounds.sync_soon()
+        await end_of_turn()
+        assert (driven.store.synced_unit == driven.store.last_unit) == (records == 1)
+        await asyncio.sleep(0.2)
+        assert driven.store.synced_unit == driven.store.last_unit
+        rounds.sync_soon()
+        driven.append(log, [b"x"])
+        await end_of_turn()
+        assert driven.store.synced_unit == driven.store.last_unit
+
+    test()
+
+
+@driven_by("fsync", quick=True)
+async def test_a_sync_that_fails_on_a_quick_device_halts_too(disk, driven, log, rounds):
+    halted = []
+    rounds.on_halt.append(halted.append)
+    disk.fail_sync(lambda path: "journal" in path)
+    driven.append(log, [b"x"])
+    client = Client(rounds, driven.store.last_unit)
+    await asyncio.sleep(1)
+    assert client.told_at is None
+    assert isinstance(halted[0], OSError)

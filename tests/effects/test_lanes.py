@@ -7,6 +7,7 @@ import weakref
 import pytest
 import uvloop
 from fencepost.effects.disk import SystemDisk
+from fencepost.effects.lanes import QUICK_NS, ThreadLane
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -116,3 +117,72 @@ def test_a_result_for_a_closed_loop_is_dropped():
     asyncio.run(main())
     go.set()
     lane.close()
+
+
+# ---- quick or not ------------------------------------------------------------------------------------------------
+
+
+class Took:
+    """A clock for a lane: each job takes as long as was said last."""
+
+    def __init__(self):
+        self.ns = self.job_ns = 0
+
+    def __call__(self):
+        self.ns += self.job_ns
+        return self.ns
+
+
+@pytest.fixture
+def took():
+    return Took()
+
+
+@pytest.fixture
+def lane(took):
+    lane = ThreadLane("journal", now_ns=took)
+    yield lane
+    lane.close()
+
+
+def ran(lane, took, ns, times):
+    """The job's own time is what passes between the lane's two looks at the clock."""
+    for _ in range(times):
+        took.job_ns = 0
+        lane.run_here(lambda: setattr(took, "job_ns", ns))
+
+
+def test_a_lane_is_quick_when_its_jobs_have_been_for_a_while(lane, took):
+    assert not lane.quick
+    ran(lane, took, QUICK_NS // 2, 20)
+    assert not lane.quick, "it began as slow as can be"
+    ran(lane, took, QUICK_NS // 2, 80)
+    assert lane.quick
+    ran(lane, took, QUICK_NS * 2, 20)
+    assert not lane.quick
+
+
+def test_one_slow_job_is_forgiven_after_some_quick_ones(lane, took):
+    ran(lane, took, QUICK_NS // 4, 200)
+    ran(lane, took, QUICK_NS * 100, 1)
+    assert not lane.quick
+    ran(lane, took, QUICK_NS // 4, 40)
+    assert lane.quick
+
+
+async def test_what_workers_take_counts_too(lane, took):
+    def job():
+        took.job_ns = QUICK_NS // 2
+
+    took.job_ns = 0
+    await finish(lane, [job] * 200)
+    assert lane.quick
+
+
+def test_what_is_run_here_answers_and_fails_here(lane, took):
+    assert lane.run_here(threading.current_thread) is threading.main_thread()
+    with pytest.raises(ZeroDivisionError):
+        lane.run_here(lambda: 1 // 0)
+    lane.close()
+    with pytest.raises(RuntimeError):
+        lane.run_here(lambda: None)

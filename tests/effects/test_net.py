@@ -60,51 +60,39 @@ def test_a_listener_names_its_port_and_serves_there(run):
 
 
 @pytest.mark.skipif(len(congestion_controls()) < 2, reason="this system leaves no choice of congestion control")
-def test_between_ends_on_one_machine_nothing_is_paced_and_to_others_bytes_leave_as_the_system_has_it(run, monkeypatch):
-    for_here, for_others = sorted(congestion_controls())[:2]  # what the system has for its own may be either
-    monkeypatch.setattr(net_module, "UNPACED", for_here.encode())
-    monkeypatch.setattr(net_module, "_systems_congestion_control", for_others.encode)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_on_the_loopback_nothing_is_paced_and_elsewhere_bytes_leave_as_the_system_has_it(run, monkeypatch, host):
+    def control(one):
+        return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+    with socket.socket() as fresh:
+        systems_own = control(fresh)
+    (chosen, *_) = (name.encode() for name in sorted(congestion_controls()) if name.encode() != systems_own)
+    monkeypatch.setattr(net_module, "UNPACED", chosen)
+    taken = []
 
     class Taken(asyncio.Protocol):
         def connection_made(self, transport):
-            net_module.pace_abroad(transport)
-            one = transport.get_extra_info("socket")
-            taken.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0"))
+            taken.append(control(transport.get_extra_info("socket")))
             transport.close()
 
-    taken = []
-
     async def main():
-        listener = await SystemNet().listen(Taken, "127.0.0.1", 0)
-        for source in ("127.0.0.1", "127.0.0.2"):
-            reader, writer = await asyncio.open_connection(*listener.addresses[0], local_addr=(source, 0))
+        listener = await SystemNet().listen(Taken, host, 0)
+        for _, port in set(listener.addresses):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await reader.read()
             writer.close()
         listener.close()
 
     run(main)
-    assert taken == [for_here.encode(), for_others.encode()]
+    assert set(taken) == {systems_own if host == "0.0.0.0" else chosen}
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="this system has no choice of congestion control")
-def test_the_systems_congestion_control_is_that_of_a_fresh_socket():
-    with socket.socket() as fresh:
-        own = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-    assert net_module._systems_congestion_control() == own.rstrip(b"\0")
-
-
-def test_where_congestion_control_cannot_be_chosen_connections_are_as_they_are(run, monkeypatch):
-    class Wire:
-        def __init__(self, **extra):
-            self.get_extra_info = extra.get
-
-    net_module.pace_abroad(Wire(sockname=("127.0.0.1", 1), peername=("127.0.0.2", 2)))
-    net_module.pace_abroad(Wire(socket=socket, sockname=("127.0.0.1", 1), peername=None))
-    monkeypatch.delattr(socket, "TCP_CONGESTION", raising=False)
+def test_where_congestion_control_cannot_be_chosen_it_listens_all_the_same(run, monkeypatch):
+    monkeypatch.setattr(net_module, "UNPACED", b"none of this name")
 
     async def main():
         listener = await SystemNet().listen(Echo, "127.0.0.1", 0)
-        net_module.pace_abroad(Wire(socket=socket, sockname=("127.0.0.1", 1), peername=("127.0.0.2", 2)))
         assert await ask(SystemNet(), *listener.addresses[0]) == b"hello"
         listener.close()
 
