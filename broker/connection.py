@@ -18,7 +18,7 @@ from .metrics import Metrics
 from .sending import Overflow, Transport, send
 from .waiting import Parked
 
-JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies that together are smaller are copied into one write: no part of a file
+JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smaller are one write: no part of a file
 WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
 WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
@@ -313,12 +313,12 @@ class Connection:
         # The commonest case: small replies only, whose units go up. All may leave, or, in the turn they came, none.
         if slots[-1][0] > released_unit:
             return slots[0][0] > released_unit or self._flush_in_turn(released_unit)
-        _, out = slots.popleft()
+        out: Any = slots.popleft()[1]
         if slots:
-            out = b"".join((out, *[reply for _, reply in slots]))  # type: ignore[arg-type]
+            out = b"".join((out, *[reply for _, reply in slots]))
             slots.clear()
-        transport.write(out)  # type: ignore[arg-type]
-        self._metrics.bytes_out += len(out)  # type: ignore[arg-type]
+        transport.write(out)
+        self._metrics.bytes_out += len(out)
         return False
 
     def _flush_in_turn(self, released_unit: int) -> bool:

@@ -150,8 +150,8 @@ class Rounds:
             return
         moved = self._store.round_finished(write)
         self.finished += 1
-        if self._store.interval_wanted and self._interval_timer is None and not self._ending:
-            self._interval_timer = self._loop.call_later(self._sync_every_ms / 1000, self._sync_later)
+        if self._store.interval_wanted and self._interval_timer is None:
+            self._interval_timer = self._later(self._sync_every_ms, self._sync_later)
         for woken in self.on_release:
             woken(moved)
         waiting, self._waiting = self._waiting, {}
@@ -181,9 +181,11 @@ class Rounds:
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
-        seals = write.sync and write.through_unit > self._sealed_unit
-        if seals and self._seal_timer is None and not self._ending:
-            self._seal_timer = self._loop.call_later(SEAL_AFTER_MS / 1000, self._seal)
+        if write.sync and self._seal_timer is None and write.through_unit > self._sealed_unit:
+            self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
+
+    def _later(self, ms: int, call: Callable[[], None]) -> asyncio.TimerHandle | None:
+        return None if self._ending else self._loop.call_later(ms / 1000, call)
 
     def _seal(self) -> None:
         """After a quiet moment: say in an empty round that the last one was synced."""

@@ -313,6 +313,7 @@ class _Fetch:
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.broker.metrics.error(code)
+        let_go(read.answer.records or ())
         aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
         read.answer = Answer(
             partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted

@@ -99,11 +99,12 @@ def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting(
         end(one)
 
 
-def test_a_machine_that_stands_still_while_the_last_round_is_synced_finds_no_timer_that_would_begin_another():
-    one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
+@pytest.mark.parametrize("mode", ["fsync", "interval"])
+def test_a_machine_that_stands_still_while_the_broker_stops_finds_no_timer_that_would_begin_a_round(mode):
+    one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))
-    when_idle = one.broker.rounds.when_idle
+    when_idle, close = one.broker.rounds.when_idle, one.broker._journal_lane.close
 
     def when_idle_and_late(callback):
         at_once = True
@@ -116,6 +117,11 @@ def test_a_machine_that_stands_still_while_the_last_round_is_synced_finds_no_tim
         when_idle(told)
         at_once = False
 
+    def close_and_late():
+        close()
+        one.loop.pass_time(1)
+
     one.broker.rounds.when_idle = when_idle_and_late
+    one.broker._journal_lane.close = close_and_late
     one.stop()
     assert one.broker.halted is None

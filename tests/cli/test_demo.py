@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,12 @@ def test_terminated_it_leaves_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert demo.stdout is not None
-    assert any(line.split()[:1] == ["sending"] for line in demo.stdout)  # its broker runs, records are on their way
+    guard = threading.Timer(30, demo.kill)
+    guard.start()
+    assert any(line.split()[:1] == ["sending"] for line in demo.stdout)
+    guard.cancel()
     assert len(list(tmp_path.iterdir())) >= 2
+    time.sleep(1)  # in the middle of its load, wherever that is
     demo.terminate()
     _, err = demo.communicate(timeout=20)
     assert demo.returncode == 130, err

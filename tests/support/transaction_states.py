@@ -57,15 +57,15 @@ def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
 def begin(
     txn: Transaction | None,
     outside: Outside,
-    pair: tuple[int, int] = (-1, -1),
+    producer: tuple[int, int] = (-1, -1),
     *,
     timeout_ms: int = 60_000,
     limits: Limits | None = None,
     ephemeral: bool = False,
     **request: bool,
 ) -> Decision:
-    """InitProducerId; pair: what the producer had."""
-    asked = Initialisation("id", timeout_ms, *pair, **request)
+    """InitProducerId; producer: the id and epoch it had."""
+    asked = Initialisation("id", timeout_ms, *producer, **request)
     return init_producer_id(txn, asked, limits or Limits(), outside.given(ephemeral=ephemeral))
 
 

@@ -11,6 +11,7 @@ from fencepost.storage.file_parts import FilePart
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from simulated_client import SimulatedClient
 from small_parts import leave_small_parts, uses
+from txn_client import Txn
 
 NAMED = 12  # the newest version that names topics
 VALUE = b"a value that takes some room" * 3
@@ -179,3 +180,26 @@ def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkey
     assert len(files_of(client)._abandoned) == 1
     with files_of(client).use("/anything", create=True):
         pass
+
+
+def test_a_part_that_was_found_is_let_go_of_where_its_aborted_transactions_cannot_be_read(client, found):
+    """The part lies in the first segment, the aborted transaction in the second, whose index has left memory."""
+    broker = client.broker
+    broker.ask(create("long", segment_bytes=1 << 20))
+    txn = Txn(broker, "x", 2)
+    assert txn.init() == ErrorCode.NONE
+    for number in range(20):
+        client.ask(produce("long", batch(value=b"%02d" % number * 30_000)), 9)
+    txn.write("long", b"y", 0)
+    assert txn.end(False) == ErrorCode.NONE
+    broker.wait(30)
+    for offset in (0, 18):
+        client.ask(fetch("long", offset), NAMED)
+    log = broker.broker.topics.by_name["long"].partitions[0].log
+    second = log.segments[1].stem
+    files_of(client).indexes._loaded.pop(f"{log.directory}/{second}")
+    struck = broker.broker.store.disk.fail(lambda one: second in one.path and type(one).__name__ == "Read", times=1)
+    found.clear()
+    part = fetched(client.ask(fetch("long", committed=True), NAMED))
+    assert (part.error_code, struck.hits) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
+    assert let_go_of(found) == [True]

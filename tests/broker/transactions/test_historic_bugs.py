@@ -1,6 +1,6 @@
 """Bugs that other brokers had in transactions, one test each, through a whole broker.
 
-Those of the pure machine are in test_machine_history.py, those of what a partition remembers in tests/storage.
+Those of the machine are in test_historic_bugs_of_the_machine.py, those of what a partition remembers in tests/storage.
 """
 
 import pytest
