@@ -1,6 +1,6 @@
-"""Lanes: where blocking jobs run, off the loop.
+"""Lanes: where blocking jobs run, off the loop, unless they are over sooner than they could be handed on.
 
-The rule: a job runs in a worker and touches bytes and file descriptors only; its result comes back on the loop that
+The rule: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
 submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads).
 """
 
