@@ -54,6 +54,13 @@ class Load:
                 self.sent += 1
             self.producer.poll(0.001)
 
+    def run_on(self) -> None:
+        """Send until something more is acknowledged."""
+        before, deadline = len(self.acknowledged), time.monotonic() + 60
+        while len(self.acknowledged) == before:
+            assert time.monotonic() < deadline, "nothing is acknowledged any more"
+            self.run(0.01)
+
     def _delivered(self, error, message) -> None:
         if error is not None:
             self.failed.append(str(error))
@@ -96,14 +103,16 @@ def check(load: Load, found: dict[int, list[tuple[int, int]]]) -> None:
 
 @pytest.mark.requirement("S-11", "S-14", "S-31")
 def test_what_was_acknowledged_survives_kill_9_under_load_once_and_in_order(tmp_path):
-    rounds = int(os.environ.get("ROUNDS", "30"))
+    rounds = int(os.environ.get("ROUNDS", "20"))
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}, {rounds} rounds")
     waits = random.Random(seed)
     with broker_process(str(tmp_path / "data"), "-X", "num.partitions=4") as broker:
         load = Load(broker.bootstrap, "numbers")
         for _ in range(rounds):
-            load.run(waits.uniform(0.02, 0.25))
+            if waits.random() < 0.8:
+                load.run_on()  # librdkafka takes its time after a start: without this none of 90 kills met a write
+            load.run(waits.uniform(0.0, 0.25))
             broker.kill()
             broker.start()
         assert load.producer.flush(60) == 0
