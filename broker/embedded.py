@@ -7,10 +7,13 @@ sync it stops by itself, and the block that it was used in raises BrokerHaltedEr
 """
 
 import atexit
+import contextlib
 import os
+import threading
 import weakref
-from asyncio import wrap_future
+from asyncio import CancelledError, shield, wrap_future
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -21,7 +24,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..storage.store import BrokerHalted
 from .broker import Broker as InnerBroker
 from .broker import Serve
-from .embedded_life import Life
+from .embedded_life import Ended, Life
 from .options import InvalidOption, nearest, text_of
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
 
@@ -85,6 +88,7 @@ class Broker:
         self._lives = 0
         self._between: Callable[[Serve], Serve] | None = None
         self._owner_pid = os.getpid()
+        self._changing = threading.RLock()  # held by who begins or ends a life; the life itself waits for nobody
 
     def __repr__(self) -> str:
         state = "running" if self.running else "halted" if self.halted else "stopped"
@@ -133,17 +137,17 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """End in order: what was answered is durable. A temporary directory is removed. Idempotent.
+        """End in order: what was answered is durable. A temporary directory is removed. Idempotent, also meanwhile.
 
         Raises: BrokerHaltedError, if it had stopped by itself.
         """
         if self._owner_pid != os.getpid():
             return  # a fork of the owner's process: the broker is not here
-        life, self._life = self._life, None
-        try:
+        with self._changing:
+            life = self._life
             if life is not None:
                 life.stop().result()
-        finally:
+            self._life = None
             self._remove_directory()
         _check_halted(life)
 
@@ -156,10 +160,11 @@ class Broker:
 
     def restart(self) -> None:
         """Begin again on the same port and directory, after kill(), a halt, or an orderly end now."""
-        if self._life is None:
-            raise RuntimeError("the broker was never started, or is stopped for good")
-        self._life.stop().result()
-        self.start()
+        with self._changing:
+            if self._life is None:
+                raise RuntimeError("the broker was never started, or is stopped for good")
+            self._life.stop().result()
+            self.start()
 
     def pause(self) -> None:
         """Stand still, as a process stopped by SIGSTOP: connections stay, nothing is read, answered or timed."""
@@ -185,7 +190,8 @@ class Broker:
         """Serve every request through between(serve), also after a restart; None: no more."""
         self._between = between
         if self.running:
-            self.inside(lambda broker: broker.intercept(between))
+            with contextlib.suppress(Ended):
+                self.inside(lambda broker: broker.intercept(between))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -200,7 +206,7 @@ class Broker:
     async def __aenter__(self) -> Self:
         life = self._begin()
         try:
-            self._served(await wrap_future(life.ready))
+            self._served(await _unharmed(life.ready))
         except BaseException:
             self._abandon(life)
             raise
@@ -210,37 +216,43 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         life = self._life
-        if life is not None and self._owner_pid == os.getpid():
-            await wrap_future(life.stop())  # clients in the caller's loop go on meanwhile
+        try:
+            if life is not None and self._owner_pid == os.getpid():
+                await _unharmed(life.stop())  # clients in the caller's loop go on meanwhile
+        except CancelledError as cancelled:
+            self.__exit__(CancelledError, cancelled, None)  # they do not now, but nothing is left
+            raise
         self.__exit__(kind, error, at)
 
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Life:
-        if self.running:
-            raise RuntimeError("the broker runs already")
-        if self._directory is None:
-            self._directory = self._data_dir or SystemDisk().make_temporary_directory("fencepost-")
-        if self._data_dir is not None:
-            SystemDisk().make_directory(self._data_dir)
-        texts = {**self._texts, "listeners": self.bootstrap_servers, "log.dir": self._directory}
-        settings = BrokerSettings.of({Source.STATIC_BROKER: texts})
-        self._lives += 1
-        disk = ForgetfulDisk(syncs=self._data_dir is not None, seed=self._lives)
-        self._life = Life(settings, disk, self.clock, self._between)
-        self._life.start()
-        _remember(self)
-        return self._life
+        with self._changing:
+            if self.running:
+                raise RuntimeError("the broker runs already")
+            if self._directory is None:
+                self._directory = self._data_dir or SystemDisk().make_temporary_directory("fencepost-")
+            if self._data_dir is not None:
+                SystemDisk().make_directory(self._data_dir)
+            texts = {**self._texts, "listeners": self.bootstrap_servers, "log.dir": self._directory}
+            settings = BrokerSettings.of({Source.STATIC_BROKER: texts})
+            self._lives += 1
+            disk = ForgetfulDisk(syncs=self._data_dir is not None, seed=self._lives)
+            self._life = Life(settings, disk, self.clock, self._between)
+            self._life.start()
+            _remember(self)
+            return self._life
 
     def _served(self, port: int) -> None:
         self.port = port
 
     def _abandon(self, life: Life) -> None:
         """It did not begin, or nobody waits for it any more."""
-        life.stop().result()
-        if self._life is life:
-            self._life = None
-        self._remove_directory()
+        with self._changing:
+            life.stop().result()
+            if self._life is life:
+                self._life = None
+                self._remove_directory()
 
     def _remove_directory(self) -> None:
         _embedded.discard(self)
@@ -279,6 +291,13 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
             value *= factor
         texts[row.name] = text_of(value if isinstance(value, str | int | float) else tuple(value))
     return texts
+
+
+async def _unharmed(future: "Future[T]") -> T:
+    """What it gives. Who is cancelled while waiting here does not cancel it for the others."""
+    mirror = wrap_future(future)
+    mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more
+    return await shield(mirror)
 
 
 def _check_halted(life: Life | None) -> None:
