@@ -315,7 +315,8 @@ class Connection:
             return slots[0][0] > released_unit or self._flush_in_turn(released_unit)
         out: Any = slots.popleft()[1]
         if slots:
-            out = b"".join((out, *[reply for _, reply in slots]))
+            more: list[Any] = [reply for _, reply in slots]
+            out = b"".join((out, *more))
             slots.clear()
         transport.write(out)
         self._metrics.bytes_out += len(out)
