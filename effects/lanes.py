@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other
-LATELY = 8
+LATELY = 8  # one hiccup of 100 ms is forgiven after some 25 jobs
 NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 

@@ -115,19 +115,23 @@ async def test_a_quiet_moment_says_on_disk_that_the_last_round_was_synced(disk, 
     assert journal._said_through == journal._last_unit_round
 
 
-@driven_by("fsync")
-async def test_a_failed_sync_halts_and_nobody_is_told(disk, driven, log, rounds):
-    halted = []
-    rounds.on_halt.append(halted.append)
-    disk.fail_sync(lambda path: "journal" in path)
-    driven.append(log, [b"x"])
-    client = Client(rounds, driven.store.last_unit)
-    await asyncio.sleep(1)
-    assert client.told_at is None
-    assert log.high_watermark == 0
-    assert isinstance(halted[0], OSError)
-    with pytest.raises(BrokerHalted):
-        driven.append(log, [b"y"])
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_failed_sync_halts_and_nobody_is_told(quick):
+    @driven_by("fsync", quick=quick)
+    async def test(disk, driven, log, rounds):
+        halted = []
+        rounds.on_halt.append(halted.append)
+        disk.fail_sync(lambda path: "journal" in path)
+        driven.append(log, [b"x"])
+        client = Client(rounds, driven.store.last_unit)
+        await asyncio.sleep(1)
+        assert client.told_at is None
+        assert log.high_watermark == 0
+        assert isinstance(halted[0], OSError)
+        with pytest.raises(BrokerHalted):
+            driven.append(log, [b"y"])
+
+    test()
 
 
 # ---- a device that is quick --------------------------------------------------------------------------------------
@@ -177,15 +181,3 @@ def test_what_a_sync_has_to_bring_on_counts_and_not_what_it_is_asked_with(record
         assert driven.store.synced_unit == driven.store.last_unit
 
     test()
-
-
-@driven_by("fsync", quick=True)
-async def test_a_sync_that_fails_on_a_quick_device_halts_too(disk, driven, log, rounds):
-    halted = []
-    rounds.on_halt.append(halted.append)
-    disk.fail_sync(lambda path: "journal" in path)
-    driven.append(log, [b"x"])
-    client = Client(rounds, driven.store.last_unit)
-    await asyncio.sleep(1)
-    assert client.told_at is None
-    assert isinstance(halted[0], OSError)
