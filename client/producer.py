@@ -113,13 +113,20 @@ class Producer:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the cluster. Raises BrokerUnreachableError, AuthenticationError and the like."""
+        """Find the cluster; with a transactional_id, fence who had the id and abort what was left open.
+
+        Not only with the first transaction: who waits for offsets that were left pending never comes so far. Raises
+        BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has let go of everything then.
+        """
         if self._closed:
             raise ClosedError("the producer is closed")
         try:
             await self._cluster.start()
+            if self._transactor is not None and not self._started:
+                await self._transactor.initialise()
         except BaseException:
-            await self._cluster.close()
+            if self._owns_cluster:
+                await self._cluster.close()
             raise
         self._started = self._is_open = True
 
@@ -364,8 +371,13 @@ class Producer:
         return Transaction(cast(Any, self), self._transacting(), batch, label)
 
     async def init_transactions(self) -> None:
-        """Become the one producer of the transactional id. `transaction()` does it where it has not been done."""
-        await self._transacting().initialise()
+        """For code that was made for other clients: start() has done it, so there is nothing left to do.
+
+        Only who does not want to resolve a CommitOutcomeUnknownError begins anew with it.
+        """
+        transactor = self._transacting()
+        if transactor.state not in (State.READY, State.STALE):
+            await transactor.initialise()
 
     async def begin_transaction(self) -> None:
         await self._transacting().begin()

@@ -42,7 +42,7 @@ class TaskProducer(Producer):
         """The transaction. Raises what says why not."""
         await self.start()
         if self._transactor is not None:
-            await self._transactor.begin(initialise=True)
+            await self._transactor.begin()
 
     async def send_columns(
         self,

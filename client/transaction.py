@@ -34,11 +34,11 @@ _AS_THEY_ARE = (InvalidConfigurationError, RecordTooLargeError, FencedInstanceId
 """Doing the work again would fail again: these are raised as they are, not as an AbortableTransactionError."""
 
 _TOO_LATE = {
-    Event.BEGIN: "a transaction is begun once init_transactions() is done and the one before is ended",
+    Event.BEGIN: "a transaction is begun once the producer is started and the one before is ended",
     Event.WRITE: "nothing may be written outside of a transaction",
     Event.COMMIT: "there is no transaction to commit",
     Event.ABORT: "there is no transaction to abort",
-    Event.INIT: "init_transactions() is called once for each producer",
+    Event.INIT: "init_transactions() is done once, before the first transaction",
 }
 
 

@@ -98,7 +98,7 @@ class Transaction:
         if self._batch is not None:
             self._batch.claim()
         try:
-            await self._transactor.begin(initialise=True)
+            await self._transactor.begin()
         except BaseException:
             if self._batch is not None:
                 self._batch.aborted()  # nothing was done with it: it has to come again

@@ -146,12 +146,12 @@ class Transactor:
         self._requests.stale(code, self._requests.target)
         return error_of(code), code
 
-    async def begin(self, *, initialise: bool = False) -> None:
-        """Nothing is sent, unless the one before left something to be done first. initialise: if that was not done."""
+    async def begin(self) -> None:
+        """Nothing is sent, unless the one before left something to be done first."""
         machine = self.machine
         if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
             await self.abort()
-        if machine.state is State.STALE or (initialise and machine.state is State.UNINITIALIZED):
+        if machine.state is State.STALE:
             await self.initialise()
         machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
         self.begun += 1

@@ -10,12 +10,13 @@ import threading
 import time
 
 import pytest
+from eventually import wait_until
 from fencepost.broker.embedded import Broker
 from fencepost.client import sync
 from fencepost.client.admin import Admin as AsyncAdmin
 from fencepost.client.admin_values import NewTopic
 from fencepost.client.consumer import Consumer as AsyncConsumer
-from fencepost.client.errors import IllegalStateError
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError
 from fencepost.client.loop_thread import loop_thread
 from fencepost.client.producer import Producer as AsyncProducer
 from fencepost.testing.served import ObservedBroker
@@ -344,3 +345,67 @@ def test_an_unreachable_broker_is_an_error_of_start():
         where = broker.bootstrap_servers
     with pytest.raises(Exception, match=where.rpartition(":")[2]):
         sync.Admin(where, connect_timeout_ms=500, default_api_timeout_ms=500).start()
+
+
+def killed_in_its_transaction(broker, topic, doing=""):
+    """A process wrote in a transaction, and was killed before it ended it."""
+    child = run_script(
+        f"""
+        import time
+        from fencepost.client import sync
+        from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+        with sync.Producer(BOOTSTRAP, transactional_id={topic!r}) as producer, producer.transaction() as tx:
+            tx.send_and_wait({topic!r}, b"left open")
+            {doing}
+            print("open", flush=True)
+            time.sleep(60)
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "open\n"
+    child.kill()
+    child.communicate(timeout=30)
+
+
+def test_a_producer_that_is_only_started_ends_what_a_killed_one_left_open(broker, topic):
+    killed_in_its_transaction(broker, topic)
+    assert broker.lso(topic) < broker.hw(topic)
+    began = time.monotonic()
+    with sync.Producer(broker.bootstrap_servers, transactional_id=topic):
+        assert broker.lso(topic) == broker.hw(topic)
+    assert time.monotonic() - began < 10
+    assert values(broker, topic) == []
+
+
+def test_a_group_reads_on_once_the_successor_of_who_left_its_offsets_pending_is_started(broker, topic):
+    write(broker, topic, b"1", b"2")
+    offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
+    killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")
+    began = time.monotonic()
+    with (
+        sync.Producer(broker.bootstrap_servers, transactional_id=topic) as producer,
+        consuming(broker, topic) as consumer,
+    ):
+        batch = next(consumer.batches())
+        assert time.monotonic() - began < 10
+        assert [record.value for record in batch] == [b"1", b"2"]
+        with producer.transaction(batch):
+            pass
+    assert broker.committed(topic)[topic, 0].offset == batch.offsets[topic, 0].offset
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_a_start_that_is_refused_says_why_and_leaves_no_connection(broker, topic, enters):
+    connections = broker.inside(lambda inner: len(inner.server.connections))
+    producer = sync.Producer(broker.bootstrap_servers, transactional_id=topic, transaction_timeout_ms=10_000_000)
+    with pytest.raises(InvalidConfigurationError, match="timeout"):
+        producer.__enter__() if enters else producer.start()
+    wait_until(lambda: broker.inside(lambda inner: len(inner.server.connections)) == connections)
+
+
+def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer):
+    identity = producer.producer_id, producer.producer_epoch
+    assert identity[0] >= 0
+    producer.init_transactions()
+    producer.init_transactions()
+    assert (producer.producer_id, producer.producer_epoch) == identity

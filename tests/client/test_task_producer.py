@@ -8,6 +8,7 @@ from fencepost.client.consumer import Consumer
 from fencepost.client.errors import (
     AbortableTransactionError,
     IllegalStateError,
+    InvalidConfigurationError,
     RecordTooLargeError,
     UnsupportedVersionError,
 )
@@ -24,8 +25,9 @@ class Job:
     def __init__(self, world, cluster):
         self.world, self.cluster = world, cluster
 
-    def task(self, name="fencepost.once.a", **more):
-        return TaskProducer(self.cluster, self.world.settings(**more), transactional_id=name)
+    def task(self, name="fencepost.once.a", timeout_ms=60_000, **more):
+        settings = self.world.settings(**more)
+        return TaskProducer(self.cluster, settings, transactional_id=name, transaction_timeout_ms=timeout_ms)
 
     async def waiting(self):
         answer = await self.cluster.ask(LEDGER, DescribeLedgerRequest(keys=["sink"]))
@@ -134,6 +136,35 @@ def test_a_task_that_is_closed_before_it_prepares_leaves_nothing_open():
         await task.flush()
         await task.close()
         assert not job.world.broker.transactions.open
+
+    with_job(work)
+
+
+def test_its_id_is_taken_when_it_begins_and_not_before():
+    async def work(job):
+        task = job.task()
+        known = job.world.broker.transactions.transactions
+        assert not known
+        await task.begin()
+        assert set(known) == {"fencepost.once.a"}
+        assert (task.producer_id, task.producer_epoch) == (known["fencepost.once.a"].producer_id, 0)
+        await task.close()
+
+    with_job(work)
+
+
+def test_one_whose_id_is_refused_leaves_the_cluster_to_the_others():
+    async def work(job):
+        refused, other = job.task(timeout_ms=1_000_000), job.task()
+        with pytest.raises(InvalidConfigurationError):
+            await refused.begin()
+        await refused.close()
+        await other.begin()
+        await other.send_columns("t", [b"1"])
+        assert await other.prepare("sink", 1, 60_000)
+        await other.close()
+        await job.commit()
+        assert len(await job.records()) == 1
 
     with_job(work)
 

@@ -10,6 +10,7 @@ from fencepost.client.errors import (
     RequestTimedOutError,
 )
 from fencepost.client.transaction_table import State
+from fencepost.client.transactor import Transactor
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from txn_world import TxnWorld, within
 
@@ -115,8 +116,8 @@ def test_kgo_6ecd2f9_an_error_that_may_pass_is_no_commit_and_no_abort(version, c
 
 def test_aiokafka_1134_a_coordinator_that_moved_is_looked_for_again():
     async def main(world: TxnWorld) -> None:
-        producer = await world.producer()
         found = world.faults.delay("FindCoordinator", 0.01).times(2)
+        producer = await world.producer()
         world.faults.error("EndTxn", "NOT_COORDINATOR").once()
         await write(producer, b"a")
         assert found.calls == 2
@@ -275,11 +276,11 @@ def test_a_failed_abort_is_a_note_and_the_next_transaction_makes_it_good(version
 @both
 def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
     async def main(world: TxnWorld) -> None:
-        old, new = await world.producer(), await world.producer()
+        old = await world.producer()
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
             async with old.transaction() as tx:
                 await tx.send_and_wait("t", b"a")
-                await new.init_transactions()
+                new = await world.producer()
                 await tx.send("t", b"b")
         assert (fenced.value.reason, fenced.value.current_epoch) == ("newer_producer", new.producer_epoch)
         with pytest.raises(ProducerFencedError):
@@ -356,18 +357,40 @@ def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
 # ---- initialising ----------------------------------------------------------------------------------------------------
 
 
-def test_kafka_13412_init_transactions_that_came_too_late_may_be_called_again():
+def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
+    """Of a producer that start() has not initialised: a start that fails lets go of everything."""
+
     async def main(world: TxnWorld) -> None:
-        producer = await world.producer()
+        cluster = await world.world.cluster()
+        settings = world.world.settings(transactional_id="x", request_timeout_ms=1_000, max_block_ms=5_000)
+        transactor = Transactor(settings, cluster, world.world.outside)
         silence = world.faults.blackhole("InitProducerId")
         with pytest.raises(RequestTimedOutError):
-            await producer.init_transactions()
+            await transactor.initialise()
+        assert transactor.state is State.UNINITIALIZED
         world.faults.remove(silence)
-        await producer.init_transactions()
-        await write(producer, b"a")
-        assert await world.values() == [b"a"]
+        await transactor.initialise()
+        assert transactor.state is State.READY
 
     within(main)
+
+
+def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
+    """As the next transaction does, where a late request of the last one must not count for it."""
+
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.disconnect("EndTxn", when="after_write").once()
+        await write(producer, b"a")
+        silence = world.faults.blackhole("InitProducerId")
+        for _ in range(2):
+            with pytest.raises(RequestTimedOutError):
+                await write(producer, b"b")
+        world.faults.remove(silence)
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, 1)
 
 
 # ---- cancelled, and closed -------------------------------------------------------------------------------------------
@@ -418,7 +441,6 @@ def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
 def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cancelled(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=5_000)
-        await producer.init_transactions()
         world.faults.delay("EndTxn", 2.0, when="after_write").once()
         await cancelled_after(1, write(producer, b"a"))
         assert await world.values() == [b"a"]
@@ -431,7 +453,6 @@ def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cance
 def test_cancelled_with_no_answer_to_its_commit_the_next_use_says_so(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=2_000)
-        await producer.init_transactions()
         silence = world.faults.blackhole("EndTxn")
         await cancelled_after(1, write(producer, b"a"))
         with pytest.raises(CommitOutcomeUnknownError) as unknown:
@@ -446,13 +467,11 @@ def test_cancelled_with_no_answer_to_its_commit_the_next_use_says_so(version):
 def test_close_aborts_what_is_open_and_never_hangs(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
-        await producer.init_transactions()
         await producer.begin_transaction()
         await (await producer.send("t", b"a"))
         await producer.close()
         assert world.names()[-1] == "EndTxn"
         other = await world.producer("y")
-        await other.init_transactions()
         await other.begin_transaction()
         await (await other.send("t", b"b"))
         await world.world.stop_broker()
