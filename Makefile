@@ -44,8 +44,8 @@ format: $(STAMP)    ## ruff, writing
 kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints its seed
 	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/crash/test_kill9.py
 
-crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled
-	CRASH_LIMIT=0 $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py \
+crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled, and crashes in TWICE (default 300) recoveries of each; 0: in all, for hours
+	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py \
 		tests/crash/test_transaction_crash_points.py
 
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
