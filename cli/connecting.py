@@ -69,7 +69,7 @@ class Target:
     def producer(self, **more: Any) -> "Producer":
         from ..client.producer import Producer
 
-        return Producer.from_config(self.config(**more))
+        return Producer.from_config(self.config(max_block_ms=self.timeout_ms, **more))
 
     def consumer(self, **more: Any) -> "Consumer":
         from ..client.consumer import Consumer

@@ -96,7 +96,13 @@ class Shape:
 @click.option("-p", "--partition", type=click.IntRange(min=0), default=None, help="[default: by the key]")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--jsonl", is_flag=True, help="Lines are objects: value, key, headers, partition, timestamp_ms.")
-@click.option("--txn", "transactional_id", metavar="ID", default=None, help="In a transaction, committed at the end.")
+@click.option(
+    "--txn",
+    "transactional_id",
+    metavar="ID",
+    default=None,
+    help="In a transaction, committed at the end. Who has the ID is fenced, even if nothing is sent.",
+)
 @click.option("--abort", is_flag=True, help="Abort the transaction instead.")
 @click.option("--txn-every", type=COUNT, default=None, metavar="N", help="A transaction for every N records.")
 @click.option("--hold", type=DURATION, default=None, metavar="30s", help="Leave it open for so long before its end.")

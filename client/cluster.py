@@ -91,8 +91,7 @@ class Cluster:
 
         Raises BrokerUnreachableError, AuthenticationError and what else a broker may say.
         """
-        if self._closed:
-            raise ClosedError("the client is closed")
+        self._check_open()
         if self._keeper is not None:
             self.home.check()
             return
@@ -109,8 +108,17 @@ class Cluster:
                     raise
                 log.info("not found yet: %s", error)
                 await asyncio.sleep(pause_ms / 1000)
-        self._wanted = asyncio.Event()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self._check_open()
+        self._begin_keeping()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed", hint="after close(), or a start that failed, make another")
+
+    def _begin_keeping(self) -> None:
+        if self._keeper is None:  # else somebody has who shares it, and started beside us
+            self._wanted = asyncio.Event()
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
         """Idempotent; waits for no broker."""
@@ -122,9 +130,12 @@ class Cluster:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-        await self._connections.close()
         self._tell()
+        try:  # connections first: whoever is cancelled here does not come again
+            await self._connections.close()
+        finally:
+            if keeper is not None:
+                await asyncio.gather(keeper, return_exceptions=True)
 
     # ---- metadata ----------------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ class Producer:
         """cluster: one that others use too, and that outlives this."""
         self.settings = settings
         self._started = self._closed = False
+        self._starting = asyncio.Lock()
         self._outside = outside
         self._now_ms = outside.clock.now_ms
         self._cluster = cluster or Cluster(settings, outside)
@@ -104,6 +105,7 @@ class Producer:
         self._home = self._cluster.home
         self._machine = None if self._transactor is None else self._transactor.machine
         self._is_open = False  # started and not closed
+        self._init_is_done = False  # by start(), and nobody has asked for it yet
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._started else "not started"
@@ -115,20 +117,26 @@ class Producer:
     async def start(self) -> None:
         """Find the cluster; with a transactional_id, fence who had the id and abort what was left open.
 
-        Not only with the first transaction: who waits for offsets that were left pending never comes so far. Raises
-        BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has let go of everything then.
+        Not only with the first transaction: who waits for offsets that were left pending does not come so far. Raises
+        BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has let go of everything then:
+        to try again, make another producer.
         """
-        if self._closed:
-            raise ClosedError("the producer is closed")
-        try:
-            await self._cluster.start()
-            if self._transactor is not None and not self._started:
-                await self._transactor.initialise()
-        except BaseException:
-            if self._owns_cluster:
-                await self._cluster.close()
-            raise
-        self._started = self._is_open = True
+        async with self._starting:
+            if self._started or self._closed:
+                self._check_started()
+                return
+            try:
+                await self._cluster.start()
+                if self._transactor is not None:
+                    await self._transactor.initialise()
+                    self._init_is_done = True
+                if self._closed:
+                    raise ClosedError("the producer was closed while it started")
+            except BaseException:
+                if self._owns_cluster:
+                    await self._cluster.close()
+                raise
+            self._started = self._is_open = True
 
     async def __aenter__(self) -> "Producer":
         await self.start()
@@ -177,11 +185,13 @@ class Producer:
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._closed:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            self._cluster.home.call_soon(self._let_go_of, self._sender, self._cluster)
+            self._cluster.home.call_soon(self._let_go_of, self._sender, self._cluster if self._owns_cluster else None)
 
     @staticmethod
-    def _let_go_of(sender: Sender, cluster: Cluster) -> None:
+    def _let_go_of(sender: Sender, cluster: Cluster | None) -> None:
         sender.close(ClosedError("the producer was never closed"))
+        if cluster is None:
+            return
         _ENDING.add(task := asyncio.get_running_loop().create_task(cluster.close()))
         task.add_done_callback(_ENDING.discard)
 
@@ -371,13 +381,16 @@ class Producer:
         return Transaction(cast(Any, self), self._transacting(), batch, label)
 
     async def init_transactions(self) -> None:
-        """For code that was made for other clients: start() has done it, so there is nothing left to do.
+        """For code that was made for other clients: start() has done it, and the first call finds it done.
 
-        Only who does not want to resolve a CommitOutcomeUnknownError begins anew with it.
+        Raises IllegalStateError when called again, or after the first transaction. Only who does not want to resolve a
+        CommitOutcomeUnknownError begins anew with it.
         """
         transactor = self._transacting()
-        if transactor.state not in (State.READY, State.STALE):
-            await transactor.initialise()
+        if self._init_is_done and not transactor.begun:
+            self._init_is_done = False
+            return
+        await transactor.initialise()
 
     async def begin_transaction(self) -> None:
         await self._transacting().begin()

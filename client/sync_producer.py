@@ -66,6 +66,10 @@ class Producer(Blocking[AsyncProducer]):
         super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config))
         return producer
 
+    def start(self) -> None:
+        """Find the cluster; with a transactional_id, fence who had the id and abort what was left open."""
+        super().start()
+
     def close(self, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long (delivery_timeout_ms if not given). Idempotent."""
         self._end(lambda: self._inner.close(timeout_ms))

@@ -5,6 +5,7 @@ Versions: what belongs to transactions version 2 (KIP-890) is used with it and n
 TxnOffsetCommit 3, because older ones cannot tell a member that was replaced (KIP-447).
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,7 +86,15 @@ class TransactionRequests:
 
     # ---- each request ----------------------------------------------------------------------------------------
 
-    async def init(self) -> tuple[int, ProducerIdentity]:
+    async def init(self, within_ms: float) -> tuple[int, ProducerIdentity]:
+        """within_ms: finding the coordinator, and its answer. Raises RequestTimedOutError after that, and as ever."""
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                return await self._init()
+        except TimeoutError:
+            raise RequestTimedOutError("no answer from the transaction coordinator") from None
+
+    async def _init(self) -> tuple[int, ProducerIdentity]:
         machine = self._machine
         connection = await self._coordinator()
         former = machine.former_identity()

@@ -120,7 +120,7 @@ class Transactor:
         attempt = 0
         try:
             while True:
-                error, code = await self._init_once()
+                error, code = await self._init_once(deadline)
                 if error is None:
                     return
                 if not await self._pause(attempt, deadline, error, code):
@@ -129,12 +129,12 @@ class Transactor:
                 attempt += 1
         except asyncio.CancelledError as cancelled:
             if machine.state in (State.INITIALIZING, State.ABORTING):
-                machine.not_initialised(RequestTimedOutError("init_transactions() was cancelled"))
+                machine.not_initialised(RequestTimedOutError("InitProducerId was cancelled"))
             raise cancelled
 
-    async def _init_once(self) -> tuple[KafkaError | None, int]:
+    async def _init_once(self, deadline: Deadline) -> tuple[KafkaError | None, int]:
         try:
-            code, identity = await self._requests.init()
+            code, identity = await self._requests.init(deadline.left_ms())
         except KafkaError as error:
             return error, 0
         verdict = self.machine.initialised(code, identity)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from eventually import wait_until
+from fencepost.cli.failures import TIMED_OUT
+from fencepost.testing.served import ObservedBroker
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -171,3 +173,14 @@ def test_without_a_broker_it_says_so(terminal: Typing) -> None:
     command = [sys.executable, "-m", "fencepost", "produce", "t", "-b", "127.0.0.1:1"]
     done = subprocess.run(command, input=b"x\n", capture_output=True, timeout=30)
     assert (done.returncode, done.stderr.startswith(b"error: cannot connect")) == (4, True)
+
+
+def test_an_id_that_is_not_given_is_waited_for_as_long_as_timeout_says() -> None:
+    with ObservedBroker() as broker:
+        broker.faults.blackhole("InitProducerId")
+        command = [sys.executable, "-m", "fencepost", "produce", "t", "--txn", "x", "--timeout", "2s"]
+        command += ["-b", broker.bootstrap_servers]
+        ended = subprocess.run(command, input=b"1\n", capture_output=True, timeout=30, check=False)  # the SDK: a minute
+        broker.faults.clear()
+    assert (ended.returncode, ended.stdout) == (TIMED_OUT, b"")
+    assert b"InitProducerId did not succeed within 2000 ms" in ended.stderr

@@ -58,6 +58,24 @@ def test_a_transactional_producer_in_another_loop_refuses_a_transaction(servers)
     _in_a_second_loop(make, Producer.init_transactions, Producer.begin_transaction)
 
 
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+def test_a_start_in_another_loop_leaves_the_producer_to_its_own(servers, transactional_id):
+    async def elsewhere(producer):
+        with pytest.raises(IllegalStateError, match="another event loop"):
+            await producer.start()
+
+    async def main():
+        async with Producer(servers, transactional_id=transactional_id) as producer:
+            await asyncio.to_thread(asyncio.run, elsewhere(producer))
+            if transactional_id is None:
+                await producer.send_and_wait("t", b"v")
+            else:
+                async with producer.transaction() as transaction:
+                    await transaction.send_and_wait("t", b"v")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("use", [Consumer.getone, _read, lambda consumer: consumer.end_offsets([("t", 0)])])
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_consumer_in_another_loop_refuses_to_read(servers, group, use):

@@ -407,5 +407,4 @@ def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer
     identity = producer.producer_id, producer.producer_epoch
     assert identity[0] >= 0
     producer.init_transactions()
-    producer.init_transactions()
     assert (producer.producer_id, producer.producer_epoch) == identity

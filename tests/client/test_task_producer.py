@@ -1,5 +1,7 @@
 """A task's producer: columns in, one transaction that waits for a decision, and nothing after that."""
 
+import asyncio
+
 import pytest
 from client_world import run
 from fencepost.client.admin import Admin
@@ -165,6 +167,35 @@ def test_one_whose_id_is_refused_leaves_the_cluster_to_the_others():
         await other.close()
         await job.commit()
         assert len(await job.records()) == 1
+
+    with_job(work)
+
+
+def test_one_that_is_dropped_leaves_the_cluster_to_the_others():
+    async def work(job):
+        tasks, other = [job.task("fencepost.once.b")], job.task()
+        await tasks[0].begin()
+        with pytest.warns(ResourceWarning, match="never closed"):
+            tasks.clear()
+        await asyncio.sleep(0.1)
+        await other.begin()
+        await other.send_columns("t", [b"1"])
+        assert await other.prepare("sink", 1, 60_000)
+        await other.close()
+
+    with_job(work)
+
+
+def test_kafka_13412_an_id_that_was_not_given_in_time_may_be_asked_for_again():
+    async def work(job):
+        task = job.task(request_timeout_ms=1_000)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await task.begin()
+        await task.begin()
+        await task.send_columns("t", [b"1"])
+        assert await task.prepare("sink", 1, 60_000)
+        await task.close()
 
     with_job(work)
 

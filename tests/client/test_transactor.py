@@ -99,15 +99,30 @@ def test_an_empty_transaction_asks_nothing(version):
 
 
 @pytest.mark.requirement("S-93")
-def test_a_transactor_is_initialised_once():
+def test_init_transactions_is_called_once():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
-        assert producer._transactor is not None
+        await producer.init_transactions()
         with pytest.raises(IllegalStateError, match="once"):
-            await producer._transactor.initialise()
-        assert world.names() == ["InitProducerId"]
+            await producer.init_transactions()
+        async with producer.transaction() as tx:
+            await tx.send("t", b"a")
+        assert await world.values() == [b"a"]
 
     within(main)
+
+
+@both
+def test_init_transactions_is_too_late_with_the_first_transaction(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        async with producer.transaction():
+            with pytest.raises(IllegalStateError, match="before the first"):
+                await producer.init_transactions()
+        with pytest.raises(IllegalStateError, match="before the first"):
+            await producer.init_transactions()
+
+    within(main, version)
 
 
 def test_the_methods_of_java_do_the_same():

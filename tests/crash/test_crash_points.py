@@ -12,7 +12,7 @@ from recovery_oracle import check
 from scripted_workloads import WORKLOADS
 
 LIMIT = int(os.environ.get("CRASH_LIMIT", "60")) or None
-TWICE = int(os.environ.get("CRASH_TWICE", "5")) or None  # recoveries that crash, at some points; None: all, at all
+TWICE = int(os.environ.get("CRASH_TWICE", "5")) or None  # so many recoveries crash too; None: each, at each point
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)

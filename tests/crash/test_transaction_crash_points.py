@@ -12,7 +12,7 @@ from txn_oracle import Script, check
 from txn_scripts import SCRIPTS
 
 LIMIT = int(os.environ.get("CRASH_LIMIT", "40")) or None
-TWICE = int(os.environ.get("CRASH_TWICE", "2")) or None  # recoveries that crash, at some points; None: all, at all
+TWICE = int(os.environ.get("CRASH_TWICE", "2")) or None  # so many recoveries crash too; None: each, at each point
 
 
 def played(script) -> tuple[SimulatedDisk, int]:
