@@ -1,8 +1,10 @@
-"""What a producer with a transactional id does when it is started: it takes the id over before anybody waits for it."""
+"""Starting a client; a producer with a transactional id takes it over then, before anybody waits for that."""
 
 import asyncio
+from functools import partial
 
 import pytest
+from fencepost.client.admin import Admin
 from fencepost.client.consumer import Consumer
 from fencepost.client.errors import (
     AuthorizationError,
@@ -189,22 +191,27 @@ def test_a_start_that_is_cancelled_leaves_nothing():
     within(main)
 
 
-def made(world: TxnWorld, transactional_id: str | None) -> Producer:
-    return Producer(BOOTSTRAP, outside=world.world.outside, transactional_id=transactional_id)
+CLIENTS = {
+    "producer": Producer,
+    "transactional producer": partial(Producer, transactional_id="x"),
+    "consumer": partial(Consumer, topics=["t"]),
+    "member": partial(Consumer, topics=["t"], group_id="g"),
+    "admin": Admin,
+}
 
 
-@pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_a_second_cancellation_does_not_keep_it_from_letting_go(transactional_id):
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_second_cancellation_does_not_keep_a_client_from_letting_go(kind):
     """However far it is when it is cancelled, and however far its clean-up when that is."""
 
     async def main(world: TxnWorld) -> None:
         for turns in range(100):
             for more in range(4):
-                producer = made(world, transactional_id)
-                starting = asyncio.get_running_loop().create_task(producer.start())
+                client = CLIENTS[kind](BOOTSTRAP, outside=world.world.outside)
+                starting = asyncio.get_running_loop().create_task(client.__aenter__())
                 await turn(turns)
                 if starting.done():
-                    await producer.close()
+                    await client.close()
                     assert turns > 5
                     return
                 starting.cancel()
@@ -216,20 +223,20 @@ def test_a_second_cancellation_does_not_keep_it_from_letting_go(transactional_id
     within(main)
 
 
-@pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_closed_while_it_starts_it_is_closed(transactional_id):
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_that_is_closed_while_it_starts_is_closed(kind):
     async def main(world: TxnWorld) -> None:
         refused = 0
         for turns in range(100):
-            producer = made(world, transactional_id)
-            starting = asyncio.get_running_loop().create_task(producer.start())
+            client = CLIENTS[kind](BOOTSTRAP, outside=world.world.outside)
+            starting = asyncio.get_running_loop().create_task(client.start())
             await turn(turns)
             had_started = starting.done()
-            await producer.close()
+            await client.close()
             (result,) = await asyncio.gather(starting, return_exceptions=True)
             assert not clients_at_work()
             with pytest.raises(ClosedError):
-                await producer.flush()
+                await client.start()
             if had_started:
                 assert result is None
                 break
@@ -243,9 +250,9 @@ def test_closed_while_it_starts_it_is_closed(transactional_id):
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_two_that_start_it_at_once_start_it_once(transactional_id):
+def test_two_that_start_a_producer_at_once_start_it_once(transactional_id):
     async def main(world: TxnWorld) -> None:
-        producer = made(world, transactional_id)
+        producer = Producer(BOOTSTRAP, outside=world.world.outside, transactional_id=transactional_id)
         assert await asyncio.gather(producer.start(), producer.start(), producer.start()) == [None] * 3
         assert world.names() == (["InitProducerId"] if transactional_id else [])
         if transactional_id:

@@ -8,10 +8,12 @@ from fencepost.client.errors import (
     CommitOutcomeUnknownError,
     ProducerFencedError,
     RequestTimedOutError,
+    error_of,
 )
 from fencepost.client.transaction_table import State
 from fencepost.client.transactor import Transactor
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.errors import ErrorCode
 from txn_world import TxnWorld, within
 
 both = pytest.mark.parametrize("version", [1, 2])
@@ -350,6 +352,52 @@ def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
         for value in (b"a", b"b"):
             await write(producer, value)
         assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
+@pytest.mark.requirement("S-67")
+def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
+    """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
+
+    async def main(world: TxnWorld) -> None:
+        for turns in range(8):
+            producer = await world.producer(f"x{turns}")
+            await producer.begin_transaction()
+            await (await producer.send("t", b"beside", partition=0))
+            fault = world.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
+            await producer.send("u", b"failed", partition=0)
+            while not fault.fired:
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            world.names()
+            with pytest.raises(AbortableTransactionError):
+                await producer.commit_transaction()
+            assert "EndTxn" not in world.names(), f"after {turns} turns"
+            await producer.abort_transaction()
+        assert await world.values() + await world.values("u") == []
+
+    within(main, version)
+
+
+@both
+def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"beside", partition=0))
+        world.names()
+        committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        assert producer._transactor is not None
+        producer._transactor.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
+        with pytest.raises(AbortableTransactionError):
+            await committing
+        assert world.names() == []
+        await producer.abort_transaction()
+        assert await world.values() == []
 
     within(main, version)
 

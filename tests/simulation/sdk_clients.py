@@ -206,13 +206,13 @@ class SdkIncarnation(SdkClient):
         requests, machine = client._transactor._requests, client._transactor.machine
         init, end, coordinator = requests.init, requests.end, requests._coordinator
 
-        async def watched() -> Any:
+        async def watched(within_ms: float) -> Any:
             former = machine.former_identity()
             current = None if former.producer_id < 0 else (former.producer_id, former.epoch)
             op = self.history.invoke(self.name, Init(self.transactional_id, current))
             op.late = True  # unless it is answered
             try:
-                code, identity = await init()
+                code, identity = await init(within_ms)
             except fp.KafkaError as error:
                 op.late = maybe_done(error)
                 op.info() if op.late else op.fail(int(error.code))
