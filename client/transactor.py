@@ -267,13 +267,13 @@ class Transactor:
 
     async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
         machine = self.machine
-        if machine.state is not State.COMMITTING:  # there, its answer is asked for once more
-            if machine.state is State.FLUSHING and offsets is not None and offsets[0]:
+        if machine.state is State.FLUSHING:
+            if offsets is not None and offsets[0]:
                 both = await asyncio.gather(self.sender.flush(), self._send_offsets(*offsets), return_exceptions=True)
                 for error in both:
                     if error is not None and not isinstance(error, KafkaError):  # of those the machine knows
                         raise error
-            elif machine.state is State.FLUSHING:  # else a write has failed since the commit was asked for
+            else:
                 await self.sender.flush()
             if not machine.is_in(State.FLUSHING):
                 await self._explain()
@@ -338,7 +338,8 @@ class Transactor:
     async def _end(self, commit: bool) -> KafkaError | None:
         """EndTxn, until it is answered or time is over. Returns the error that was in the way."""
         machine = self.machine
-        going, deadline = machine.state, self._deadline()
+        going = State.COMMITTING if commit else State.ABORTING  # else something has failed since it was asked for
+        deadline = self._deadline()
         attempt, code = 0, 0
         error: KafkaError | None = None
         while machine.state is going:
