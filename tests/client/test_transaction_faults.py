@@ -14,15 +14,10 @@ from fencepost.client.transaction_table import State
 from fencepost.client.transactor import Transactor
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.protocol.errors import ErrorCode
-from txn_world import TxnWorld, within
+from txn_world import TxnWorld, within, write
 
 both = pytest.mark.parametrize("version", [1, 2])
 SWEEP_S = 15
-
-
-async def write(producer, value, **more):
-    async with producer.transaction() as tx:
-        await tx.send("t", value, **more)
 
 
 # ---- a commit whose answer does not come ---------------------------------------------------------------------------
@@ -252,6 +247,54 @@ def test_kafka_12152_and_13794_late_batches_of_an_aborted_transaction_do_not_dis
     within(main, version, num_partitions=2)
 
 
+@both
+@pytest.mark.requirement("S-67")
+def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
+    """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
+
+    async def main(world: TxnWorld) -> None:
+        for turns in range(8):
+            producer = await world.producer(f"x{turns}")
+            left = turns
+            await producer.begin_transaction()
+            await (await producer.send("t", b"beside", partition=0))
+            fault = world.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
+            await producer.send("u", b"failed", partition=0)
+            for _ in range(1000):
+                left -= fault.fired
+                if left < 0:
+                    break
+                await asyncio.sleep(0)
+            world.names()
+            with pytest.raises(AbortableTransactionError):
+                await producer.commit_transaction()
+            assert "EndTxn" not in world.names(), f"after {turns} turns"
+            await producer.abort_transaction()
+        assert await world.values() + await world.values("u") == []
+
+    within(main, version)
+
+
+@both
+def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"beside", partition=0))
+        world.names()
+        committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        assert producer._transactor is not None
+        producer._transactor.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
+        with pytest.raises(AbortableTransactionError):
+            await committing
+        assert world.names() == []
+        await producer.abort_transaction()
+        assert await world.values() == []
+
+    within(main, version)
+
+
 # ---- aborts ----------------------------------------------------------------------------------------------------------
 
 
@@ -356,54 +399,6 @@ def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
     within(main, version)
 
 
-@both
-@pytest.mark.requirement("S-67")
-def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
-    """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
-
-    async def main(world: TxnWorld) -> None:
-        for turns in range(8):
-            producer = await world.producer(f"x{turns}")
-            left = turns
-            await producer.begin_transaction()
-            await (await producer.send("t", b"beside", partition=0))
-            fault = world.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
-            await producer.send("u", b"failed", partition=0)
-            for _ in range(1000):
-                left -= fault.fired
-                if left < 0:
-                    break
-                await asyncio.sleep(0)
-            world.names()
-            with pytest.raises(AbortableTransactionError):
-                await producer.commit_transaction()
-            assert "EndTxn" not in world.names(), f"after {turns} turns"
-            await producer.abort_transaction()
-        assert await world.values() + await world.values("u") == []
-
-    within(main, version)
-
-
-@both
-def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer()
-        await producer.begin_transaction()
-        await (await producer.send("t", b"beside", partition=0))
-        world.names()
-        committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
-        await asyncio.sleep(0)
-        assert producer._transactor is not None
-        producer._transactor.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
-        with pytest.raises(AbortableTransactionError):
-            await committing
-        assert world.names() == []
-        await producer.abort_transaction()
-        assert await world.values() == []
-
-    within(main, version)
-
-
 # ---- initialising ----------------------------------------------------------------------------------------------------
 
 
@@ -441,93 +436,3 @@ def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
         assert await world.values() == [b"a", b"c"]
 
     within(main, 1)
-
-
-# ---- cancelled, and closed -------------------------------------------------------------------------------------------
-
-
-async def cancelled_after(seconds, work):
-    task = asyncio.get_running_loop().create_task(work)
-    await asyncio.sleep(seconds)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@both
-def test_cancelled_in_its_body_a_transaction_is_aborted(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer()
-
-        async def work() -> None:
-            async with producer.transaction() as tx:
-                await tx.send_and_wait("t", b"a")
-                await asyncio.sleep(100)
-
-        await cancelled_after(1, work())
-        assert world.names()[-1] == "EndTxn"
-        await write(producer, b"b")
-        assert await world.values() == [b"b"]
-
-    within(main, version)
-
-
-@both
-def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer(delivery_timeout_ms=60_000)
-        await write(producer, b"a")
-        refusal = world.faults.error("Produce", "NOT_ENOUGH_REPLICAS")
-        asyncio.get_running_loop().call_later(2, world.faults.remove, refusal)
-        await cancelled_after(1, write(producer, b"b"))
-        assert producer._transactor.state in (State.READY, State.STALE)
-        await write(producer, b"c")
-        assert await world.values() == [b"a", b"c"]
-
-    within(main, version)
-
-
-@both
-def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cancelled(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer(request_timeout_ms=5_000)
-        world.faults.delay("EndTxn", 2.0, when="after_write").once()
-        await cancelled_after(1, write(producer, b"a"))
-        assert await world.values() == [b"a"]
-        await write(producer, b"b")
-
-    within(main, version)
-
-
-@both
-def test_cancelled_with_no_answer_to_its_commit_the_next_use_says_so(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer(request_timeout_ms=2_000)
-        silence = world.faults.blackhole("EndTxn")
-        await cancelled_after(1, write(producer, b"a"))
-        with pytest.raises(CommitOutcomeUnknownError) as unknown:
-            await write(producer, b"b")
-        world.faults.remove(silence)
-        assert await unknown.value.resolve() == "committed"
-
-    within(main, version)
-
-
-@both
-def test_close_aborts_what_is_open_and_never_hangs(version):
-    async def main(world: TxnWorld) -> None:
-        producer = await world.producer()
-        await producer.begin_transaction()
-        await (await producer.send("t", b"a"))
-        await producer.close()
-        assert world.names()[-1] == "EndTxn"
-        other = await world.producer("y")
-        await other.begin_transaction()
-        await (await other.send("t", b"b"))
-        await world.world.stop_broker()
-        async with asyncio.timeout(20):
-            await other.close()
-        await world.start()
-        assert await world.values() == []
-
-    within(main, version)

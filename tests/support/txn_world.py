@@ -157,6 +157,12 @@ class TxnWorld:
         return found
 
 
+async def write(producer: Producer, value: bytes, **more: Any) -> None:
+    """A transaction of one record."""
+    async with producer.transaction() as tx:
+        await tx.send("t", value, **more)
+
+
 def within(
     main: Callable[[TxnWorld], Awaitable[Any]], version: int = 2, *, release: str | None = None, **settings: Any
 ) -> Any:
