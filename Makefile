@@ -23,7 +23,7 @@ install: $(STAMP) $(JAVA_CLIENTS) ## the virtual environment, with everything th
 # Kafka's own client, for the protocol that no Python library speaks: Maven puts the jars into its local repository.
 $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 	@if command -v mvn > /dev/null && command -v javac > /dev/null; then \
-		mvn -q -B -f $< $(MAVEN_DEPENDENCIES):build-classpath -Dmdep.outputFile=$(CURDIR)/$@ > $(VENV)/maven.log 2>&1 && touch $@ \
+		mvn -q -B -f $< $(MAVEN_DEPENDENCIES):build-classpath -Dmdep.outputFile="$(CURDIR)/$@" > $(VENV)/maven.log 2>&1 && touch $@ \
 		|| { rm -f $@; echo "Maven could not resolve Kafka's Java client ($(VENV)/maven.log): its tests will be skipped"; }; \
 	else echo "no JDK or no Maven: the tests with Kafka's Java client will be skipped"; fi
 
@@ -98,7 +98,7 @@ types: $(STAMP)     ## mypy --strict over the package, pyright's strict over wha
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
 	@for d in effects protocol storage broker client spark testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
-	cd build/types && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p fencepost
+	cd build/types && MYPYPATH=. "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" -p fencepost
 	$(BIN)/basedpyright --warnings
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 INTERRUPTED = 130
+OWN_OPTIONS = ("-h", "--help", "--version")
 
 COMMANDS = {
     "serve": "Run a broker.",
@@ -41,11 +42,25 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any(each.startswith("-") for each in args[:2]) and args[0] not in OWN_OPTIONS:
+            from .early_options import move_behind
+
+            args = move_behind(ctx, self, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # before a command was there to say what becomes of it
             ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            from .extras import explain_missing
+
+            failure = explain_missing(error)
+            if failure is None:
+                raise
+            raise failure from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

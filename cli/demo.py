@@ -13,6 +13,7 @@ import click
 
 from . import demo_copying, demo_idempotence, demo_transactions
 from .demo_stage import PARTITIONS, Broker, lines_of_text, say, version
+from .extras import require
 from .failures import Failure
 from .flaky_proxy import FlakyProxy
 from .interruption import INTERRUPTED, Interruption
@@ -29,6 +30,7 @@ from .ranges import COUNT, SHARE
 @click.option("--seed", default=1, show_default=True, help="Of the proxy's choices.")
 def demo(lines: int, lose: float, seed: int) -> None:
     """Send real text through a bad network and a killed broker, in transactions too, and count what arrives."""
+    require("fencepost demo", "confluent_kafka", "aiokafka")
     with Interruption() as interruption:
         try:
             _demonstrate(lines, lose, seed, interruption)

@@ -35,9 +35,11 @@ def env() -> None:
 def demo(lines: int) -> None:
     """Copy and count real text by streams, kill executor and driver in the middle, and compare."""
     from ..spark.requirements import SparkUnusable
+    from ..spark.sessions import environment
     from .demo_spark import demonstrate
 
     try:
+        environment(os.environ)  # raises before anything is started
         good = demonstrate(lines)
     except SparkUnusable as problem:
         raise Failure(str(problem), "docs/spark.md says what Spark needs") from None

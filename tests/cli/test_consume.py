@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from served_broker import ServedBroker
-from terminal import Terminal
+from terminal import FENCEPOST, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_it_waits_for_what_comes_until_ctrl_c(terminal: Terminal) -> None:
 def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> None:
     terminal.run("topic create endless")
     terminal.plain("endless", *map(str, range(10)))  # they fit the pipe: no write will ever fail
-    line = f"{sys.executable} -m fencepost consume endless -b {terminal.bootstrap} | head -2"
+    line = f"{FENCEPOST} consume endless -b {terminal.bootstrap} | head -2"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"0\n1\n", b"")
 
@@ -160,7 +160,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
 @pytest.mark.parametrize("more", ["-e", "--explain", "-e -o json", "--show-control"])
 def test_an_output_that_is_full_is_said(terminal: Terminal, story: str, more: str) -> None:
-    line = f"{sys.executable} -m fencepost consume {story} {more} -b {terminal.bootstrap} > /dev/full"
+    line = f"{FENCEPOST} consume {story} {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: input or output: No space left on device\nhint: ")

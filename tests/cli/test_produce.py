@@ -11,7 +11,7 @@ from eventually import wait_until
 from fencepost.cli.failures import TIMED_OUT
 from fencepost.testing.served import ObservedBroker
 from served_broker import ServedBroker
-from terminal import Terminal
+from terminal import FENCEPOST, Terminal
 
 
 class Typing(Terminal):
@@ -163,7 +163,7 @@ def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...]
 
 
 def test_a_closed_input_is_said(terminal: Typing) -> None:
-    command = f"{sys.executable} -m fencepost produce t -b {terminal.bootstrap} <&-"
+    command = f"{FENCEPOST} produce t -b {terminal.bootstrap} <&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: there is no standard input\nhint: ")

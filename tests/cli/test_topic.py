@@ -2,12 +2,11 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from served_broker import ServedBroker
-from terminal import Terminal
+from terminal import FENCEPOST, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> 
 @pytest.mark.parametrize("more", ["", "-o json"])
 def test_an_output_that_is_full_is_said(terminal: Terminal, more: str) -> None:
     terminal.run("topic create full")
-    line = f"{sys.executable} -m fencepost topic list {more} -b {terminal.bootstrap} > /dev/full"
+    line = f"{FENCEPOST} topic list {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 2)
     assert done.stderr.startswith("error: input or output: No space left on device\nhint: ")

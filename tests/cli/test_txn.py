@@ -15,7 +15,7 @@ from fencepost.cli.txn_facts import age
 from fencepost.cli.txn_watch import BAR, View, bar
 from fencepost.client.admin import Admin
 from served_broker import ServedBroker
-from terminal import Terminal
+from terminal import FENCEPOST, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_watching_shows_how_what_was_open_has_ended(terminal: Terminal) -> None:
 
 
 def test_watching_into_a_pipe_ends_with_the_pipe_and_without_a_word(terminal: Terminal) -> None:
-    command = f"{sys.executable} -m fencepost txn watch --every 10ms -b {terminal.bootstrap} | head -1"
+    command = f"{FENCEPOST} txn watch --every 10ms -b {terminal.bootstrap} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"no transactions are open\n", b"")
 

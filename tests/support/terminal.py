@@ -1,12 +1,16 @@
 """The command line as a person or a program calls it, against a broker in this process; and transactions to look at."""
 
 import json
+import shlex
+import sys
 from typing import Any
 
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from fencepost.cli import main
 from served_broker import ServedBroker
+
+FENCEPOST = shlex.join([sys.executable, "-m", "fencepost"])  # for a line of a shell
 
 
 class Terminal:

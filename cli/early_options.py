@@ -1,0 +1,47 @@
+"""Options before the command: `fencepost -b HOST:PORT topic list` is `fencepost topic list -b HOST:PORT`.
+
+Every option belongs to one command. So the options that stand before its name are moved behind it, if that command has
+each of them; anything else is left as it is, for click to refuse.
+"""
+
+from collections.abc import Sequence
+
+import click
+
+
+def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
+    """The same words with the options behind the command's name; unchanged if no command has all of them."""
+    return _moved(ctx, group, args, ()) or list(args)
+
+
+def _moved(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
+    """None if no command below this group takes the options before its name. `options`: from before the group."""
+    for number, word in enumerate(args):
+        command = group.get_command(ctx, word) if word in group.list_commands(ctx) else None
+        if command is None:
+            continue
+        before, rest = (*options, *args[:number]), args[number + 1 :]
+        found = None
+        with command.make_context(word, [], parent=ctx, resilient_parsing=True) as inner:
+            if isinstance(command, click.Group):
+                found = _moved(inner, command, rest, before)
+            elif _are_options(inner, before):
+                found = [*before, *rest]
+        if found is not None:
+            return [word, *found]
+    return None
+
+
+def _are_options(ctx: click.Context, words: Sequence[str]) -> bool:
+    """Whether the command has each of these options, and the last one has its value among the words."""
+    params = [each for each in ctx.command.get_params(ctx) if isinstance(each, click.Option)]
+    options = {name: each for each in params for name in (*each.opts, *each.secondary_opts)}
+    position = 0
+    while position < len(words):
+        name, has_value, _ = words[position].partition("=")
+        option = options.get(name if name.startswith("--") else words[position])
+        if option is None:
+            return False
+        takes_none = option.is_flag or option.count
+        position += 1 if takes_none or (has_value and name.startswith("--")) else 1 + option.nargs
+    return position == len(words)

@@ -1,0 +1,32 @@
+"""Libraries that only some commands need: which extra of the package brings them."""
+
+import importlib.util
+
+from .failures import Failure
+
+EXTRAS = {  # the importable name: (the package's name, the extra that has it)
+    "aiokafka": ("aiokafka", "demo"),
+    "confluent_kafka": ("confluent-kafka", "demo"),
+    "hdrh": ("hdrhistogram", "bench"),
+    "matplotlib": ("matplotlib", "bench"),
+    "pyarrow": ("pyarrow", "spark"),
+    "pyspark": ("pyspark", "spark"),
+}
+
+
+def require(command: str, *modules: str) -> None:
+    """Raises Failure for the first of these modules that this Python does not have."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise _missing(f"{command} needs", module)
+
+
+def explain_missing(error: ModuleNotFoundError) -> Failure | None:
+    """What to tell a person about a failed import; None if the module is in no extra, which is a bug here."""
+    module = (error.name or "").partition(".")[0]
+    return _missing("this command needs", module) if module in EXTRAS else None
+
+
+def _missing(who_needs: str, module: str) -> Failure:
+    package, extra = EXTRAS[module]
+    return Failure(f"{who_needs} {package}, which is not installed", f"pip install 'fencepost[{extra}]'")
