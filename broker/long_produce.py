@@ -14,7 +14,8 @@ from ..protocol.batches import Batch
 from ..protocol.messages.produce import ProduceRequest
 from ..storage.store import BrokerHalted
 from .connection import Connection
-from .partition import AppendRules, Partition
+from .decompression_budget import DecompressionBudget
+from .partition import FEW_RECORDS, AppendRules, Partition
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -68,19 +69,19 @@ class LongProduce:
     def begin(self) -> bool:
         """Give a worker what is long. False: nothing is, and nothing was done."""
         now_ms = self._broker.clock.now_ms()
-        long = [
-            (part, partition, partition.rules, part.records)
+        inside = [
+            (part, partition, partition.rules, part.records, partition.work_inside(part.records, now_ms))
             for part, partition in self._find()
-            if part.records is not None
-            and not self.accepted.holds(part, partition)
-            and partition.is_long_work(part.records, now_ms)
+            if part.records is not None and not self.accepted.holds(part, partition)
         ]
-        if not long:
+        if sum(work for *_, work in inside) <= FEW_RECORDS:
             return False
+        long = [(part, partition, rules, records) for part, partition, rules, records, work in inside if work]
+        budget = DecompressionBudget(sum(len(records) for *_, records in long))
 
         def work() -> None:
             for part, partition, rules, records in long:
-                self.accepted.add(part, partition, rules, _said(partition, records, now_ms))
+                self.accepted.add(part, partition, rules, _said(partition, records, now_ms, budget))
 
         self._connection.hold()
         self._broker.records_lane.submit(work, self._worked)
@@ -106,9 +107,9 @@ class LongProduce:
         connection.go_on()
 
 
-def _said(partition: Partition, records: memoryview, now_ms: int) -> Batch | BaseException:
+def _said(partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget) -> Batch | BaseException:
     """What accept gives or raises; on the loop, it will look the same."""
     try:
-        return partition.accept(records, now_ms)
+        return partition.accept(records, now_ms, budget)
     except Exception as error:
         return error

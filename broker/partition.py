@@ -13,6 +13,7 @@ from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import recompressed
 from ..protocol.skimming import check_keys, outside
+from .decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:
     from ..storage.log import PartitionLog
@@ -23,10 +24,10 @@ NO_TIMESTAMP = -1
 FOREVER_MS = 2**63 - 1
 ATTRIBUTES_AT = 22  # the low byte
 
-# Up to here a batch is looked into by the loop itself; with more, or with an unknown lot of bytes in it, by a worker.
+# Up to here the loop itself looks into the batches of a request; into more, or into compressed ones, a worker does.
 FEW_RECORDS = 2_000
-FEW_BYTES = 64 << 10
-FEW_COMPRESSED_BYTES = 4 << 10  # they may unpack to a thousand times as many; uncompressed, they are few records
+BYTES_LIKE_A_RECORD = 32  # compressing so many takes as long as looking at one record
+UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions of records
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +98,26 @@ class Partition:
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
 
-    def accept(self, produced: memoryview, wall_ms: int) -> Batch:
+    def accept(self, produced: memoryview, wall_ms: int, budget: DecompressionBudget | None = None) -> Batch:
         """Check what a producer sent, and make of it the batch to be appended: the same bytes unless a rule says else.
 
+        budget: what its request may still decompress; None for a batch that is not compressed.
         Raises: KafkaError; nothing was changed.
         """
         batch = self._sound(produced)
-        if not self.plain:
-            return self._accept_by_rules(batch, wall_ms)
-        if self._tells_the_future(batch, wall_ms):
-            raise self._out_of_range(batch, wall_ms)
+        if not self.plain or self._tells_the_future(batch, wall_ms):
+            return self._accept_by_rules(batch, wall_ms, budget or DecompressionBudget(batch.size))
         return self._fitting(batch)
 
-    def is_long_work(self, produced: memoryview, wall_ms: int) -> bool:
-        """Whether `accept` would look into so many records, or compress so many bytes, that a worker is to do it."""
-        if not FEW_COMPRESSED_BYTES < len(produced) <= self.largest_bytes:
-            return False
+    def work_inside(self, produced: memoryview, wall_ms: int) -> int:
+        """How many records `accept` would look at, or the same amount of other work; 0 if it looks at the header only.
+
+        More than FEW_RECORDS if that is not known before the batch is decompressed.
+        """
+        if not batches.HEADER_BYTES <= len(produced) <= self.largest_bytes:  # refused unread
+            return 0
         rules, codec = self.rules, produced[ATTRIBUTES_AT] & batches.CODEC_BITS
-        header = batches.HEADER.unpack_from(produced)
+        header = batches.unpack_header(produced)
         base_timestamp, max_timestamp, count = header[7], header[8], header[-1]
         recompresses = rules.codec is not None and rules.codec != codec
         looks_inside = rules.keys_required or (
@@ -125,8 +128,10 @@ class Partition:
             )
         )
         if not looks_inside and not recompresses:
-            return False
-        return bool(codec) or (looks_inside and count > FEW_RECORDS) or (recompresses and len(produced) > FEW_BYTES)
+            return 0
+        if codec:
+            return UNKNOWN_WORK
+        return looks_inside * max(count, 0) + recompresses * (len(produced) // BYTES_LIKE_A_RECORD)
 
     def _sound(self, produced: memoryview) -> Batch:
         """The batch, if size and header are as they should be."""
@@ -142,27 +147,23 @@ class Partition:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
         return batch
 
-    def _accept_by_rules(self, batch: Batch, wall_ms: int) -> Batch:
+    def _accept_by_rules(self, batch: Batch, wall_ms: int, budget: DecompressionBudget) -> Batch:
         rules = self.rules
-        if rules.keys_required:
-            check_keys(batch)
-        if not rules.log_append_time:
-            self._check_timestamps(batch, wall_ms)
-        if rules.codec is not None and rules.codec != batch.codec:
-            batch = batches.read(memoryview(recompressed(batch, rules.codec, rules.codec_level)))
-            self._check_size(batch.size)
+        tells_the_future = not rules.log_append_time and self._tells_the_future(batch, wall_ms)
+        checks_each = not rules.log_append_time and rules.timestamp_before_max_ms != FOREVER_MS
+        recompresses = rules.codec is not None and rules.codec != batch.codec
+        if rules.keys_required or tells_the_future or checks_each or recompresses:
+            payload = budget.payload_of(batch)  # once, whatever it is needed for
+            if rules.keys_required:
+                check_keys(batch, payload)
+            if tells_the_future or checks_each:
+                self._check_timestamps(batch, payload, wall_ms, tells_the_future)
+            if rules.codec is not None and recompresses:
+                batch = batches.read(memoryview(recompressed(batch, payload, rules.codec, rules.codec_level)))
+                self._check_size(batch.size)
         if rules.log_append_time:
             batch = batches.with_log_append_time(batch, wall_ms)
         return self._fitting(batch)
-
-    def _check_timestamps(self, batch: Batch, wall_ms: int) -> None:
-        rules = self.rules
-        if self._tells_the_future(batch, wall_ms):
-            raise self._out_of_range(batch, wall_ms)
-        if rules.timestamp_before_max_ms != FOREVER_MS:
-            refused = self._out_of_range(batch, wall_ms)
-            if refused.record_errors:
-                raise refused
 
     def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
         """By its header. The base counts too: Kafka, which looks at each record, sees one above the maximum as well.
@@ -177,16 +178,21 @@ class Partition:
         if size > limit:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
 
-    def _out_of_range(self, batch: Batch, wall_ms: int) -> "TimestampsRefused":
-        """The refusal, which names the first records that are out of range, and says how many there are."""
+    def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
+        """Refuse records that are out of range, and name the first of them.
+
+        A header that tells of the future is refused whatever the records say.
+        """
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
-        wrong, count = outside(batch, lowest, highest)
+        wrong, count = outside(batch, payload, lowest, highest)
+        if not wrong and not tells_the_future:
+            return
         named = [
             (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]") for index, stamp in wrong
         ]
         more = f": {count} of them, of which the first {len(named)} are named" if count > len(named) else ""
-        return TimestampsRefused(f"one or more records have a timestamp that is out of range{more}", named)
+        raise TimestampsRefused(f"one or more records have a timestamp that is out of range{more}", named)
 
 
 class TimestampsRefused(KafkaError):

@@ -336,9 +336,12 @@ def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | No
     )
 
 
-def recompressed(batch: Batch, codec: int, level: int | None = None, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The same batch under another codec: for topics whose `compression.type` is not the producer's."""
-    payload = compress(codec, payload_of(batch, limit), level)
+def recompressed(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
+    """The same batch under another codec: for topics whose `compression.type` is not the producer's.
+
+    payload: its records, decompressed.
+    """
+    payload = compress(codec, payload, level)
     header = HEADER.pack(
         batch.base_offset,
         HEADER_BYTES - LENGTH_ENDS_AT + len(payload),

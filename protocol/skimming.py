@@ -6,19 +6,19 @@ outcome is an answer or a KafkaError. Of what is wrong at most MOST_NAMED record
 """
 
 from .batches import Batch
-from .records import DECOMPRESSED_LIMIT_BYTES, HIGHEST, LOWEST, RecordsRefused, lies, payload_of, varint
+from .records import HIGHEST, LOWEST, RecordsRefused, lies, varint
 
 MOST_NAMED = 100
 NO_TIMESTAMP = -1  # a record without one passes every check of timestamps
 KEYLESS = "a compacted topic takes no record without a key"
 
 
-def check_keys(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+def check_keys(batch: Batch, payload: bytes) -> None:
     """Every record must have a key, as compacted topics demand, and the offset delta of its place.
 
-    Values and headers are not looked at. Raises: KafkaError; RecordsRefused names the first that have no key.
+    payload: the batch's records, decompressed. Values and headers are not looked at.
+    Raises: KafkaError; RecordsRefused names the first that have no key.
     """
-    payload = payload_of(batch, limit)
     try:
         named, refused = _keyless(payload, batch.record_count)
     except IndexError:
@@ -82,14 +82,11 @@ def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
     return found, keyless
 
 
-def outside(
-    batch: Batch, lowest: int, highest: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES
-) -> tuple[list[tuple[int, int]], int]:
+def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
     """The first records that have a timestamp outside [lowest, highest], as (index, timestamp), and how many there are.
 
-    Raises: KafkaError.
+    payload: the batch's records, decompressed. Raises: KafkaError.
     """
-    payload = payload_of(batch, limit)
     try:
         return _outside(payload, batch, max(lowest, LOWEST), min(highest, HIGHEST))
     except IndexError:

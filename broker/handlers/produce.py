@@ -18,6 +18,7 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.store import BrokerHalted
 from ..connection import OlderConnection
+from ..decompression_budget import OverBudget
 from ..dispatch import Call, handles
 from ..long_produce import Accepted, LongProduce
 from ..partition import Partition, TimestampsRefused, is_one_batch
@@ -302,7 +303,8 @@ def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
         metrics.stale_epochs += 1
     log.debug("a batch for partition %s is refused: %s", index, error)
     if not isinstance(error, RecordsRefused | TimestampsRefused):
-        says_why = error.code in ERRORS_OF_OUR_OWN  # Kafka leaves the others to the client's own words
+        # Kafka leaves the others to the client's own words.
+        says_why = error.code in ERRORS_OF_OUR_OWN or isinstance(error, OverBudget)
         return Answer(index=index, error_code=error.code, error_message=error.detail if says_why else None)
     return Answer(
         index=index,

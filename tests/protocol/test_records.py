@@ -14,6 +14,7 @@ from fencepost.protocol.records import (
     build,
     control_marker,
     keyed_batch,
+    payload_of,
     read_marker,
     rebuilt,
     recompressed,
@@ -248,7 +249,7 @@ def test_cleaning_keeps_the_header_the_offsets_and_the_sequences(contents, codec
 def test_recompressing_changes_the_codec_and_nothing_else(before, after):
     contents = [Record(n, NOW_MS + n, b"k", b"v" * 50) for n in range(20)]
     found = opened(build(contents, codec=before, producer_id=1, producer_epoch=2, base_sequence=3, transactional=True))
-    changed = opened(recompressed(found, after))
+    changed = opened(recompressed(found, payload_of(found, 1 << 20), after))
     assert changed.codec == after
     assert list(records(changed)) == contents
     assert (changed.producer_id, changed.producer_epoch, changed.base_sequence) == (1, 2, 3)

@@ -1,10 +1,12 @@
 """Batches that take long to look into: a worker does it, the connection keeps its order, everybody else goes on."""
 
-from random import Random
+from itertools import count
 
 import pytest
-from fencepost.broker.partition import FEW_BYTES, FEW_COMPRESSED_BYTES, FEW_RECORDS
+from fencepost.broker.decompression_budget import LEAST_BYTES, RATIO
+from fencepost.broker.partition import BYTES_LIKE_A_RECORD, FEW_RECORDS
 from fencepost.protocol.batches import walk
+from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
@@ -20,6 +22,8 @@ from produce_requests import (
     list_offsets,
     produce,
 )
+from raw_batches import batch as raw_batch
+from raw_batches import record
 from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
@@ -213,24 +217,112 @@ def test_a_bug_of_a_worker_is_told_as_one(broker, client, workers, monkeypatch):
     assert [type(each) for each in broker.broker.metrics.failures] == [ZeroDivisionError]
 
 
+def packed(number: int, **more) -> bytes:
+    """A batch of so many keyed records that takes next to nothing compressed."""
+    payload = b"".join(record(index, 0, key=b"k", **more) for index in range(number))
+    return zstd_batch(compress(Codec.ZSTD, payload), number)
+
+
+def zstd_batch(payload: bytes, number: int = 1) -> bytes:
+    return raw_batch(payload, records=number, attributes=Codec.ZSTD, base_timestamp=EARLY_MS, max_timestamp=EARLY_MS)
+
+
+ONE_RECORD = packed(1)
+ENOUGH_BYTES = bytes(BYTES_LIKE_A_RECORD * FEW_RECORDS)
+
+
 @pytest.mark.parametrize(
     ("config", "sent", "is_long"),
     [
         ({"cleanup_policy": "compact"}, long(), True),
         ({"cleanup_policy": "compact"}, long(count=FEW_RECORDS), False),
-        ({"cleanup_policy": "compact"}, batch(key=b"k", value=bytes(FEW_BYTES)), False),
-        ({"cleanup_policy": "compact"}, batch(key=Random(1).randbytes(2 * FEW_COMPRESSED_BYTES), codec=2), True),
-        ({"compression_type": "gzip"}, batch(value=bytes(FEW_BYTES)), True),
-        ({"compression_type": "gzip"}, batch(value=bytes(FEW_BYTES), codec=1), False),
-        ({"compression_type": "uncompressed"}, batch(value=bytes(100 * FEW_COMPRESSED_BYTES), codec=4), False),
+        ({"cleanup_policy": "compact"}, batch(key=b"k", value=ENOUGH_BYTES), False),
+        ({"cleanup_policy": "compact"}, ONE_RECORD, True),
+        ({"compression_type": "gzip"}, batch(value=ENOUGH_BYTES), True),
+        ({"compression_type": "gzip"}, batch(value=ENOUGH_BYTES, codec=1), False),
+        ({"compression_type": "gzip"}, ONE_RECORD, True),
+        ({"compression_type": "gzip"}, batch(), False),
+        ({"compression_type": "uncompressed"}, batch(value=bytes(400_000), codec=4), True),
         ({"message_timestamp_before_max_ms": HOUR_MS}, long(), True),
+        ({"message_timestamp_before_max_ms": HOUR_MS}, ONE_RECORD, True),
         ({"message_timestamp_type": "LogAppendTime"}, long(), False),
+        ({"message_timestamp_type": "LogAppendTime"}, ONE_RECORD, False),
         ({}, long(), False),
+        ({}, ONE_RECORD, False),
         ({}, long(timestamp=EARLY_MS + 2 * HOUR_MS), True),
+        ({}, batch(timestamp=EARLY_MS + 2 * HOUR_MS, codec=4), True),
         ({"message_timestamp_type": "LogAppendTime"}, long(timestamp=EARLY_MS + 2 * HOUR_MS), False),
+        ({"cleanup_policy": "compact"}, b"short", False),
     ],
+    ids=count(),
 )
 def test_only_what_takes_long_is_for_a_worker(broker, client, config, sent, is_long):
     broker.ask(create("t", **config))
     partition = broker.broker.topics.by_name["t"].partitions[0]
-    assert partition.is_long_work(memoryview(sent), broker.broker.clock.now_ms()) is is_long
+    work = partition.work_inside(memoryview(sent), broker.broker.clock.now_ms())
+    assert (work > FEW_RECORDS) is is_long
+
+
+def test_many_batches_that_are_short_each_are_long_together(broker, client, workers):
+    broker.ask(create("many", 3, cleanup_policy="compact"))
+    part = batch(FEW_RECORDS // 2, key=b"k")
+    assert answers(client.ask(produce("many", part, part))) == [(OK, 0)] * 2
+    begun(client, workers, produce("many", part, part, part))
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, FEW_RECORDS // 2)] * 2 + [(OK, 0)]
+
+
+def test_no_batch_can_make_up_for_the_work_of_another(broker, client, workers):
+    """A count below zero, of which only the check of the whole batch would tell."""
+    negative = bytearray(batch(key=b"k"))
+    negative[57:61] = (-MANY).to_bytes(4, "big", signed=True)
+    begun(client, workers, produce("keys", bytes(negative), long()))
+    finish(client, workers)
+    assert [error for error, _ in answers(client.receive())] == [ErrorCode.CORRUPT_MESSAGE, OK]
+
+
+# ---- how much one request may have decompressed ------------------------------------------------------------------
+
+
+def test_a_request_of_many_small_batches_that_decompress_to_much_is_refused_in_part(broker, client, workers):
+    """Ten batches of 6 KB, of 6 MB each."""
+    broker.ask(create("many", 10, cleanup_policy="compact"))
+    sent = packed(1, value=bytes(6_000_000))
+    assert len(sent) < 10_000
+    begun(client, workers, produce("many", *[sent] * 10))
+    finish(client, workers)
+    (parts,) = (topic.partition_responses for topic in client.receive().responses)
+    assert [part.error_code for part in parts] == [OK] * 2 + [ErrorCode.MESSAGE_TOO_LARGE] * 8
+    assert f"{RATIO * LEAST_BYTES} bytes" in parts[-1].error_message
+    assert "batch.size" in parts[-1].error_message
+    assert broker.broker.topics.by_name["many"].partitions[2].log.end_offset == 0
+
+
+def test_a_batch_that_says_it_has_millions_of_records_is_not_decompressed(broker, client, workers, monkeypatch):
+    sent = zstd_batch(b"small", LEAST_BYTES + 1)
+    monkeypatch.setattr("fencepost.broker.decompression_budget.payload_of", lambda *_: pytest.fail("decompressed"))
+    begun(client, workers, produce("keys", sent))
+    finish(client, workers)
+    (part,) = client.receive().responses[0].partition_responses
+    assert part.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert f"{LEAST_BYTES} records" in part.error_message
+
+
+def test_batches_that_do_not_decompress_use_up_the_budget_too(broker, client, workers):
+    broker.ask(create("many", 40, cleanup_policy="compact"))
+    broken = zstd_batch(b"no zstd")
+    begun(client, workers, produce("many", *[broken] * 40))
+    finish(client, workers)
+    found = [error for error, _ in answers(client.receive())]
+    refused = found.index(ErrorCode.MESSAGE_TOO_LARGE)
+    assert 10 < refused < 20
+    assert found == [ErrorCode.CORRUPT_MESSAGE] * refused + [ErrorCode.MESSAGE_TOO_LARGE] * (40 - refused)
+
+
+def test_what_an_honest_producer_compresses_well_passes(broker, client, workers):
+    """15 MB in one batch, far smaller on the wire than a sixteenth."""
+    sent = packed(15_000, value=bytes(range(256)) * 4)
+    assert len(sent) < LEAST_BYTES // 4
+    begun(client, workers, produce("keys", sent))
+    finish(client, workers)
+    assert answers(client.receive()) == [(OK, 0)]
