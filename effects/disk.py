@@ -12,6 +12,7 @@ import fcntl
 import functools
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -117,7 +118,9 @@ class Disk(Protocol):
         """Open for reading and writing; `create` makes an empty file if there is none."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises OSError if that cannot be seen; so do the others that look."""
+        ...
 
     def is_directory(self, path: str) -> bool: ...
 
@@ -140,7 +143,7 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None:
-        """A directory with all it holds."""
+        """A directory with all it holds; of a link to one, the link."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -238,14 +241,17 @@ class SystemFile(File):
                 left[-1] = left[-1][written:]
 
     def read(self, size: int, position: int) -> bytes:
-        chunk = os.pread(self._fd, size, position)
-        if len(chunk) == size or not chunk:
-            return chunk
-        chunks = [chunk]
-        while chunk and (size := size - len(chunk)):
-            position += len(chunk)
-            chunks.append(chunk := os.pread(self._fd, size, position))
-        return b"".join(chunks)
+        try:
+            chunk = os.pread(self._fd, size, position)
+            if len(chunk) == size or not chunk:
+                return chunk
+            chunks = [chunk]
+            while chunk and (size := size - len(chunk)):
+                position += len(chunk)
+                chunks.append(chunk := os.pread(self._fd, size, position))
+            return b"".join(chunks)
+        except OSError as error:
+            raise self._named(error) from None
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
         if not _NOWAIT:
@@ -260,7 +266,7 @@ class SystemFile(File):
             return None
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
-                raise
+                raise self._named(error) from None
             return self.read(size, position)
         return buffer[:filled]
 
@@ -356,6 +362,14 @@ def _syncfs() -> Callable[[int], int] | None:
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
 
 
+def _mode(path: str) -> int | None:
+    """What a path is (st_mode); None if there is nothing. os.path.exists says so too of what it may not look at."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 @contextlib.contextmanager
 def _names_need_space() -> Iterator[None]:
     """A directory may have to grow for a name: that the disk is full is then told as it is for bytes."""
@@ -378,10 +392,11 @@ class SystemDisk(Disk):
             return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return _mode(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        mode = _mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -403,7 +418,10 @@ class SystemDisk(Disk):
 
     def remove_tree(self, path: str) -> None:
         with _names_need_space():
-            shutil.rmtree(path)
+            if os.path.islink(path):
+                os.unlink(path)  # what it leads to is somebody else's
+            else:
+                shutil.rmtree(path)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

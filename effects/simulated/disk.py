@@ -6,6 +6,7 @@ root only. Everything is deterministic; the disk is for one thread.
 """
 
 import errno
+import itertools
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,22 @@ from .cuts import Cut
 from .faults import Fault, Matches, os_error
 from .history import History
 from .lanes import Latency, SimulatedLane
-from .operations import Link, Note, Operation, Read, Rename, Sync, SyncDirectory, Truncate, Unlink, Write
+from .operations import (
+    Link,
+    List,
+    Note,
+    Open,
+    Operation,
+    Read,
+    Rename,
+    Stat,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Unlink,
+    Unrecorded,
+    Write,
+)
 from .torn import Tear
 from .volume import Volume
 
@@ -65,16 +81,21 @@ class SimulatedDisk(Disk):
             inode = self._link(path, is_directory=False)
         elif inode in self._seen.directories:
             raise os_error(errno.EISDIR, path)
+        else:
+            self._look(Open, path)
         self._opened[inode] = self._opened.get(inode, 0) + 1
         return SimulatedFile(self, path, inode, read_only)
 
     def exists(self, path: str) -> bool:
+        self._look(Stat, path)
         return self._seen.lookup(_parts(path)) is not None
 
     def is_directory(self, path: str) -> bool:
+        self._look(Stat, path)
         return self._seen.lookup(_parts(path)) in self._seen.directories
 
     def list(self, path: str) -> list[str]:
+        self._look(List, path)
         return sorted(self._seen.directories[self._directory(path)])
 
     def make_directory(self, path: str) -> None:
@@ -123,6 +144,7 @@ class SimulatedDisk(Disk):
         self._lost_its_name(inode)
 
     def size(self, path: str) -> int:
+        self._look(Stat, path)
         _, _, inode = self._entry(path)
         return 0 if inode in self._seen.directories else self._seen.content(inode).size
 
@@ -162,7 +184,7 @@ class SimulatedDisk(Disk):
     # Faults
 
     def fail(self, matches: Matches, *, error: int = errno.EIO, times: int | None = 1, after_bytes: int = 0) -> Fault:
-        """Make matching operations raise OSError; reads too, shown as Read. The Fault returned counts its hits."""
+        """Make matching operations raise OSError; those too that change nothing. The Fault returned counts its hits."""
         fault = Fault(matches, error, times, after_bytes)
         self._faults.append(fault)
         return fault
@@ -173,8 +195,13 @@ class SimulatedDisk(Disk):
 
     def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
         """Make the operation fail that would have this number in the history."""
-        matches: Matches = lambda one: one.index == index and not isinstance(one, Read)  # noqa: E731
+        matches: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
         return self.fail(matches, error=error, after_bytes=after_bytes)
+
+    def fail_step(self, number: int, *, error: int) -> Fault:
+        """Make the step fail that has this number from now on, from 0; opens, reads, stats and listings count too."""
+        numbers = itertools.count()
+        return self.fail(lambda one: next(numbers) == number, error=error)
 
     # Crashes
 
@@ -246,8 +273,7 @@ class SimulatedDisk(Disk):
     # What its files call
 
     def read(self, file: "SimulatedFile", size: int, position: int) -> bytes:
-        operation = Read(self._next, _clean(file.path), position, size)
-        if fault := self._struck(operation):
+        if self._faults and (fault := self._struck(Read(self._next, _clean(file.path), position, size))):
             raise fault.exception(file.path)
         return self._seen.content(file.inode).read(size, position)
 
@@ -306,6 +332,11 @@ class SimulatedDisk(Disk):
         if isinstance(operation, Write):
             self._write_part(operation, fault.after_bytes)
         raise fault.exception(operation.path)
+
+    def _look(self, kind: type[Unrecorded], path: str) -> None:
+        """What changes nothing can fail all the same."""
+        if self._faults and (fault := self._struck(kind(self._next, _clean(path)))):
+            raise fault.exception(path)
 
     def _struck(self, operation: Operation) -> Fault | None:
         return next((fault for fault in self._faults if fault.strikes(operation)), None)

@@ -81,11 +81,29 @@ class SyncDirectory(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Operation):
-    """Only shown to faults; a history does not hold reads."""
+class Unrecorded(Operation):
+    """Changes nothing: only shown to faults, a history does not hold it."""
 
+
+@dataclass(frozen=True, slots=True)
+class Read(Unrecorded):
     position: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Unrecorded):
+    """A file that is there is opened. (Making one is a Link.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat(Unrecorded):
+    """What a path is is asked: whether it exists, is a directory, how large it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class List(Unrecorded):
+    """The names in a directory are asked."""
 
 
 @dataclass(frozen=True, slots=True)

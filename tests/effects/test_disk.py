@@ -77,6 +77,39 @@ def test_a_failed_sync_names_the_file(file, monkeypatch):
     assert (raised.value.errno, raised.value.filename) == (errno.EIO, file.path)
 
 
+@pytest.mark.parametrize("call", ["pread", "preadv"])
+def test_a_failed_read_names_the_file(file, monkeypatch, call):
+    def fail(*arguments):
+        raise OSError(errno.EIO, "broken")
+
+    file.write([b"bytes"], 0)
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError) as raised:
+        file.read(5, 0) if call == "pread" else file.read_cached(5, 0)
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, file.path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOMEM, errno.ELOOP])
+def test_a_path_that_cannot_be_looked_at_is_not_taken_for_missing(disk, tmp_path, monkeypatch, number):
+    def fail(path, *arguments, **options):
+        raise OSError(number, "broken", path)
+
+    monkeypatch.setattr(os, "stat", fail)
+    for look in (disk.exists, disk.is_directory, disk.size):
+        with pytest.raises(OSError) as raised:
+            look("somewhere")
+        assert raised.value.errno == number
+
+
+def test_removing_a_link_to_a_directory_leaves_what_it_leads_to(disk, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_bytes(b"kept")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    disk.remove_tree(str(tmp_path / "link"))
+    assert disk.list(str(tmp_path)) == ["elsewhere"]
+    assert (tmp_path / "elsewhere" / "file").read_bytes() == b"kept"
+
+
 def test_nothing_written_needs_no_buffer(file):
     file.write([], 7)
     assert file.size() == 0

@@ -181,23 +181,59 @@ def test_any_chosen_operation_can_fail(disk):
     assert file.read(10, 0) == b"onetwx"
 
 
-@pytest.mark.parametrize("call", ["create", "truncate", "rename", "unlink", "read"])
+@pytest.mark.parametrize("call", ["create", "truncate", "rename", "unlink", "read", "open", "exists", "list", "size"])
 def test_a_failed_operation_changes_nothing(disk, call):
     write(disk, "/d/f", b"bytes", sync=True)
     before = disk.fingerprint()
-    fault = disk.fail(lambda one: True, error=errno.EIO)
     file = disk.open("/d/f")
+    fault = disk.fail(lambda one: True, error=errno.EIO)
     calls = {
         "create": lambda: disk.open("/d/g", create=True),
         "truncate": lambda: file.truncate(1),
         "rename": lambda: disk.rename("/d/f", "/d/g"),
         "unlink": lambda: disk.unlink("/d/f"),
         "read": lambda: file.read(1, 0),
+        "open": lambda: disk.open("/d/f"),
+        "exists": lambda: disk.exists("/d/f"),
+        "list": lambda: disk.list("/d"),
+        "size": lambda: disk.size("/d/f"),
     }
-    with pytest.raises(OSError):
+    with pytest.raises(OSError) as raised:
         calls[call]()
+    assert raised.value.errno == errno.EIO
+    assert raised.value.filename
     assert disk.fingerprint() == before
     assert fault.hits == 1
+
+
+def test_a_fault_may_strike_at_any_step_by_its_number(disk):
+    write(disk, "/d/f", b"bytes")
+    for number in range(9):
+        twin = disk.after_process_crash()
+        fault = twin.fail_step(number, error=errno.EMFILE)
+        failed = [place for place, step in enumerate(stepped(twin)) if fails(step)]
+        assert (failed[0], fault.hits) == (number, 1)
+
+
+def stepped(disk):
+    """Nine steps, one operation each."""
+    yield lambda: disk.exists("/d/f")
+    yield lambda: disk.is_directory("/d")
+    yield lambda: disk.list("/d")
+    yield lambda: disk.size("/d/f")
+    yield lambda: disk.open("/d/f").close()
+    yield lambda: disk.open("/d/new", create=True).close()
+    yield lambda: disk.rename("/d/new", "/d/f")
+    yield lambda: disk.unlink("/d/f")
+    yield lambda: disk.sync_directory("/d")
+
+
+def fails(step):
+    try:
+        step()
+    except OSError:
+        return True
+    return False
 
 
 def test_reads_fail_only_where_asked(disk):
