@@ -112,6 +112,7 @@ class Connection:
         "idle_since_ms",
         "large_bytes",
         "listener_address",
+        "newest_unit",
         "number",
         "route",
         "seen",
@@ -129,6 +130,7 @@ class Connection:
         self.seen = True  # something came since the server last looked
         self.idle_since_ms = 0
         self.large_bytes = 0  # that came as parts of large frames
+        self.newest_unit = 0  # that a request of this connection wrote, or that its reply waits for
         self.route: Any = None  # what the straight way of Produce remembers of the last request
         self._owner = owner
         self._metrics = owner.metrics
@@ -270,6 +272,8 @@ class Connection:
     def reply(self, reply: list[Buffer], unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
         first = reply[0]
+        if unit:
+            self.newest_unit = unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
             self.slots.append((unit, first))
             return
@@ -462,6 +466,7 @@ class Slot:
         """The reply has come; it leaves in its turn, when `unit` is released."""
         self.reply = reply
         self.unit = unit
+        self.connection.newest_unit = max(self.connection.newest_unit, unit)
         self.connection.filled(sum(map(len, reply)))
 
     def close(self) -> None:

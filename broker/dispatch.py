@@ -3,7 +3,9 @@
 The rules: a KafkaError becomes the error of the response; bytes that do not parse, and versions that have no error
 shape, close the connection; anything else raised is a bug: logged with its traceback, counted, and answered
 UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody is told of
-what a power cut could take back; handlers that read released state only say waits=False.
+what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
+act in order: where what it sent before is not released yet, one that reads released state waits for that
+(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time.
 """
 
 import importlib
@@ -67,29 +69,32 @@ class Call:
 class Handler:
     """The function that answers one API."""
 
-    __slots__ = ("answer", "api", "waits")
+    __slots__ = ("answer", "api", "reads_released", "waits")
 
-    def __init__(self, api: Api, answer: Answer, waits: bool) -> None:
+    def __init__(self, api: Api, answer: Answer, waits: bool, reads_released: bool = False) -> None:
         self.api = api
         self.answer = answer
         self.waits = waits
+        self.reads_released = reads_released
 
 
 HANDLERS: dict[int, Handler] = {}
 
 
-def handles(request: type, *, waits: bool = True) -> Callable[[F], F]:
+def handles(request: type, *, waits: bool = True, reads_released: bool = False) -> Callable[[F], F]:
     """Register a function as the one that answers `request`.
 
     It gets (broker, call, request) and returns the response, a Parked that will have it, or None for no reply at all.
     waits=False: its replies need not wait for what is not durable yet, because they tell nothing of it.
+    reads_released=True: it looks at what is released (high watermarks, last stable offsets, where logs begin), so it is
+    not called before everything is released that its connection sent before.
     """
     key = schema_of(request).api
     assert key is not None
 
     def register(answer: F) -> F:
         assert key not in HANDLERS, f"two handlers for API {key}"
-        HANDLERS[key] = Handler(APIS[key], answer, waits)
+        HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released)
         return answer
 
     return register
@@ -138,19 +143,43 @@ class Dispatcher:
             connection.fail(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
             return
         call = Call(connection, header.api_version, header.correlation_id, header.client_id)
-        self._answer(handler, call, request)
+        if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
+            self._answer_when_released(handler, call, request)
+        else:
+            self._answer(handler, call, request)
 
-    def _answer(self, handler: Handler, call: Call, request: Any) -> None:
+    def _answer_when_released(self, handler: Handler, call: Call, request: Any) -> None:
+        """Call the handler when what was sent before the request is released, as Kafka would."""
+        connection, parked = call.connection, Parked()
+        slot = connection.park(parked)
+        parked.then(lambda answer: self._fill(slot, handler, call, request, answer))
+
+        def released() -> None:
+            connection.go_on()
+            outcome = None if parked.cancelled else self._outcome(handler, call, request)
+            if outcome.__class__ is Parked:
+                parked.on_cancel = outcome.cancel
+                outcome.then(parked.answer)
+            elif outcome is not None:
+                parked.answer(outcome)
+
+        connection.hold()
+        self._broker.rounds.when_released(connection.newest_unit, released)
+
+    def _outcome(self, handler: Handler, call: Call, request: Any) -> Any:
+        """What a handler returns, or the error that it raises; None if there is to be no reply."""
         try:
-            outcome = handler.answer(self._broker, call, request)
+            return handler.answer(self._broker, call, request)
         except BrokerHalted:
             call.connection.abort()
-            return
         except OlderConnection:
             call.connection.close_after_replies()
-            return
         except Exception as error:
-            outcome = self._failed(handler, error)
+            return self._failed(handler, error)
+        return None
+
+    def _answer(self, handler: Handler, call: Call, request: Any) -> None:
+        outcome = self._outcome(handler, call, request)
         if outcome is None:
             return
         if outcome.__class__ is Parked:

@@ -48,6 +48,7 @@ class Rounds:
         self._ending = False
         self._idle: list[Callable[[], None]] = []
         self._synced: list[tuple[int, Callable[[], None]]] = []
+        self._released: list[tuple[int, Callable[[], None]]] = []
         self.on_release: list[Callable[[Collection[PartitionLog]], None]] = []
         self.on_halt: list[Callable[[BaseException], None]] = []
         self.finished = 0
@@ -83,6 +84,10 @@ class Rounds:
         else:
             self._synced.append((unit, callback))
             self.sync_soon()
+
+    def when_released(self, unit: int, callback: Callable[[], None]) -> None:
+        """Call back with the release of `unit`, which is not released yet: high watermarks have moved by then."""
+        self._released.append((unit, callback))
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back as soon as no round is open or in flight (at once, if so)."""
@@ -154,6 +159,8 @@ class Rounds:
             self._interval_timer = self._later(self._sync_every_ms, self._sync_later)
         for woken in self.on_release:
             woken(moved)
+        if self._released:
+            self._call_released()
         waiting, self._waiting = self._waiting, {}
         self._flush(waiting)
         if self._synced and write.sync:
@@ -168,6 +175,13 @@ class Rounds:
         for connection in connections:
             if connection.flush(released):
                 self._waiting[connection] = None
+
+    def _call_released(self) -> None:
+        released = self._store.released_unit
+        due = [callback for unit, callback in self._released if unit <= released]
+        self._released = [entry for entry in self._released if entry[0] > released]
+        for callback in due:
+            callback()
 
     def _tell_synced(self) -> None:
         synced = self._store.synced_unit

@@ -181,13 +181,12 @@ class StraightProduce:
                 raise IndexError
             partition = self._topics[route.name].partitions[index]
             log, bit = partition.log, route.transaction_bit
-            ordinary = whole and partition.plain and log.offline is None and not store.space_low
             header = unpack_header(frame, position)
             zero, size, _, magic, crc, flags, delta, base_ms, newest_ms, producer_id, epoch, sequence, count = header
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                ordinary
+                (whole and partition.plain and log.offline is None and not store.space_low)
                 and zero == 0
                 and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
                 and magic == MAGIC
@@ -213,6 +212,7 @@ class StraightProduce:
             return
         self._requests[0] += 1
         reply = route.pack(route.size, correlation_id, route.prefix, index, 0, base, -1, log.start_offset, route.suffix)
+        connection.newest_unit = unit
         connection.slots.append((unit, reply))
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:

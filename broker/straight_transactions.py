@@ -86,7 +86,8 @@ class StraightTransactions:
                 self._requests[asked.api] += 1
                 connection.client_id = asked.client_id
                 reply = asked.reply_begins + frame[4:8] + asked.reply_ends
-                connection.slots.append((self._store.last_unit, reply))
+                connection.newest_unit = unit = self._store.last_unit
+                connection.slots.append((unit, reply))
                 return
         self._otherwise(connection, frame)
 

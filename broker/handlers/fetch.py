@@ -37,7 +37,7 @@ READ_COMMITTED = 1
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
 
-@handles(FetchRequest, waits=False)
+@handles(FetchRequest, waits=False, reads_released=True)
 def fetch(broker: "Broker", call: Call, request: FetchRequest) -> FetchResponse | Parked:
     """Begin a fetch: answer it, or park it."""
     if request.isolation_level not in (0, READ_COMMITTED):

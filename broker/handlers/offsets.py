@@ -52,7 +52,7 @@ KNOWN_SINCE = {
 }
 
 
-@handles(ListOffsetsRequest, waits=False)
+@handles(ListOffsetsRequest, waits=False, reads_released=True)
 def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
     """Answer at once what the log knows, and after a look at its records what it does not."""
     if request.isolation_level not in (0, READ_COMMITTED):
@@ -126,7 +126,7 @@ class _Listing:
         answer.error_code = error.code
 
 
-@handles(OffsetForLeaderEpochRequest, waits=False)
+@handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True)
 def offset_for_leader_epoch(
     broker: "Broker", call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:

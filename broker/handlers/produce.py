@@ -111,6 +111,7 @@ def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, a
         broker.metrics.error(error.code)
         call.connection.close_after_replies()
         return
+    call.connection.newest_unit = broker.store.last_unit  # no reply waits for it, but reads that follow do
     answers = (answer for topic in response.responses for answer in topic.partition_responses)
     if any(answer.error_code for answer in answers):
         call.connection.close_after_replies()

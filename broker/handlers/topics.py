@@ -307,7 +307,7 @@ def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest
 # ---- DeleteRecords -------------------------------------------------------------------------------------------
 
 
-@handles(DeleteRecordsRequest)
+@handles(DeleteRecordsRequest, reads_released=True)
 def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Let logs begin later; what lies before is gone for readers at once and from disk some time after."""
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}

@@ -43,6 +43,21 @@ class SimulatedClient:
         self._next_id += 1
         return api, version, b"".join(encode_request(api, version, self._next_id, self.client_id, request))
 
+    def send_together(self, *requests: Any, unanswered: int = 0) -> None:
+        """Requests, or pairs of one and its version, that arrive in one piece. The first `unanswered` get no reply."""
+        frames = []
+        for number, asked in enumerate(requests):
+            api, version, frame = self.encoded(*asked) if isinstance(asked, tuple) else self.encoded(asked)
+            frames.append(frame)
+            if number >= unanswered:
+                self._sent.append((self._next_id, api, version))
+        self.transport.write(b"".join(frames))
+
+    def ask_together(self, *requests: Any, unanswered: int = 0) -> list[Any]:
+        """The replies to requests that arrive in one piece."""
+        self.send_together(*requests, unanswered=unanswered)
+        return [self.receive() for _ in requests[unanswered:]]
+
     def send_raw(self, data: bytes) -> None:
         self.transport.write(data)
 
