@@ -160,6 +160,7 @@ class Broker:
 
     def restart(self) -> None:
         """Begin again on the same port and directory, after kill(), a halt, or an orderly end now."""
+        self._check_owner()
         with self._changing:
             if self._life is None:
                 raise RuntimeError("the broker was never started, or is stopped for good")
@@ -176,6 +177,7 @@ class Broker:
 
     def advance(self, seconds: float) -> None:
         """Move its time ahead; what is due by then (transactions, sessions, retention) has happened at the return."""
+        self._check_owner()
         life = self._life
         if life is None or not life.running:
             self.clock.advance(round(seconds * 1000))
@@ -227,6 +229,7 @@ class Broker:
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Life:
+        self._check_owner()
         with self._changing:
             if self.running:
                 raise RuntimeError("the broker runs already")
@@ -264,9 +267,15 @@ class Broker:
                 pass
 
     def _alive(self) -> Life:
+        self._check_owner()
         if self._life is None:
             raise RuntimeError("the broker is not started")
         return self._life
+
+    def _check_owner(self) -> None:
+        """A forked child has a copy of this object, but neither the thread nor the sockets."""
+        if self._owner_pid != os.getpid():
+            raise RuntimeError("this broker runs in the process that forked this one: begin a Broker of your own")
 
     def _at_exit(self) -> None:
         try:

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..effects import forks
 from ..effects.clock import Clock
-from ..effects.net import Listener, Net
+from ..effects.net import Listener, Net, descriptor_of
 from ..protocol.primitives import Readable
 from ..storage.store import BrokerHalted, Store
 from .connection import Connection
@@ -34,11 +35,12 @@ UNBOUNDED = 1 << 62
 class ServedConnection(Connection, asyncio.Protocol):
     """A connection with asyncio's face."""
 
-    __slots__ = ("server",)
+    __slots__ = ("descriptor", "server")
 
     def __init__(self, server: "Server") -> None:
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
+        self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
         """A client connected."""
@@ -47,7 +49,14 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.client_host = str(peer[0]) if peer else ""
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
+        self.descriptor = descriptor_of(transport)
+        forks.keep_from_children(self.descriptor)
         self.server.arrived(self)
+
+    def connection_lost(self, reason: BaseException | None) -> None:
+        """The client is gone, or was cut."""
+        forks.forget(self.descriptor)
+        super().connection_lost(reason)
 
 
 class Server:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import direct, page_cache
+from . import direct, forks, page_cache
 from .direct import Buffer as Buffer
 from .lanes import Lane as Lane
 from .lanes import ThreadLane
@@ -326,10 +326,12 @@ class SystemLock(Lock):
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         self._fd = fd
+        forks.keep_from_children(fd)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            forks.forget(fd)
             os.ftruncate(fd, 0)
             os.close(fd)
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from . import forks
 from .direct import Buffer
 
 if TYPE_CHECKING:
@@ -85,12 +86,17 @@ class Elsewhere(Protocol):
         ...
 
 
+def descriptor_of(transport: Any) -> int:
+    """The descriptor of a transport's socket; −1 for one that has none, as in the simulation."""
+    one = transport.get_extra_info("socket")
+    return -1 if one is None else int(one.fileno())
+
+
 def idle_socket(transport: Any) -> int:
     """The descriptor of a transport's socket if it would write there at once, and nothing else; −1: it would not."""
     if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("sslcontext"):
         return -1
-    one = transport.get_extra_info("socket")
-    return -1 if one is None else int(one.fileno())
+    return descriptor_of(transport)
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
@@ -167,12 +173,16 @@ class SystemListener(Listener):
         self._sockets = sockets
         self._servers = servers
         self._addresses = [one.getsockname()[:2] for one in sockets]
+        for one in sockets:
+            forks.keep_from_children(one.fileno())
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         return list(self._addresses)
 
     def close(self) -> None:
+        for one in self._sockets:
+            forks.forget(one.fileno())
         for server in self._servers:
             server.close()
 

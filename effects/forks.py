@@ -1,0 +1,34 @@
+"""Descriptors that a forked child must not keep: sockets of a server, and the lock of a data directory.
+
+The rule: a copy in a child keeps a port taken, a connection open and a directory locked, however the parent ends. So
+in the child each of them is replaced by the null device. Its number stays in use there: whoever still has the number
+closes nothing that belongs to somebody else. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
+"""
+
+import os
+
+_kept_from_children: set[int] = set()
+
+
+def keep_from_children(descriptor: int) -> None:
+    """Children that are forked from now on do not have this file or socket. −1 is none."""
+    if descriptor >= 0:
+        _kept_from_children.add(descriptor)
+
+
+def forget(descriptor: int) -> None:
+    """To be called before the descriptor is closed, since its number may be given out again then."""
+    _kept_from_children.discard(descriptor)
+
+
+def _replace_in_child() -> None:
+    if not _kept_from_children:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in _kept_from_children:
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
+    _kept_from_children.clear()
+
+
+os.register_at_fork(after_in_child=_replace_in_child)
