@@ -54,6 +54,7 @@ class Command:
     until: str | None = None  # ask again until the answer matches this
     is_quiet: bool = False  # `await`: how the answer looked does not matter
     only_sent: bool = False  # `&`: the answer is read by a later `answer`
+    with_next: bool = False  # `&&`: so too, and it arrives in one piece with the next request of the connection
 
 
 @dataclass
@@ -156,10 +157,10 @@ def command(text: str) -> Command:
     if not found:
         raise BadNotation(f"no command in {text!r}")
     tokens = list(_tokens(found["rest"]))
-    only_sent = bool(tokens) and tokens[-1] == "&"
-    if only_sent:
-        tokens.pop()
-    return Command(found["verb"], tokens, found["label"] or "main", found["until"], found["how"] == "await", only_sent)
+    ends_with = tokens.pop() if tokens and tokens[-1] in ("&", "&&") else ""
+    label = found["label"] or "main"
+    quiet = found["how"] == "await"
+    return Command(found["verb"], tokens, label, found["until"], quiet, bool(ends_with), ends_with == "&&")
 
 
 def _tokens(text: str) -> Iterator[Token]:

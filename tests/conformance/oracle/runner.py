@@ -135,6 +135,7 @@ def _step(this: Run, step: Step, perform: Perform) -> list[str] | None:
     """One answer; with `eventually`, the first that matches or the last there was time for."""
     deadline, pause = time.monotonic() + EVENTUALLY_SECONDS, 0.005
     while True:
+        this.connection(step.command.connection).gathers = step.command.with_next
         try:
             answer = perform(this, step.command)
         except BadNotation as bad:

@@ -17,10 +17,16 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self._lost = False
+        self._gathered = b""
+        self.gathers = False  # what is sent waits for what is sent next, so that both arrive in one piece
         self.is_closed = False
 
     def send(self, data: bytes) -> None:
         """Send everything; a broker that has closed already is noticed when its answer is read."""
+        self._gathered += data
+        if self.gathers:
+            return
+        data, self._gathered = self._gathered, b""
         try:
             self._socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
