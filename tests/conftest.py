@@ -1,12 +1,17 @@
-"""What every test has: the support folder on the path, and the table of requirements."""
+"""What every test has: the support folder on the path, one hypothesis profile, and the table of requirements."""
 
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+# No test ends by the clock: a busy machine is slow, not wrong.
+settings.register_profile("fencepost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fencepost")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ from fencepost.client.values import CREATE_TIME, LOG_APPEND_TIME
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Record, build, records
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 contents = st.lists(
@@ -69,7 +69,6 @@ runs = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(runs)
 @example([(9000, None, 1, 1, 0, False)])
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)])

@@ -383,7 +383,7 @@ def play(steps):
 
 
 @given(STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
     sequences, lane, log, wire, dropped, acked, leave = play(steps)
     for _ in range(200):  # then everything goes well
@@ -407,7 +407,7 @@ def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
 
 
 @given(STEPS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_librdkafka_4736_no_number_ever_stands_for_two_contents(steps):
     play(steps)  # asserts it at every sending
 

@@ -15,6 +15,7 @@ import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AioRoundRobin
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as AioSticky
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.client.cluster import Cluster
 from fencepost.client.consumer_protocol import decode_assignment
@@ -166,6 +167,16 @@ async def balanced(sdk, count, owned=None):
             await asyncio.sleep(0.05)
 
 
+async def stable(admin, group):
+    """Until the members that are there now have been given their partitions."""
+    async with asyncio.timeout(30):
+        while True:
+            described = await asyncio.to_thread(admin.describe_consumer_groups([group])[group].result, 10)
+            if described.state == ConsumerGroupState.STABLE:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def share(broker, topic, strategy, other):
     """The SDK leads and another joins; then the other is left alone, leads, and the SDK joins it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -254,7 +265,7 @@ async def test_with_a_member_of_kafkas_own_client(broker, name, java, strategy):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     await asyncio.to_thread(admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result, 10)
     theirs = await asyncio.to_thread(other, broker.bootstrap, topic, strategy)
-    await asyncio.sleep(1)
+    await stable(admin, topic)
     async with Sdk(broker.bootstrap, topic, strategy) as sdk:  # it leads who came first
         await balanced(sdk, 2)
         await theirs.end()

@@ -53,7 +53,6 @@ def run(cls: type, version: int, examples: int, number: int) -> None:
     bounded = settings(
         max_examples=examples,
         database=None,
-        deadline=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )

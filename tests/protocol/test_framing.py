@@ -22,7 +22,7 @@ def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
 SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@settings(max_examples=150, database=None, derandomize=True)
 @given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
 def test_frames_come_out_whole_and_in_order_however_the_chunks_fall(sizes: list[int], number: int) -> None:
     rng = random.Random(number)

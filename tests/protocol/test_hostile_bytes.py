@@ -51,7 +51,6 @@ def samples(cls: type, version: int) -> list[Any]:
     collect = settings(
         max_examples=6,
         database=None,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

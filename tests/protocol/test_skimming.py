@@ -9,7 +9,7 @@ from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record, RecordsRefused, build, payload_of, records
 from fencepost.protocol.skimming import MOST_NAMED
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lines_run import lines_run
 from raw_batches import NOW_MS, batch, record, varint
@@ -46,7 +46,6 @@ def contents(shapes, times=1) -> list[Record]:
     return [Record(offset, *shape) for offset, shape in enumerate(shapes * times)]
 
 
-@settings(deadline=None)
 @given(few, st.sampled_from([1, 1, 20, 1500]), st.sampled_from(Codec))
 def test_the_records_without_a_key_are_found(shapes, times, codec):
     sent = contents(shapes, times)
@@ -60,7 +59,6 @@ def test_the_records_without_a_key_are_found(shapes, times, codec):
     assert outcome.detail.startswith(f"{len(keyless)} records")
 
 
-@settings(deadline=None)
 @given(few, st.sampled_from([1, 30]), st.integers(-5, 300) | st.integers(0, 2**62), st.integers(0, 300))
 def test_the_timestamps_outside_are_found(shapes, times, lowest, width):
     sent = contents(shapes, times)

@@ -6,7 +6,7 @@ from fencepost.protocol.batches import read
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Record, build
 from fencepost.spark.columns import Asked, Columns
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 FAR = 1 << 62
@@ -70,7 +70,6 @@ def same(buffer, low=0, high=1 << 63, asked=None):
     return found
 
 
-@settings(deadline=None)  # the plain decoder is slow
 @given(contents, st.sampled_from([0, 3]), st.booleans(), asked_columns, st.integers(90, 200), st.integers(90, 50_000))
 def test_every_batch_gives_what_the_consumer_would_see_of_the_range(drawn, codec, appended, asked, low, high):
     made, offset, timestamp = [], 99, 1_700_000_000_000
@@ -97,7 +96,6 @@ runs = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(runs, asked_columns, st.integers(0, 300), st.integers(0, 300))
 @example([(9000, None, 1, 1, 0, False)], Asked(), 50, 8000)
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)], Asked(), 0, 300)

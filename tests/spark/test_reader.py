@@ -4,12 +4,13 @@ import asyncio
 import json
 import logging
 import time
+from types import SimpleNamespace
 
 import pytest
 from fencepost.client import sync
 from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError
 from fencepost.client.values import TopicPartition
-from fencepost.spark import client_thread, reading, survey
+from fencepost.spark import client_thread, reader, reading, survey
 from fencepost.spark.offsets import DataLost
 from fencepost.testing.served import ObservedBroker
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
@@ -284,14 +285,17 @@ def test_limits_by_bytes(source, topic):
     assert 15 <= len(query.batch()) <= 22
 
 
-def test_a_batch_waits_for_enough_records_but_not_for_ever(source, topic):
+def test_a_batch_waits_for_enough_records_but_not_for_ever(source, topic, monkeypatch):
+    moved_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + moved_s)
+    monkeypatch.setattr(reader, "time", clock)
     put(source, topic, 0, 1)
-    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "300ms"}
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "1h"}
     query = source.stream(subscribe=topic, **options)
     assert len(query.batch()) == 1, "the first does not wait"
     put(source, topic, 1, 3)
     assert query.batch() is None
-    time.sleep(0.3)
+    moved_s = 3_600
     assert len(query.batch()) == 2
     put(source, topic, 3, 13)
     assert len(query.batch()) == 10

@@ -16,7 +16,7 @@ from fencepost.spark import reading
 from fencepost.spark.columns import EVERYTHING
 from fencepost.spark.offsets import Range
 from fencepost.spark.options import source_options
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 GIVEN = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}
@@ -124,7 +124,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     steps, st.lists(st.integers(0, 100), max_size=4), st.sampled_from(["read_committed", "read_uncommitted"]), st.data()
 )

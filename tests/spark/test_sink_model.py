@@ -27,7 +27,6 @@ SEEDS = st.integers(0, 2**40)
 def random_runs(count):
     return settings(
         max_examples=count,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

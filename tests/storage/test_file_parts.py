@@ -216,7 +216,7 @@ def test_of_a_compacted_segment_every_entry_is_a_place():
 SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     sizes=SIZES,
     interval=st.sampled_from([0, 300, 1000]),

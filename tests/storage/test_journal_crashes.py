@@ -345,14 +345,14 @@ def run_model(steps, seed, limit):
     each_crash(disk, limit=limit, seed=seed, anew_every=3)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=25), st.integers(0, 1000))
 def test_any_run_of_units_rounds_checkpoints_and_crashes_agrees_with_the_model(steps, seed):
     run_model(steps, seed, limit=25)
 
 
 @pytest.mark.long
-@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3000, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=60), st.integers(0, 1000))
 def test_any_long_run_of_units_rounds_checkpoints_and_crashes_agrees_with_the_model(steps, seed):
     run_model(steps, seed, limit=50)

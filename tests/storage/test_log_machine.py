@@ -339,10 +339,8 @@ class Compacted(LogMachine):
         assert found == all_found
 
 
-SHORT = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
-LONG = settings(max_examples=400, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(max_examples=80, stateful_step_count=40, suppress_health_check=list(HealthCheck), derandomize=True)
+LONG = settings(max_examples=400, stateful_step_count=80, suppress_health_check=list(HealthCheck))
 
 TestKeptWhole = KeptWhole.TestCase
 TestKeptWhole.settings = SHORT

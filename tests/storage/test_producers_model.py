@@ -217,12 +217,12 @@ class ProducersMachine(RuleBasedStateMachine):
 
 
 class TestProducers(ProducersMachine.TestCase):
-    settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+    settings = settings(max_examples=80, stateful_step_count=50)
 
 
 @pytest.mark.long
 class TestProducersForLong(ProducersMachine.TestCase):
-    settings = settings(max_examples=5000, stateful_step_count=100, deadline=None)
+    settings = settings(max_examples=5000, stateful_step_count=100)
 
 
 def test_five_in_flight_arrive_in_order_whatever_the_first_attempts_order():

@@ -238,7 +238,7 @@ def test_one_read_checks_only_so_many_batches(checks: Checks, monkeypatch: pytes
     assert driver.read(0).size_bytes == len(whole)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), max_bytes=st.sampled_from([1, 400, 1 << 20]))
 def test_any_flipped_bit_is_found_by_a_reader_from_the_beginning(place: float, bit: int, max_bytes: int) -> None:
     driver = WHOLE

@@ -192,5 +192,5 @@ class GroupLives(RuleBasedStateMachine):
         assert not self.driver.group.pending
 
 
-GroupLives.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+GroupLives.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestGroupLives = GroupLives.TestCase

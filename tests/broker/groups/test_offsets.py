@@ -156,7 +156,7 @@ def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
 
 
 @given(actions)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @pytest.mark.requirement("S-84", "S-85")
 def test_however_commits_transactions_and_deletions_interleave_the_latest_record_that_counts_wins(script: Any) -> None:
     log, state = played(script)
@@ -178,14 +178,14 @@ def test_however_commits_transactions_and_deletions_interleave_the_latest_record
 
 
 @given(actions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_replay_gives_the_state_of_who_was_there_all_the_time(script: Any) -> None:
     log, state = played(script)
     assert pictured(replayed(log.batches)) == pictured(state)
 
 
 @given(actions, st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_compaction_leaves_gives_the_same_state_with_transactions_open_too(script: Any, times: int) -> None:
     log, state = played(script)
     assert pictured(replayed(log.compacted(times))) == pictured(state)

@@ -189,11 +189,11 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=300, stateful_step_count=40)
 
 
 @pytest.mark.long
 def test_many_long_lives():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Life, settings=settings(max_examples=5000, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Life, settings=settings(max_examples=5000, stateful_step_count=60))

@@ -104,7 +104,7 @@ class Driver:
 
 
 @given(st.lists(STEPS, max_size=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_same_operations_read_the_same_on_both_disks(steps):
     root = tempfile.mkdtemp()
     real, simulated = Driver(SystemDisk(), root), Driver(SimulatedDisk(), "/root")

@@ -380,7 +380,7 @@ def test_without_a_history_only_the_present_can_be_cut():
     ),
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_found_is_the_synced_state_with_the_kept_operations_on_top(steps, data):
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)

@@ -131,7 +131,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30), st.integers(0, 1000), st.booleans(), st.sampled_from([200, 2000, 100_000]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_whatever_the_traffic_no_byte_is_lost_doubled_or_moved(steps, seed, fragments, capacity_bytes):
     async def main():
         net = SimulatedNet(seed=seed)
