@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..effects.net import has_left
 from ..protocol.errors import MalformedFrame
 from ..protocol.framing import PREFIX_BYTES, Framer
 from ..protocol.primitives import Buffer, Readable
@@ -262,6 +263,11 @@ class Connection:
     def hold(self) -> None:
         """The request at hand takes effect later, and those behind it are to wait for that."""
         self._stop(AT_WORK)
+
+    def has_left(self) -> bool:
+        """Whether the client sends no more, which nobody is told of while it is not read. Workers may ask."""
+        transport = self.transport
+        return transport is None or has_left(transport)
 
     def go_on(self) -> None:
         """It has taken effect."""

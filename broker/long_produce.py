@@ -2,8 +2,9 @@
 
 The rules: the worker only says what `Partition.accept` says, and changes nothing; whatever may have changed meanwhile
 is looked up again; then all partitions are judged and appended in one step, as always. Until then the connection waits,
-so its requests take effect in their order, and everybody else goes on. A client that leaves meanwhile has still sent
-what it sent. When the broker halts or stops meanwhile, nothing happens, and nobody is told anything.
+so its requests take effect in their order, and everybody else goes on. When the broker halts or stops meanwhile, or the
+client leaves that waits for an answer, nothing is written: who gets no answer knows that this may be so. What a client
+sent that wants no answer is written though it has left.
 """
 
 import logging
@@ -58,13 +59,19 @@ class LongProduce:
         connection: Connection,
         find: Callable[[], list[Placed]],
         finish: Callable[[Accepted], None],
+        *,
+        answered: bool,
     ) -> None:
-        """find: where the parts of the request go now. finish: judge and append; it may not raise but for a halt."""
+        """find: where the parts of the request go now. finish: judge and append; it may not raise but for a halt.
+
+        answered: whether the client waits for an answer.
+        """
         self.accepted = Accepted()
         self._broker = broker
         self._connection = connection
         self._find = find
         self._finish = finish
+        self._answered = answered
 
     def begin(self) -> bool:
         """Give a worker what is long. False: nothing is, and nothing was done."""
@@ -81,15 +88,24 @@ class LongProduce:
 
         def work() -> None:
             for part, partition, rules, records in long:
+                if not self._wanted():
+                    return
                 self.accepted.add(part, partition, rules, _said(partition, records, now_ms, budget))
 
         self._connection.hold()
-        self._broker.records_lane.submit(work, self._worked)
+        self._broker.records_lane.submit(work, self._worked, owner=self._connection, wanted=self._wanted)
         return True
+
+    def _wanted(self) -> bool:
+        """Whether it still matters what becomes of the request. Also called by workers."""
+        if self._broker.housekeeping.ending:
+            return False
+        return not (self._answered and self._connection.has_left())
 
     def _worked(self, result: BaseException | None) -> None:
         broker, connection = self._broker, self._connection
-        if broker.housekeeping.ending:
+        if not self._wanted():
+            connection.hang_up()
             return
         try:
             if isinstance(result, BaseException):

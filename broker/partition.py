@@ -117,8 +117,7 @@ class Partition:
         if not batches.HEADER_BYTES <= len(produced) <= self.largest_bytes:  # refused unread
             return 0
         rules, codec = self.rules, produced[ATTRIBUTES_AT] & batches.CODEC_BITS
-        header = batches.unpack_header(produced)
-        base_timestamp, max_timestamp, count = header[7], header[8], header[-1]
+        *_, base_timestamp, max_timestamp, _, _, _, count = batches.unpack_header(produced)
         recompresses = rules.codec is not None and rules.codec != codec
         looks_inside = rules.keys_required or (
             not rules.log_append_time
@@ -131,7 +130,7 @@ class Partition:
             return 0
         if codec:
             return UNKNOWN_WORK
-        return looks_inside * max(count, 0) + recompresses * (len(produced) // BYTES_LIKE_A_RECORD)
+        return int(looks_inside) * max(int(count), 0) + int(recompresses) * (len(produced) // BYTES_LIKE_A_RECORD)
 
     def _sound(self, produced: memoryview) -> Batch:
         """The batch, if size and header are as they should be."""

@@ -27,6 +27,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
+    def get_extra_info(self, name: str) -> Any: ...
 
 
 class Sender(Protocol):
@@ -131,6 +132,9 @@ class Overflow(Transport):
     def close(self) -> None:
         """When all has left."""
         self._closes = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._transport.get_extra_info(name)
 
     def abort(self) -> None:
         self.drop()

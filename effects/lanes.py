@@ -1,15 +1,19 @@
 """Lanes: where blocking jobs run, off the loop, unless they are over sooner than they could be handed on.
 
-The rule: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
-submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads).
+The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
+submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
+a client says so: the clients take turns, and a job that nobody wants any more is dropped. All others, which make data
+durable among them, run whatever happens.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from itertools import zip_longest
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other
@@ -17,11 +21,83 @@ LATELY = 8  # one hiccup of 100 ms is forgiven after some 25 jobs
 NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 
-class Lane(Protocol):
-    """A queue of blocking jobs. With one thread they run in the order given, one after another."""
+class JobDropped(Exception):
+    """Instead of a result: the job was not run, since nobody wanted it any more or the lane was closed."""
 
-    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now."""
+
+class Entry:
+    """One job in a lane's queue."""
+
+    __slots__ = ("_wanted", "done", "job", "owner")
+
+    def __init__(
+        self,
+        job: Callable[[], Any],
+        done: Callable[[Any], None],
+        owner: Hashable,
+        wanted: Callable[[], bool] | None,
+    ) -> None:
+        self.job = job
+        self.done = done
+        self.owner = owner
+        self._wanted = wanted
+
+    def is_dropped(self, closed: bool) -> bool:
+        """Whether it is not to be run. closed: the lane is."""
+        return self._wanted is not None and (closed or not self._wanted())
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Turns(Generic[E]):
+    """Jobs that wait: those of one owner in their order, and the owners in turn. Pure."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # whose turn is next comes first
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def put(self, entry: E) -> None:
+        line = self._lines.get(entry.owner)
+        if line is None:
+            line = self._lines[entry.owner] = deque()
+        line.append(entry)
+
+    def take(self) -> E:
+        """The next. Raises KeyError if none waits."""
+        owner, line = self._lines.popitem(last=False)
+        entry = line.popleft()
+        if line:
+            self._lines[owner] = line
+        return entry
+
+    def all(self) -> list[E]:
+        """All that wait, in the order in which they would be taken."""
+        turns = zip_longest(*self._lines.values())
+        return [entry for turn in turns for entry in turn if entry is not None]
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+
+class Lane(Protocol):
+    """A queue of blocking jobs. With one thread, those of one owner run in the order given, one after another."""
+
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        owner: Hashable = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now.
+
+        wanted: asked in the worker just before. If it says no, or the lane was closed, `job` does not run, and `done`
+            gets a JobDropped. None: the job runs in any case.
+        """
         ...
 
     @property
@@ -34,7 +110,10 @@ class Lane(Protocol):
         ...
 
     def close(self) -> None:
-        """Take no more jobs, and wait until those taken have run. Their `done` may still be called afterwards."""
+        """Take no more jobs, and wait until those taken have run or are dropped.
+
+        Their `done` may still be called afterwards.
+        """
         ...
 
 
@@ -47,15 +126,24 @@ class ThreadLane(Lane):
         self._name = name
         self._limit = threads
         self._threads: list[threading.Thread] = []
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None], asyncio.AbstractEventLoop] | None] = (
-            SimpleQueue()
-        )
+        self._turns: Turns[Entry] = Turns()
+        self._lock = threading.Lock()  # of the turns
+        self._waiting: SimpleQueue[asyncio.AbstractEventLoop | None] = SimpleQueue()  # one for each job; None: end
         self._closed = False
 
-    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        owner: Hashable = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
         if self._closed:
             raise RuntimeError(f"lane {self._name} is closed")
-        self._jobs.put((job, done, asyncio.get_running_loop()))
+        with self._lock:
+            self._turns.put(Entry(job, done, owner, wanted))
+        self._waiting.put(asyncio.get_running_loop())
         if len(self._threads) < self._limit:
             self._start_thread()
 
@@ -78,7 +166,7 @@ class ThreadLane(Lane):
     def close(self) -> None:
         self._closed = True
         for _ in self._threads:
-            self._jobs.put(None)
+            self._waiting.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -88,16 +176,17 @@ class ThreadLane(Lane):
         thread.start()
 
     def _work(self) -> None:
-        while (entry := self._jobs.get()) is not None:
-            job, done, loop = entry
+        while (loop := self._waiting.get()) is not None:
+            with self._lock:
+                entry = self._turns.take()
             result: Any
             try:
-                result = self._timed(job)
+                result = JobDropped() if entry.is_dropped(self._closed) else self._timed(entry.job)
             except BaseException as error:  # also SystemExit: whoever submitted the job decides what it means
                 result = error
             try:
-                loop.call_soon_threadsafe(done, result)
+                loop.call_soon_threadsafe(entry.done, result)
             except RuntimeError:  # the loop is closed: nobody is left to be told
                 pass
             # An idle worker must not keep the last job's buffers alive.
-            del entry, job, done, loop, result
+            del entry, loop, result

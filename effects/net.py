@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import socket
 import sys
 import threading
@@ -27,6 +28,7 @@ BACKLOG = 1024
 SYSTEMS_OWN = -1
 WRITABLES = 32
 UNPACED = b"reno"  # a congestion control that every Linux has
+HAS_LEFT = "has_left"  # get_extra_info of a transport without a socket
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -90,6 +92,22 @@ def descriptor_of(transport: Any) -> int:
     """The descriptor of a transport's socket; −1 for one that has none, as in the simulation."""
     one = transport.get_extra_info("socket")
     return -1 if one is None else int(one.fileno())
+
+
+def has_left(transport: Any) -> bool:
+    """Whether the peer sends no more, also while nothing is read from it, so that no protocol was told.
+
+    Any thread may ask. Where the system has no POLLRDHUP (macOS) only a peer that has reset the connection has left.
+    """
+    one = transport.get_extra_info("socket")
+    if one is None:
+        return bool(transport.get_extra_info(HAS_LEFT))
+    try:
+        poll = select.poll()
+        poll.register(one.fileno(), getattr(select, "POLLRDHUP", 0))
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # it is closed
+        return True
 
 
 def idle_socket(transport: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
+from ...effects.lanes import JobDropped
 from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
@@ -128,6 +129,7 @@ class _Fetch:
 
     def __init__(self, broker: "Broker", call: Call, request: FetchRequest, fetching: Fetching) -> None:
         self.broker = broker
+        self.connection = call.connection
         self.version = call.version
         self.by_name = broker.topics.by_name
         self.by_id = broker.topics.by_id if call.version >= TOPIC_IDS_SINCE else None
@@ -347,7 +349,12 @@ class _Fetch:
     def _submit(self, read: _Read, job: ColdRead | AbortedLookup) -> None:
         run: Callable[[], Found] = job.run
         self.broker.metrics.cold_reads += 1
-        self.broker.disk_lane.submit(run, lambda result: self._cold_done(read, result))
+        self.broker.disk_lane.submit(
+            run, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
+        )
+
+    def _is_wanted(self) -> bool:
+        return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: _Read, result: Found | BaseException) -> None:
         """A worker has delivered."""
@@ -360,7 +367,9 @@ class _Fetch:
     def _take(self, read: _Read, result: Found | BaseException) -> None:
         self.jobs_left -= 1
         read.cold = None
-        if isinstance(result, BaseException):
+        if isinstance(result, JobDropped):
+            pass  # nobody waits for the answer
+        elif isinstance(result, BaseException):
             self._refuse(read, storage_error(result))
         elif isinstance(result, Slice):
             self._found(read, result)

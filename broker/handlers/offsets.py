@@ -9,6 +9,7 @@ from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ...effects.lanes import JobDropped
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     ListOffsetsRequest,
@@ -57,16 +58,17 @@ def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> L
     """Answer at once what the log knows, and after a look at its records what it does not."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-    listing = _Listing(broker, call.version, request)
+    listing = _Listing(broker, call, request)
     return listing.parked if listing.jobs_left else listing.response
 
 
 class _Listing:
     """One ListOffsets under way."""
 
-    def __init__(self, broker: "Broker", version: int, request: ListOffsetsRequest) -> None:
+    def __init__(self, broker: "Broker", call: Call, request: ListOffsetsRequest) -> None:
         self.broker = broker
-        self.version = version
+        self.connection = call.connection
+        self.version = call.version
         self.committed = request.isolation_level == READ_COMMITTED
         self.response = ListOffsetsResponse(topics=[])
         self.parked = Parked()
@@ -109,11 +111,21 @@ class _Listing:
             job = log.offset_for_time(timestamp, below)
         if job is not None:
             self.jobs_left += 1
-            self.broker.disk_lane.submit(job.run, lambda found: self._found(partition, answer, found))
+            self.broker.disk_lane.submit(
+                job.run,
+                lambda found: self._found(partition, answer, found),
+                owner=self.connection,
+                wanted=self._is_wanted,
+            )
+
+    def _is_wanted(self) -> bool:
+        return not (self.parked.cancelled or self.connection.has_left())
 
     def _found(self, partition: Partition, answer: Answer, found: Timestamped | BaseException | None) -> None:
         self.jobs_left -= 1
-        if isinstance(found, BaseException):
+        if isinstance(found, JobDropped):
+            pass
+        elif isinstance(found, BaseException):
             self._refuse(answer, storage_error(found))
         elif found is not None:
             answer.offset, answer.timestamp = found

@@ -80,7 +80,9 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceRes
             outcome = error
         parked.answer(outcome)
 
-    work = LongProduce(broker, call.connection, lambda: _placed(broker, call, request), finish)
+    work = LongProduce(
+        broker, call.connection, lambda: _placed(broker, call, request), finish, answered=request.acks != 0
+    )
     if not work.begin():
         return _outcome(broker, call, request, work.accepted)
     return None if request.acks == 0 else parked

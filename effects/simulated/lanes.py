@@ -5,32 +5,36 @@ Without one, or with `inline`, both happen inside `submit`. Either way a run rep
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from ..lanes import Lane
+from ..lanes import Entry, JobDropped, Lane, Turns
 
 T = TypeVar("T")
 Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect, and from then until done is called
 
 
-class _Entry:
+class _Entry(Entry):
     """One job on its way: waiting, started, then with its effect on the disk, then reported."""
 
-    __slots__ = ("done", "has_run", "job", "result")
+    __slots__ = ("has_run", "result")
 
-    def __init__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.job = job
-        self.done = done
+    def __init__(
+        self,
+        job: Callable[[], Any],
+        done: Callable[[Any], None],
+        owner: Hashable,
+        wanted: Callable[[], bool] | None,
+    ) -> None:
+        super().__init__(job, done, owner, wanted)
         self.has_run = False
         self.result: Any = None
 
-    def run(self) -> None:
+    def run(self, closed: bool) -> None:
         if not self.has_run:
             self.has_run = True
             try:
-                self.result = self.job()
+                self.result = JobDropped() if self.is_dropped(closed) else self.job()
             except BaseException as error:  # as a real lane does: whoever submitted it decides what it means
                 self.result = error
 
@@ -43,16 +47,23 @@ class SimulatedLane(Lane):
         self._threads = threads
         self._latency = latency
         self._inline = inline
-        self._waiting: deque[_Entry] = deque()
+        self._waiting: Turns[_Entry] = Turns()
         self._started: list[_Entry] = []
         self._in_turn = False
         self._closed = False
         self._halted = False
 
-    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def submit(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        owner: Hashable = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
         if self._closed:
             raise RuntimeError("the lane is closed")
-        self._waiting.append(_Entry(job, done))
+        self._waiting.put(_Entry(job, done, owner, wanted))
         loop = None if self._inline else _running_loop()
         if loop is None:
             self._run_in_turn()
@@ -69,15 +80,18 @@ class SimulatedLane(Lane):
         return job()
 
     def close(self) -> None:
-        """What was taken has its effect now; each `done` comes when it would have come, or without a loop at once."""
+        """What was taken has its effect now, or is dropped.
+
+        Each `done` comes when it would have come, or without a loop at once.
+        """
         self._closed = True
         for entry in self._started:
-            entry.run()
+            entry.run(True)
         loop = _running_loop()
         if loop is None:
             self._run_in_turn()
-        for entry in self._waiting:
-            entry.run()
+        for entry in self._waiting.all():
+            entry.run(True)
 
     def halt(self) -> None:
         """The process is gone: nothing runs any more, nobody is told."""
@@ -91,22 +105,22 @@ class SimulatedLane(Lane):
         self._in_turn = True
         try:
             while self._waiting:
-                entry = self._waiting.popleft()
-                entry.run()
+                entry = self._waiting.take()
+                entry.run(self._closed)
                 entry.done(entry.result)
         finally:
             self._in_turn = False
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting and len(self._started) < self._threads:
-            entry = self._waiting.popleft()
+            entry = self._waiting.take()
             self._started.append(entry)
             before, after = self._latency() if self._latency else (0.0, 0.0)
             _later(loop, before, self._take_effect, loop, entry, after)
 
     def _take_effect(self, loop: asyncio.AbstractEventLoop, entry: _Entry, after: float) -> None:
         if not self._halted:
-            entry.run()
+            entry.run(self._closed)
             _later(loop, after, self._report, loop, entry)
 
     def _report(self, loop: asyncio.AbstractEventLoop, entry: _Entry) -> None:

@@ -9,6 +9,7 @@ import errno
 from collections.abc import Iterable
 from typing import Any
 
+from ..net import HAS_LEFT
 from .wire import Signal, Wire
 
 HIGH_WATER_BYTES = 64 * 1024
@@ -42,6 +43,9 @@ class SimulatedTransport(asyncio.Transport):
         self._in.go_on_now()
 
     # What a protocol calls
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._in.has_ended if name == HAS_LEFT else super().get_extra_info(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         assert self._protocol is not None

@@ -80,6 +80,11 @@ class Wire:
         return bool(self._arrived)
 
     @property
+    def has_ended(self) -> bool:
+        """The sender's end, or a reset, has arrived, whether anybody has read so far or not."""
+        return self._end is not None
+
+    @property
     def is_reset(self) -> bool:
         """A reset has arrived, noticed by the receiver or not."""
         return self._end is Signal.RESET

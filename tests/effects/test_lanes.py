@@ -6,8 +6,9 @@ import weakref
 
 import pytest
 import uvloop
+from eventually import wait_until
 from fencepost.effects.disk import SystemDisk
-from fencepost.effects.lanes import QUICK_NS, ThreadLane
+from fencepost.effects.lanes import QUICK_NS, JobDropped, ThreadLane
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -84,6 +85,81 @@ def test_close_waits_for_what_was_taken_and_takes_no_more(run):
         assert ran == [1]
         with pytest.raises(RuntimeError):
             lane.submit(lambda: None, lambda _: None)
+
+    run(main)
+
+
+# ---- whose job it is, and whether anybody wants it ---------------------------------------------------------------
+
+
+class Busy:
+    """A lane of one thread that is at work until the test says so; what it runs from then on, by name."""
+
+    def __init__(self):
+        self.lane = SystemDisk().lane("records")
+        self.go = threading.Event()
+        self.began = threading.Event()
+        self.ran = []
+        self.results = []
+        self.lane.submit(self._wait, lambda _: None)
+        self.began.wait(10)
+
+    def _wait(self):
+        self.began.set()
+        self.go.wait(10)
+
+    def submit(self, name, **more):
+        self.lane.submit(lambda: self.ran.append(name), self.results.append, **more)
+
+    async def finish(self):
+        """Let it work; returns when all that was submitted is over."""
+        over = asyncio.Event()
+        self.lane.submit(lambda: None, lambda _: over.set(), owner="last in every turn")
+        self.go.set()
+        await asyncio.wait_for(over.wait(), 10)
+        self.lane.close()
+        await asyncio.sleep(0)
+
+
+def test_whose_jobs_wait_take_turns_and_keep_their_own_order(run):
+    async def main():
+        busy = Busy()
+        for name in ("a1", "a2", "a3", "b1", "c1", "b2"):
+            busy.submit(name, owner=name[0])
+        await busy.finish()
+        assert busy.ran == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+    run(main)
+
+
+def test_a_job_nobody_wants_any_more_is_dropped_and_the_next_is_run(run):
+    async def main():
+        busy = Busy()
+        wanted = {"gone": True, "here": True}
+        for name in wanted:
+            busy.submit(name, wanted=lambda name=name: wanted[name])
+        busy.submit("whatever happens")
+        wanted["gone"] = False
+        await busy.finish()
+        assert busy.ran == ["here", "whatever happens"]
+        assert [type(each) for each in busy.results] == [JobDropped, type(None), type(None)]
+
+    run(main)
+
+
+def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
+    async def main():
+        busy = Busy()
+        for name in ("read", "sync", "another read"):
+            busy.submit(name, **({} if name == "sync" else {"wanted": lambda: True}))
+        closing = threading.Thread(target=busy.lane.close)
+        closing.start()
+        wait_until(lambda: busy.lane._closed)
+        busy.go.set()
+        closing.join()
+        await asyncio.sleep(0.001)
+        assert busy.ran == ["sync"]
+        assert [type(each) for each in busy.results] == [JobDropped, type(None), JobDropped]
 
     run(main)
 

@@ -1,14 +1,16 @@
 import asyncio
 import errno
 import os
+import select
 import socket
+import struct
 import threading
 from collections import deque
 
 import pytest
 import uvloop
 from fencepost.effects import net as net_module
-from fencepost.effects.net import SystemNet, Writable, send_now
+from fencepost.effects.net import SystemNet, Writable, has_left, send_now
 from this_machine import congestion_controls, has_ipv6
 
 
@@ -44,6 +46,41 @@ async def ask(net, host, port):
     answer = await protocol.answer
     transport.close()
     return answer
+
+
+class Deaf(asyncio.Protocol):
+    """Reads nothing from the first moment on."""
+
+    made: asyncio.Future[asyncio.Transport]
+
+    def connection_made(self, transport):
+        transport.pause_reading()
+        self.made.set_result(transport)
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only Linux tells of an end behind unread bytes")
+@pytest.mark.parametrize("reset", [False, True])
+def test_that_a_client_has_left_is_seen_though_nothing_is_read_from_it(run, reset):
+    async def main():
+        Deaf.made = asyncio.get_running_loop().create_future()
+        listener = await SystemNet().listen(Deaf, "127.0.0.1", 0)
+        client = socket.create_connection(listener.addresses[0])
+        client.sendall(b"asked and not waited for")
+        transport = await Deaf.made
+        assert not has_left(transport)
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        while not has_left(transport):  # noqa: ASYNC110 (nothing would set an event)
+            await asyncio.sleep(0.001)
+        transport.abort()
+        listener.close()
+        while not transport.is_closing():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        assert has_left(transport)
+
+    run(main)
 
 
 def test_a_listener_names_its_port_and_serves_there(run):

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 from fencepost.broker.decompression_budget import LEAST_BYTES, RATIO
-from fencepost.broker.partition import BYTES_LIKE_A_RECORD, FEW_RECORDS
+from fencepost.broker.partition import BYTES_LIKE_A_RECORD, FEW_RECORDS, Partition
 from fencepost.protocol.batches import walk
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
@@ -25,33 +25,11 @@ from produce_requests import (
 from raw_batches import batch as raw_batch
 from raw_batches import record
 from simulated_client import SimulatedClient
+from slow_workers import SlowWorkers
 
 OK = ErrorCode.NONE
 MANY = FEW_RECORDS + 1
 HOUR_MS = 3_600_000
-
-
-class SlowWorkers:
-    """A lane whose jobs run when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting = []
-
-    def submit(self, job, done) -> None:
-        self.waiting.append((job, done))
-
-    def run_one(self) -> None:
-        job, done = self.waiting.pop(0)
-        try:
-            result = job()
-        except BaseException as error:
-            result = error
-        done(result)
-
-    def close(self) -> None:
-        """Jobs that have begun end before a lane is closed."""
-        while self.waiting:
-            self.run_one()
 
 
 @pytest.fixture
@@ -132,12 +110,41 @@ def test_each_partition_gets_its_own_answer(broker, client, workers):
     assert named.error_message.startswith(f"{MANY} records, of which 100 are listed, are refused")
 
 
-def test_what_a_client_sent_before_it_left_is_appended(broker, client, workers):
-    begun(client, workers, produce("keys", long()))
+@pytest.mark.parametrize(("acks", "written"), [(0, [(0, MANY)]), (1, []), (-1, [])])
+def test_of_a_client_that_left_only_what_wants_no_answer_is_appended(broker, client, workers, acks, written):
+    begun(client, workers, produce("keys", long(), acks=acks))
     client.close()
     finish(client, workers)
-    assert offsets(broker) == [(0, MANY)]
+    assert offsets(broker) == written
     assert not broker.broker.metrics.failures
+
+
+def test_a_client_that_leaves_in_the_middle_ends_the_work_for_it(broker, client, workers, monkeypatch):
+    """Between two batches of one request; each of them may take as long as the budget lets it."""
+    seen = []
+
+    def accept(self, *arguments):
+        seen.append(self.index)
+        client.close()
+        return real(self, *arguments)
+
+    real = Partition.accept
+    monkeypatch.setattr(Partition, "accept", accept)
+    begun(client, workers, produce("keys", long(), long()))
+    finish(client, workers)
+    assert seen == [0]
+    assert offsets(broker) == []
+
+
+def test_each_connection_has_a_turn_of_its_own_with_the_workers(broker, client, workers):
+    other = SimulatedClient(broker)
+    begun(client, workers, produce("keys", long()))
+    other.send(produce("keys", long()))
+    broker.wait(0.1)
+    assert len(set(workers.owners)) == 2
+    finish(client, workers)
+    finish(client, workers)
+    assert answers(client.receive()) + answers(other.receive()) == [(OK, 0), (OK, MANY)]
 
 
 def test_acks_0_keeps_its_order_and_gets_no_reply(broker, client, workers):

@@ -103,3 +103,33 @@ def test_the_lanes_of_a_killed_process_do_nothing_more():
         assert events == ["one works"]
 
     run(main())
+
+
+def test_owners_take_turns_and_what_nobody_wants_is_dropped():
+    events, job = recorder()
+
+    async def main():
+        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("reads")
+        for name in ("first", "a1", "a2", "gone", "b1"):
+            lane.submit(*job(name), owner=name[0], wanted=lambda name=name: name != "gone")
+        await asyncio.sleep(1)
+
+    run(main())
+    names = ["first", "a1", "", "b1", "a2"]
+    assert events == [f"{name} {what}" for name in names for what in ("works", "done") if name or what == "done"]
+
+
+def test_close_drops_what_only_a_client_wanted():
+    events, job = recorder()
+
+    async def main():
+        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("reads")
+        lane.submit(*job("begun"), wanted=lambda: True)
+        lane.submit(*job("read"), wanted=lambda: True)
+        lane.submit(*job("sync"))
+        lane.close()
+        assert events == ["sync works"]
+        await asyncio.sleep(1)
+        assert events == ["sync works", " done", " done", "sync done"]
+
+    run(main())

@@ -1,0 +1,53 @@
+"""What a worker was to read for a client that has left is not read, and each client has a turn of its own."""
+
+import pytest
+from produce_requests import EARLY_MS, answers, batch, create, fetch, fetched, list_offsets, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from slow_workers import SlowWorkers
+
+PARTITIONS = 3
+REQUESTS = {
+    "ListOffsets": lambda partition: (list_offsets("t", EARLY_MS, partition=partition), 10),
+    "Fetch": lambda partition: (fetch("t", partition=partition), 12),
+}
+
+
+@pytest.fixture
+def cold():
+    """A broker in its second life, which has no records in memory."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", PARTITIONS))
+        for partition in range(PARTITIONS):
+            assert answers(broker.ask(produce("t", batch(), partition=partition))) == [(0, 0)]
+        with broker.again() as successor:
+            successor.broker.disk.is_cold = lambda path: path.endswith(".log")
+            successor.broker.disk_lane = SlowWorkers()
+            yield successor
+
+
+def asked(broker, request, client):
+    """The client asks about each partition, one request after another."""
+    for partition in range(PARTITIONS):
+        client.send(*REQUESTS[request](partition))
+    broker.wait(0.1)
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_nothing_is_read_for_a_client_that_has_left(cold, request_name):
+    workers, client, other = cold.broker.disk_lane, SimulatedClient(cold), SimulatedClient(cold)
+    asked(cold, request_name, client)
+    asked(cold, request_name, other)
+    assert len(workers.waiting) == 2 * PARTITIONS
+    assert len(set(workers.owners)) == 2
+    workers.run_one()
+    client.close()
+    while workers.waiting:
+        workers.run_one()
+    assert workers.dropped == PARTITIONS - 1
+    for _ in range(PARTITIONS):
+        found = other.receive()
+        part = fetched(found) if request_name == "Fetch" else found.topics[0].partitions[0]
+        assert part.error_code == 0
+    assert not cold.broker.metrics.failures
+    assert not cold.broker.metrics.errors

@@ -1,0 +1,42 @@
+"""Workers that do what a client waits for when a test says so."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from fencepost.effects.lanes import JobDropped
+
+Job = Callable[[], Any]
+Done = Callable[[Any], None]
+
+
+class SlowWorkers:
+    """A lane whose jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Job, Done]] = []
+        self.owners: list[Hashable] = []
+        self.dropped = 0
+
+    def submit(self, job: Job, done: Done, *, owner: Hashable, wanted: Callable[[], bool]) -> None:
+        def run() -> Any:
+            if wanted():
+                return job()
+            self.dropped += 1
+            return JobDropped()
+
+        self.owners.append(owner)
+        self.waiting.append((run, done))
+
+    def run_one(self) -> None:
+        job, done = self.waiting.pop(0)
+        result: Any
+        try:
+            result = job()
+        except BaseException as error:
+            result = error
+        done(result)
+
+    def close(self) -> None:
+        """Jobs that have begun end before a lane is closed."""
+        while self.waiting:
+            self.run_one()
