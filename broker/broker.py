@@ -144,9 +144,7 @@ class Broker:
     def _assemble(self) -> None:
         settings, loop = self.settings, self._loop
         self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=settings.durability_interval_ms)
-        self.producer_limit = ProducerLimit(
-            self.store.logs, lambda: self.settings.max_producer_ids, self.store.age_ms()
-        )
+        self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)
         self.housekeeping = Housekeeping(
@@ -174,6 +172,7 @@ class Broker:
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.on_failure.append(self.metrics.failed)
+        self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
         sweeps = Sweeps(self, self.housekeeping)
@@ -242,7 +241,7 @@ class Broker:
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
         self.waiting.wake(moved)
-        self.producer_limit.look(moved, self.store.age_ms())
+        self.producer_limit.look(moved)
 
     def park(self, waiter: Waiter) -> None:
         """Let a waiter wait: for its logs, and at the latest for its deadline."""

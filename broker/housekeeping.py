@@ -57,6 +57,7 @@ class Housekeeping:
         settings: HousekeepingSettings,
     ) -> None:
         self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
+        self.on_expiry: list[Callable[[PartitionLog], None]] = []  # silent producers of a log were forgotten
         self.before_checkpoint: list[Callable[[], Awaitable[None]]] = []  # what else is written down from time to time
         self.timeout_pending: Callable[[], bool] = lambda: False  # whether something ends at an age of the store
         self.checkpoints = 0
@@ -394,3 +395,5 @@ class Housekeeping:
 
     async def _expire_producers(self, log: PartitionLog) -> None:
         await self._cleaning.expiry(log, self._settings.producer_expiration_ms())
+        for expired in self.on_expiry:
+            expired(log)

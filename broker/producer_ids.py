@@ -23,3 +23,8 @@ class ProducerIds:
             self._next, self._end = start, start + PRODUCER_ID_BLOCK
         self._next += 1
         return self._next - 1
+
+    def gave(self, producer_id: int) -> bool:
+        """Whether somebody may have been given this id: what was left of earlier blocks counts as given."""
+        used_up = self._next == self._end
+        return producer_id < (self._log.catalogue.next_producer_id if used_up else self._next)

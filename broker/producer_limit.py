@@ -1,55 +1,104 @@
-"""How many producers all partitions remember together, and whether that is as many as there may be.
+"""How many producers all partitions remember together: at most `max.producer.ids`.
 
-The rule: memory for producers is bounded (`max.producer.ids`). Above it a producer that a partition does not know is
-refused; those that are known go on, and there is room again when silent ones have been forgotten. Looked at once a
-round, so the bound is passed by no more than one round brings. Kafka has no such bound; see KAFKA-8092 and KIP-936.
+The rule: a new producer takes the place of the one that was silent for longest, on whatever partition, and has no
+transaction open there. It is looked at once a round, so the bound is passed by no more than one round brings. A new
+producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never
+given out. Eviction is not logged (see storage/producers.py for why that is sound).
+Cost: a round looks at the logs that it moved; an eviction is O(log n) in the number of logs.
+Kafka has no such bound; it forgets by time alone. See KAFKA-8092 and KIP-936.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush, heapreplace
 
 from ..storage.log import PartitionLog
+from ..storage.store import Store
 
-RECOUNT_AFTER_MS = 1000  # while it is full; forgetting is not told to anybody
-FORGOTTEN_LOGS = 1000  # so many deleted logs may still be counted
+log = logging.getLogger("fencepost.broker")
+
+EVICTED_AT_ONCE = 2000  # in a round, beside as many as it brought: about 4 ms, if the setting was lowered
 
 
 class ProducerLimit:
-    """Counts producers as rounds are released."""
+    """Counts producers as rounds are released, and evicts."""
 
-    __slots__ = ("_counted", "_counted_ms", "_logs", "_most", "count", "full")
+    __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
 
-    def __init__(self, logs: Mapping[int, PartitionLog], most: Callable[[], int], now_ms: int) -> None:
-        """logs: all there are at any time. most: the setting of the time."""
-        self._logs = logs
+    def __init__(self, store: Store, most: Callable[[], int]) -> None:
+        """most: the setting as it is now."""
+        self._store = store
         self._most = most
-        self.count = 0  # never too low
-        self.full = False
-        self._recount(now_ms)
+        self._drops = store.drops
+        self._counted: dict[int, int] = {}  # by log id
+        self._queue: list[tuple[int, int]] = []  # a heap: (age before which no producer is idle there, log id)
+        self._queued: set[int] = set()
+        self.count = 0
+        self.evicted = 0
+        self.look(store.logs.values())
+        while self.count > most() and self._evict(EVICTED_AT_ONCE):
+            pass
 
-    def look(self, moved: Collection[PartitionLog], now_ms: int) -> None:
-        """These logs have grown."""
-        counted = self._counted
-        for log in moved:
-            now = len(log.producers)
-            self.count += now - counted.get(log.log_id, 0)
-            counted[log.log_id] = now
-        if self.full:
-            if now_ms - self._counted_ms >= RECOUNT_AFTER_MS:
-                self._recount(now_ms)
-        elif self.count >= self._most() or len(counted) > len(self._logs) + FORGOTTEN_LOGS:
-            self._recount(now_ms)
+    def look(self, moved: Collection[PartitionLog]) -> None:
+        """These logs may remember more producers, or fewer, than before."""
+        before = self.count
+        for each in moved:
+            producers, log_id = each.producers, each.log_id
+            if log_id not in self._store.logs:
+                continue
+            now = len(producers)
+            self.count += now - self._counted.get(log_id, 0)
+            self._counted[log_id] = now
+            since_ms = producers.idle_since_ms
+            if since_ms is not None and log_id not in self._queued:
+                self._queued.add(log_id)
+                heappush(self._queue, (since_ms, log_id))
+        self._subtract_deleted()
+        if self.count > self._most():
+            self._evict(min(self.count - self._most(), EVICTED_AT_ONCE + max(0, self.count - before)))
 
-    def refuses(self, now_ms: int) -> bool:
-        """Whether a producer that its partition does not know is turned away now.
+    @property
+    def full(self) -> bool:
+        """Whether a new producer needs the place of another."""
+        self._subtract_deleted()
+        return self.count >= self._most()
 
-        Newcomers alone bring no round: without a look here they would be turned away for ever.
-        """
-        if self.full and now_ms - self._counted_ms >= RECOUNT_AFTER_MS:
-            self._recount(now_ms)
-        return self.full
+    @property
+    def may_evict(self) -> bool:
+        """Whether there is a producer without an open transaction."""
+        return self._longest_silent() is not None
 
-    def _recount(self, now_ms: int) -> None:
-        self._counted_ms = now_ms
-        self._counted = {log_id: len(log.producers) for log_id, log in self._logs.items()}
-        self.count = sum(self._counted.values())
-        self.full = self.count >= self._most()
+    def _evict(self, count: int) -> bool:
+        """Returns whether there was anything to evict."""
+        went = 0
+        while went < count and (of := self._longest_silent()) is not None:
+            went += of.producers.evict()
+            self._counted[of.log_id] -= 1
+        if went and not self.evicted:
+            log.warning("max.producer.ids (%s) is reached: the longest silent producers are forgotten", self._most())
+        self.count -= went
+        self.evicted += went
+        return went > 0
+
+    def _longest_silent(self) -> PartitionLog | None:
+        """The log with the producer that has been idle for longest. Ages in the queue may be too low: mended here."""
+        queue = self._queue
+        while queue:
+            queued_ms, log_id = queue[0]
+            found = self._store.logs.get(log_id)
+            since_ms = None if found is None else found.producers.idle_since_ms
+            if since_ms is None:
+                heappop(queue)
+                self._queued.discard(log_id)
+            elif since_ms > queued_ms:
+                heapreplace(queue, (since_ms, log_id))
+            else:
+                return found
+        return None
+
+    def _subtract_deleted(self) -> None:
+        """Producers of deleted logs are no more."""
+        if self._drops != self._store.drops:
+            self._drops = self._store.drops
+            for log_id in [log_id for log_id in self._counted if log_id not in self._store.logs]:
+                self.count -= self._counted.pop(log_id)

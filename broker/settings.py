@@ -175,7 +175,8 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     )
     max_producer_ids: int = option(
         500_000,
-        "Producer ids that all partitions remember together; above it a new producer's batch is refused.",
+        "Producers that all partitions remember together, each partition its own; a new one takes the place of the "
+        "longest silent that has no transaction open.",
         type=INT,
         at_least=1,
         dynamic=True,

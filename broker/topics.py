@@ -89,6 +89,10 @@ class Topics:
         """A producer id that nobody ever had."""
         return self._producer_ids.next()
 
+    def gave_producer_id(self, producer_id: int) -> bool:
+        """Whether somebody may have been given this producer id."""
+        return self._producer_ids.gave(producer_id)
+
     def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
         """Changes that are no topic's, and parts of other logs, as one unit. Raises KAFKA_STORAGE_ERROR, no room."""
         self._log.commit(changes, parts)

@@ -5,10 +5,15 @@ producer are known its last epoch, the sequence that must come next and its last
 duplicate and gets its first offset once more, anything else out of line is refused. After 2**31 - 1 comes sequence 0.
 Ages are of the store's clock, which no wall clock moves and no restart sets back; so is the silence after which a
 producer is forgotten, and a producer with an open transaction never is. A marker of the last epoch there can be is a
-producer's last word: it is forgotten at once.
+producer's last word: it is forgotten at once. A marker of an unknown producer ends nothing, and makes no entry.
+
+Forgetting (expire, evict) is not logged. A replay may therefore know more producers than the broker that was killed,
+and never fewer. This is sound because nothing that readers see depends on a producer without an open transaction being
+known: open transactions and aborted ones come out the same, and `apply` takes any batch of the log, known or not.
 Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -51,7 +56,8 @@ class ProducerStates:
     """All producers of one partition. `len()` is how many are remembered."""
 
     def __init__(self) -> None:
-        self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest silent first
+        self._producers: dict[int, Producer] = {}
+        self._idle: OrderedDict[int, Producer] = OrderedDict()  # no transaction is open; the longest silent first
         self._open: OrderedDict[int, int] = OrderedDict()  # first offset → producer id, of open transactions, ascending
         self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
         self._snapshot: SnapshotInSlices | None = None
@@ -62,6 +68,18 @@ class ProducerStates:
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
+
+    @property
+    def idle_count(self) -> int:
+        """How many of them have no open transaction, and may be forgotten."""
+        return len(self._idle)
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """The age at which the longest silent of those was last heard of; None if there is none."""
+        for producer in self._idle.values():
+            return producer.age_ms
+        return None
 
     # Verdicts
 
@@ -210,7 +228,8 @@ class ProducerStates:
         window.append((sequence, batch.base_offset, timestamp))
         if len(window) > REMEMBERED_BATCHES:
             del window[0]
-        self._producers.move_to_end(producer_id)
+        if producer.first_open < 0:
+            self._idle.move_to_end(producer_id)
         return None
 
     def go_on(
@@ -227,9 +246,11 @@ class ProducerStates:
         producer = self._producers[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
-        if transactional and producer.first_open < 0:
-            producer.first_open = base_offset
-            self._open[base_offset] = producer_id
+        if producer.first_open < 0:
+            if transactional:
+                self._begin(producer_id, producer, base_offset)
+            else:
+                self._idle.move_to_end(producer_id)
         producer.next_sequence = sequence + last_offset - base_offset + 1 & SEQUENCE_MASK
         producer.last_timestamp = timestamp
         producer.age_ms = now_ms
@@ -237,17 +258,17 @@ class ProducerStates:
         window.append((sequence, base_offset, timestamp))
         if len(window) > REMEMBERED_BATCHES:
             del window[0]
-        self._producers.move_to_end(producer_id)
 
     def _apply_unusual(self, producer: Producer | None, batch: Batch, now_ms: int) -> AbortedTransaction | None:
         """A first batch, a new epoch, the beginning or the end of a transaction, or a jump in a log being replayed."""
         producer_id = batch.producer_id
-        if producer_id < 0:
-            return None
+        if producer_id < 0 or (producer is None and batch.is_control and batch.record_count):
+            return None  # an empty marker was left by compaction, for the epoch
         if producer is None:
             producer = self._producers[producer_id] = Producer(batch.producer_epoch, self._snapshots)
-        else:
-            self._producers.move_to_end(producer_id)
+        if producer.first_open < 0:
+            self._idle.pop(producer_id, None)
+            self._idle[producer_id] = producer
         producer.age_ms = now_ms
         producer.last_timestamp = batch.max_timestamp
         if batch.is_control:
@@ -259,9 +280,14 @@ class ProducerStates:
         _remember(producer, batch)
         # Cleaning empties batches of decided transactions only, so an empty one opens none.
         if batch.is_transactional and producer.first_open < 0 and batch.record_count:
-            producer.first_open = batch.base_offset
-            self._open[batch.base_offset] = producer_id
+            self._begin(producer_id, producer, batch.base_offset)
         return None
+
+    def _begin(self, producer_id: int, producer: Producer, first_offset: int) -> None:
+        """A transaction: until its marker the producer is not forgotten."""
+        producer.first_open = first_offset
+        self._open[first_offset] = producer_id
+        del self._idle[producer_id]
 
     def _apply_marker(self, producer: Producer, batch: Batch) -> AbortedTransaction | None:
         """A control batch: it is no part of the sequences, ends the open transaction, and may bring a new epoch."""
@@ -277,6 +303,7 @@ class ProducerStates:
         if first_offset >= 0:
             producer.first_open = NONE_OPEN
             del self._open[first_offset]
+            self._idle[batch.producer_id] = producer
         if batch.producer_epoch == RETIRED_EPOCH:
             self._forget(batch.producer_id)
         if first_offset < 0 or kind is Marker.COMMIT:
@@ -312,35 +339,26 @@ class ProducerStates:
     def expire(self, now_ms: int, expiration_ms: int, at_most: int = 1000) -> bool:
         """Forget producers silent for so long, the longest first. Returns whether there may be more to do.
 
-        A slice of `at_most` takes well under a millisecond. A producer with an open transaction counts as not silent.
+        A slice of `at_most` takes well under a millisecond. No producer is silent while its transaction is open.
         """
-        producers = self._producers
+        idle = self._idle
         for _ in range(at_most):
-            producer_id = next(iter(producers), None)
-            if producer_id is None:
+            producer_id = next(iter(idle), None)
+            if producer_id is None or now_ms - idle[producer_id].age_ms < expiration_ms:
                 return False
-            producer = producers[producer_id]
-            if now_ms - producer.age_ms < expiration_ms:
-                return False
-            if producer.first_open >= 0:
-                if self._snapshot is not None:
-                    self._snapshot.keep(producer_id, producer)
-                producer.age_ms = now_ms
-                producers.move_to_end(producer_id)
-            else:
-                self._forget(producer_id)
+            self._forget(producer_id)
         return True
 
     def evict(self, count: int = 1) -> int:
         """Forget the `count` longest silent producers that have no open transaction. Returns how many went."""
-        silent = (producer_id for producer_id, producer in self._producers.items() if producer.first_open < 0)
-        victims = [producer_id for producer_id, _ in zip(silent, range(count), strict=False)]
-        for producer_id in victims:
-            self._forget(producer_id)
-        return len(victims)
+        count = min(count, len(self._idle))
+        for _ in range(count):
+            self._forget(next(iter(self._idle)))
+        return count
 
     def _forget(self, producer_id: int) -> None:
         producer = self._producers.pop(producer_id)
+        del self._idle[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
 
@@ -348,7 +366,7 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """The whole state, as of the last batch applied."""
-        return producer_snapshots.pack(self._producers)
+        return producer_snapshots.pack(dict(self._by_silence()))
 
     def begin_snapshot(self) -> None:
         """Begin a snapshot as of now, to be taken in slices between which batches are applied. Replaces an earlier."""
@@ -373,7 +391,8 @@ class ProducerStates:
         if now_ms is not None:
             for producer in found.values():
                 producer.age_ms = min(producer.age_ms, now_ms)
-        self._producers = OrderedDict(sorted(found.items(), key=_age))
+        self._producers = dict(sorted(found.items(), key=_age))
+        self._idle = OrderedDict(each for each in self._producers.items() if each[1].first_open < 0)
         self._open = OrderedDict(
             sorted((each.first_open, producer_id) for producer_id, each in found.items() if each.first_open >= 0)
         )
@@ -382,11 +401,15 @@ class ProducerStates:
 
     def describe(self) -> Iterator[ProducerDescription]:
         """Every producer, the longest silent first."""
-        for producer_id, each in self._producers.items():
+        for producer_id, each in self._by_silence():
             last_sequence = each.next_sequence - 1 & SEQUENCE_MASK if each.window else -1
             yield ProducerDescription(
                 producer_id, each.epoch, last_sequence, each.last_timestamp, each.coordinator_epoch, each.first_open
             )
+
+    def _by_silence(self) -> Iterator[tuple[int, Producer]]:
+        busy = [(producer_id, self._producers[producer_id]) for producer_id in self._open.values()]
+        return heapq.merge(self._idle.items(), sorted(busy, key=_age), key=_age)
 
 
 _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT

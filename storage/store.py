@@ -70,6 +70,7 @@ class Store:
         self.incarnation = incarnation
         self.open_files = open_files
         self.dropped: list[PartitionLog] = []  # their folders are removed behind the checkpoints
+        self.drops = 0  # logs dropped since the start
         self.on_change: Callable[[], None] = _nothing
         self.halted: BaseException | None = None
         self.space_low = False
@@ -249,6 +250,7 @@ class Store:
         self.tail_bytes -= log.tail_bytes
         log.offline = "deleted"
         self.dropped.append(log)
+        self.drops += 1
 
     # ---- parts -----------------------------------------------------------------------------------------------
 

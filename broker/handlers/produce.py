@@ -16,6 +16,7 @@ from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_B
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
+from ...storage.producers import ProducerStates
 from ...storage.store import BrokerHalted
 from ..connection import OlderConnection
 from ..decompression_budget import OverBudget
@@ -236,9 +237,8 @@ def _append(
         if first is not None:
             broker.metrics.duplicates_refused += 1
             return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
-        if batch.producer_id not in producers and broker.producer_limit.refuses(broker.store.age_ms()):
-            producers.turned_away(batch)
-            raise _too_many_producers(broker.producer_limit.count)
+        if batch.producer_id not in producers:
+            _check_room_for_producer(broker, producers, batch)
     if not broker.store.admits(batch.size + (0 if joining is None else joining.size_bytes)):
         producers.turned_away(batch)
         raise _no_room(broker, batch)
@@ -292,9 +292,26 @@ def _no_room(broker: "Broker", batch: Batch) -> KafkaError:
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
 
 
-def _too_many_producers(count: int) -> KafkaError:
-    """Not an error to be retried: that would hide from everybody why nothing is written."""
-    return KafkaError(ErrorCode.POLICY_VIOLATION, f"{count} producers are remembered already (max.producer.ids)")
+def _check_room_for_producer(broker: "Broker", producers: ProducerStates, batch: Batch) -> None:
+    """Raises KafkaError if the partition cannot remember this new producer.
+
+    An id that was never given out evicts nobody: anyone can make those up. The error has an honest client, which has
+    the id of another broker, ask for a new one. The other error is not one to be retried: that would hide from
+    everybody why nothing is written.
+    """
+    limit = broker.producer_limit
+    if not limit.full:
+        return
+    if broker.topics.gave_producer_id(batch.producer_id):
+        if limit.may_evict:
+            return
+        error = ErrorCode.POLICY_VIOLATION
+        why = f"{limit.count} producers are remembered, and all are in transactions (max.producer.ids)"
+    else:
+        error = UNKNOWN
+        why = f"{limit.count} producers are remembered (max.producer.ids), and this broker never gave out this id"
+    producers.turned_away(batch)
+    raise KafkaError(error, why)
 
 
 def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:

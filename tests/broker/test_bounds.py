@@ -3,11 +3,11 @@
 import struct
 
 import pytest
-from broker_lives import EARLIEST, end, offset_at, read_all, slow, small, unplug
+from broker_lives import EARLIEST, offset_at, read_all, slow, small
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
-from produce_requests import answers, batch, bytes_of, create, fetch, fetched, idempotent, produce
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
@@ -86,40 +86,6 @@ def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
             assert whole == served
             assert held <= limit + MIB + 10 * 300_000
             assert is_served(SimulatedClient(broker)), "small requests need no room"
-
-
-# ---- producers -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
-def test_producers_up_to_the_limit_are_remembered_and_the_next_is_refused_until_there_is_room(version):
-    limit = 5
-    with begin(
-        max_producer_ids=limit, producer_id_expiration_ms=60_000, producer_id_expiration_check_interval_ms=1_000
-    ) as broker:
-        broker.ask(create("t", 2))
-        codes = []
-        for producer_id in range(limit + 1):
-            request = produce("t", idempotent(0, producer_id=producer_id), partition=producer_id % 2)
-            codes.append(answers(broker.ask(request, version))[0][0])
-        assert codes == [OK] * limit + [ErrorCode.POLICY_VIOLATION]
-        assert answers(broker.ask(produce("t", idempotent(1, producer_id=0)), version))[0][0] == OK
-        assert answers(broker.ask(produce("t", batch()), version))[0][0] == OK
-        broker.wait(70)
-        newcomer = produce("t", idempotent(0, producer_id=99))
-        assert answers(broker.ask(newcomer, version))[0][0] == OK
-
-
-def test_a_producer_that_was_refused_is_not_remembered_after_a_restart_either():
-    broker = begin(SimulatedDisk(), max_producer_ids=2)
-    broker.ask(create("t"))
-    for producer_id in range(3):
-        broker.ask(produce("t", idempotent(0, producer_id=producer_id)), STRAIGHT)
-    later = begin(unplug(broker), max_producer_ids=2)
-    assert [record.offset for record in read_all(later, "t")] == [0, 1]
-    assert answers(later.ask(produce("t", idempotent(0, producer_id=2)), STRAIGHT))[0][0] == ErrorCode.POLICY_VIOLATION
-    assert answers(later.ask(produce("t", idempotent(1, producer_id=1)), STRAIGHT))[0][0] == OK
-    end(later)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------

@@ -263,12 +263,16 @@ def test_of_a_producer_that_is_forgotten_nothing_needs_to_stay() -> None:
 
 def test_the_last_marker_of_a_producer_without_data_keeps_its_epoch() -> None:
     driver = compacted_log()
+    put_in_transaction(driver, 9, 3, (b"k", b"aborted"))
     driver.marker(9, 4, Marker.ABORT)
     for _ in range(3):
         clean(driver)
         driver.advance(2 * HORIZON_MS)
     (batch,) = [b for b in kept(driver) if b.producer_id == 9]
     assert (batch.producer_epoch, batch.record_count, batch.is_control) == (4, 0, True)
+    before = sorted(driver.log.producers.describe())
+    driver.reopen()
+    assert sorted(driver.log.producers.describe()) == before != []
 
 
 def test_kafka_13194_compaction_never_passes_the_last_stable_offset() -> None:

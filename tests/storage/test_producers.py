@@ -227,9 +227,10 @@ def test_a_marker_does_not_let_a_batch_overtake_the_one_turned_away(partition):
     assert [partition.send_in_transaction(P, 4, n) for n in (1, 0, 1)] == [GAP, 1, 2]
 
 
-def test_a_marker_for_an_unknown_producer_fences_and_leaves_the_sequence_open(partition):
-    partition.end(P, 5, Marker.ABORT)
-    assert partition.send(P, 4, 0) == STALE
+@pytest.mark.parametrize("kind", Marker)
+def test_a_marker_for_an_unknown_producer_makes_no_entry_and_aborts_nothing(partition, kind):
+    assert partition.end(P, 5, kind) is None
+    assert len(partition.states) == 0
     assert partition.send(P, 5, 40) == 1
     assert partition.send(P, 5, 43) == GAP
 
@@ -244,10 +245,11 @@ def test_within_an_open_transaction_a_plain_batch_is_refused(partition):
 
 
 def test_a_stale_coordinator_cannot_end_a_transaction(partition):
-    partition.end(P, 0, coordinator_epoch=3)
     partition.send_in_transaction(P, 0, 0)
+    partition.end(P, 0, coordinator_epoch=3)
+    partition.send_in_transaction(P, 0, 1)
     assert partition.end(P, 0, coordinator_epoch=2) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert partition.end(P, 0, Marker.ABORT, coordinator_epoch=3) == AbortedTransaction(P, 1, 2, 3)
+    assert partition.end(P, 0, Marker.ABORT, coordinator_epoch=3) == AbortedTransaction(P, 2, 3, 4)
 
 
 def test_where_epochs_move_a_marker_of_the_current_one_is_late_unless_it_is_the_same_again(partition):
@@ -319,11 +321,20 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten(partition):
 def test_only_open_transactions_do_not_keep_expiry_going_for_ever(partition):
     for producer_id in range(50):
         partition.send_in_transaction(producer_id, 0, 0)
-    slices = 0
-    while partition.states.expire(10**6, 1000, at_most=10):
-        slices += 1
-    assert slices == 5
+    assert not partition.states.expire(10**6, 1000, at_most=10)
     assert len(partition.states) == 50
+
+
+def test_how_many_are_idle_and_since_when_is_known_at_once(partition):
+    assert (partition.states.idle_count, partition.states.idle_since_ms) == (0, None)
+    aged(partition, 1, 2, 3)
+    partition.send_in_transaction(1, 0, 1)
+    assert (partition.states.idle_count, partition.states.idle_since_ms) == (2, 200)
+    partition.age_ms = 900
+    partition.end(1, 0)
+    assert (partition.states.idle_count, partition.states.idle_since_ms) == (3, 200)
+    assert partition.states.evict(2) == 2
+    assert (partition.states.idle_count, partition.states.idle_since_ms) == (1, 900)
 
 
 def test_silence_is_counted_on_over_a_restart(partition):
@@ -369,14 +380,16 @@ def test_the_longest_silent_are_evicted_first_and_transactions_are_spared(partit
 
 def test_a_producer_is_described_as_describe_producers_wants_it(partition):
     partition.send(P, 2, 5, 3, timestamp=1234)
+    partition.send_in_transaction(Q, 3, LAST - 1)
     partition.end(Q, 3, coordinator_epoch=6)
     partition.send_in_transaction(Q, 3, LAST, timestamp=77)
     assert list(partition.states.describe()) == [
         ProducerDescription(P, 2, 7, 1234, -1, -1),
-        ProducerDescription(Q, 3, LAST, 77, 6, 4),
+        ProducerDescription(Q, 3, LAST, 77, 6, 5),
     ]
 
 
-def test_a_producer_known_by_a_marker_alone_has_no_last_sequence(partition):
+def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
+    partition.send_in_transaction(P, 0, 0)
     partition.end(P, 1)
     assert next(partition.states.describe()).last_sequence == -1

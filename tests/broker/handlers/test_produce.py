@@ -5,7 +5,6 @@ import raw_batches
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import read, walk
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.records import Record, build, records
 from produce_requests import (
     EARLY_MS,
@@ -397,31 +396,6 @@ def test_an_unknown_producer_turned_away_is_not_overtaken_by_its_next_batch(clie
     store.space_low = False
     assert code(client.ask(produce("t", idempotent(1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code(client.ask(produce("t", idempotent(0)))) == OK
-
-
-def test_more_producers_than_may_be_remembered_are_refused_with_a_clear_error():
-    with SimulatedBroker(BrokerSettings(max_producer_ids=3)) as broker:
-        broker.ask(create("t", 2))
-        for producer_id in range(3):
-            assert code(broker.ask(produce("t", idempotent(0, producer_id=producer_id)))) == OK
-        refused = one(broker.ask(produce("t", idempotent(0, producer_id=9))))
-        assert refused.error_code == ErrorCode.POLICY_VIOLATION
-        assert "max.producer.ids" in refused.error_message
-        assert code(broker.ask(produce("t", idempotent(1, producer_id=1)))) == OK
-        assert code(broker.ask(produce("t", batch()))) == OK
-
-
-def test_producers_of_a_deleted_topic_make_room_for_others():
-    with SimulatedBroker(BrokerSettings(max_producer_ids=2)) as broker:
-        broker.ask(create("t"))
-        broker.ask(create("gone"))
-        for producer_id in range(2):
-            broker.ask(produce("gone", idempotent(0, producer_id=producer_id)))
-        assert code(broker.ask(produce("t", idempotent(0, producer_id=9)))) == ErrorCode.POLICY_VIOLATION
-        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="gone")], timeout_ms=1000))
-        broker.wait(2)
-        broker.ask(produce("t", batch()))  # a round, in which the producers are counted anew
-        assert code(broker.ask(produce("t", idempotent(0, producer_id=9)))) == OK
 
 
 def test_while_the_tail_is_full_producers_are_not_read_readers_are_and_afterwards_all_goes_on():

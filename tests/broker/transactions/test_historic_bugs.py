@@ -433,8 +433,9 @@ def test_redpanda_17827_14624_a_decision_is_finished_although_the_partition_has_
         with broker.after_power_cut() as second:
             assert state(second) == ("CompleteCommit" if commit else "CompleteAbort")
             assert values(second, "t") == ([b"x"] if commit else [])
-            second.broker.topics.by_name["t"].partitions[0].log.producers.evict(5)
-            second.wait(2)
+            log = second.broker.topics.by_name["t"].partitions[0].log
+            assert log.producers.evict(5) == 1
+            second.broker.producer_limit.look([log])
             again = begun(second, version)
             again.write("t", b"y")
             assert again.commit() == OK
