@@ -30,7 +30,8 @@ class TransactionSettings:
     )
     max_transactional_ids: int = option(
         1_000_000,
-        "Transactional ids that are known at one time; above it InitProducerId of a new one is refused.",
+        "Transactional ids that are known at one time; a new one takes the place of the one that was not used for "
+        "longest.",
         type=INT,
         at_least=1,
         dynamic=True,

@@ -2,11 +2,15 @@
 
 The rule (design D5): decide on memory (machine.py), commit one unit, apply the states that were logged; all in one
 step of the loop, so pipelined requests see each other, and a reply waits for the last unit at its decision. A decision
-that cannot be committed changed nothing. A replay applies the same states in the same order.
+that cannot be committed changed nothing. A replay applies the same states in the same order. At most
+max.transactional.ids are known: a new one takes the place of the one that was not used for longest, which leaves
+memory as it does when it expires, with a null value in the log.
 Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890; design D6, D8.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...protocol.batches import Batch
@@ -29,16 +33,19 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 HOMES_KEPT = 10_000
+EVICTED_AT_ONCE = 20  # for one new id, if the setting was lowered
+EVICTION_ATTEMPTS = 10  # for one new id, if partitions of the log are offline
 
 
 class TransactionCoordinator:
-    """All transactional ids of one broker. The state: transactions, by_producer_id and open."""
+    """All transactional ids of one broker. The state: transactions, by_producer_id, open and unused."""
 
     def __init__(self, broker: "Broker") -> None:
         settings = broker.settings
         self.transactions: dict[str, Transaction] = {}
         self.by_producer_id: dict[int, str] = {}
         self.open: dict[str, None] = {}  # ids with an open transaction
+        self.unused: OrderedDict[str, None] = OrderedDict()  # ids without one, the longest unused first
         self.prepared = PreparedIds()
         self.gate = Gate(broker)
         self.topic = InternalTopic(
@@ -64,15 +71,19 @@ class TransactionCoordinator:
         if state is None:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
+            self.unused.pop(transactional_id, None)
             self.gate.forget(transactional_id)
             self._homes.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = state
         self.by_producer_id[state.producer_id] = transactional_id
+        self.unused.pop(transactional_id, None)
         if state.status is Status.ONGOING:
             self.open[transactional_id] = None
-        else:
-            self.open.pop(transactional_id, None)
+            return
+        self.open.pop(transactional_id, None)
+        if machine.is_unused(state):
+            self.unused[transactional_id] = None
 
     def replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
         """Apply what stands in a batch of the log. Raises what records.read raises for what it cannot be."""
@@ -146,11 +157,6 @@ class TransactionCoordinator:
         self.topic.ensure()
         txn = self.find(transactional_id)
         self.gate.check_policy(INIT_PRODUCER_ID, version)
-        if txn is None and len(self.transactions) >= settings.max_transactional_ids:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{len(self.transactions)} transactional ids are known already (max.transactional.ids)",
-            )
         limits = Limits(settings.transaction_max_timeout_ms, settings.transaction_two_phase_commit_enable)
         given = self.given(transactional_id)
         decision = init_producer_id(txn, request, limits, given)
@@ -158,9 +164,28 @@ class TransactionCoordinator:
             return decision
         if txn is not None:
             self.gate.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
+        else:
+            self._make_room(settings.max_transactional_ids)
         self.log(transactional_id, decision, given)
         self.gate.admit(self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         return decision
+
+    def _make_room(self, most: int) -> None:
+        """For one more id. Raises KafkaError if all that are known are in use, or no eviction can be written."""
+        known = len(self.transactions)
+        if known < most:
+            return
+        for _ in range(EVICTION_ATTEMPTS):
+            evicted = list(islice(self.unused, min(known + 1 - most, EVICTED_AT_ONCE)))
+            self.forget(evicted)
+            if len(self.transactions) < known:
+                return
+            for transactional_id in evicted:  # its partition of the log is offline: others first, the next time
+                self.unused.move_to_end(transactional_id)
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{known} transactional ids are known, and all are in use (max.transactional.ids)",
+        )
 
     def add_partitions(
         self,
@@ -224,6 +249,10 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Replay the log, but for partitions that are offline, whose ids cannot be served. Raises as replay does."""
         self.topic.load(self.replay)
+        self.unused = OrderedDict.fromkeys(sorted(self.unused, key=self._updated_age_ms))
+
+    def _updated_age_ms(self, transactional_id: str) -> int:
+        return self.transactions[transactional_id].updated_age_ms
 
     def finish(self, transactional_id: str) -> None:
         """End what was decided and not ended, as it was decided. Raises KafkaError."""

@@ -251,9 +251,14 @@ def finish(txn: Transaction, given: Given) -> Decision:
     return Decision(states=(finished(txn, given),), marker=order if order.partitions else None)
 
 
+def is_unused(txn: Transaction) -> bool:
+    """Whether the id has no transaction, and nothing is left to be done for its last one."""
+    return txn.status in _MAY_EXPIRE
+
+
 def may_expire(txn: Transaction, expiration_ms: int, age_ms: int) -> bool:
     """Whether the id has had no transaction for so long that it is forgotten (a null value is logged)."""
-    return txn.status in _MAY_EXPIRE and age_ms - txn.updated_age_ms >= expiration_ms
+    return is_unused(txn) and age_ms - txn.updated_age_ms >= expiration_ms
 
 
 __all__ = [
@@ -272,6 +277,7 @@ __all__ = [
     "expire",
     "finish",
     "force_abort",
+    "is_unused",
     "may_expire",
     "owed",
     "part_aborted",

@@ -46,6 +46,23 @@ def test_kafka_13099_ids_that_expire_all_at_once_go_in_slices_and_stay_away(coun
             assert second.broker.transactions.transactions == {}
 
 
+def test_an_id_that_is_used_again_while_others_expire_stays():
+    with SimulatedBroker(EXPIRING) as broker:
+        many(broker, 1000)
+        coordinator = broker.broker.transactions
+        forget = coordinator.forget
+
+        def forget_and_use_another(ids):
+            forget(ids)
+            if "id-999" not in ids:  # it is in the next slice, which was chosen before
+                used = coordinator.transactions["id-999"]._replace(updated_age_ms=broker.broker.store.age_ms())
+                coordinator.log("id-999", Decision(states=(used,)), coordinator.given("id-999"))
+
+        coordinator.forget = forget_and_use_another
+        broker.wait(65)
+        assert set(coordinator.transactions) == {"id-999"}
+
+
 def test_kafka_7519_ids_whose_log_is_offline_stay_and_hold_up_no_others():
     """KAFKA-7519: one failure made ids untouchable."""
     with SimulatedBroker(EXPIRING) as broker:
