@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
+from simulation.connection_rules import CONNECTION_RULES
 from simulation.consumer_rules import CONSUMER_RULES
 from simulation.facts import Anomaly, Facts
 from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send, name_of
@@ -261,6 +262,7 @@ RULES: list[Rule] = [
     *PRODUCER_RULES,
     *LOG_RULES,
     *CONSUMER_RULES,
+    *CONNECTION_RULES,
     committed_offsets,
     split_offsets,
     generations,

@@ -182,6 +182,13 @@ class Together(NamedTuple):
     txns: tuple[str, ...]
 
 
+class Pipelined(NamedTuple):
+    """These operations were sent over one connection in this order, none of them a second time, and none waited for the
+    answer of another. Always ok."""
+
+    ops: "tuple[Op, ...]"
+
+
 class Create(NamedTuple):
     """A topic is made again, under a name that had one before. The topic of `place` is that name, `@` and a number."""
 

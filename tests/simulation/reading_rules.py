@@ -156,7 +156,7 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
                 if op.outcome == OK:
                     needs[send.place].append((said.done, op.result + len(send.values) - 1, fate.txn, said))
     for place, reads in facts.reads.items():
-        excuses = _Excuses(facts, place)
+        excuses = Excuses(facts, place)
         for op, read in reads:
             if not read.committed or not op.result.tells_ends:
                 continue
@@ -165,7 +165,7 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
                     yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (said, op))
 
 
-class _Excuses:
+class Excuses:
     """Of one place: transactions that may be open in it, from before an offset."""
 
     def __init__(self, facts: Facts, place: Place) -> None:

@@ -19,6 +19,7 @@ from simulation.history import (
     OffsetOf,
     Offsets,
     Op,
+    Pipelined,
     Place,
     Producer,
     Read,
@@ -145,6 +146,12 @@ class Story:
 
     def listed(self, at: int, offset: int, committed: bool = True) -> Op:
         return self._op("c", Listed(P, committed, at), True, offset)
+
+    def pipelined(self, *ops: Op) -> Op:
+        """All in one go over one connection, in this order."""
+        for op in ops:
+            op.done = max(each.done for each in ops)
+        return self._op("w", Pipelined(ops), True)
 
     def finish(self, what: str, ok: bool | None = True) -> Op:
         return self._op("w", Finish(what), ok)

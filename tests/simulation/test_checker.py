@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from simulation import golden_clients
+from simulation import golden_clients, golden_connections
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -52,6 +52,12 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
     golden_clients.written(story, "x", "y")
     story.read((0, "x"), (1, "y")), GOOD_SDK[what](story)
     story.final((0, "x"), (1, "y")), story.finish("all")
+    assert story.anomalies == set()
+
+
+def test_a_connection_that_sees_what_it_sent_raises_no_alarm():
+    story = Story()
+    golden_connections.in_order(story)
     assert story.anomalies == set()
 
 
