@@ -30,6 +30,15 @@ def test_lag_is_told_to_what_can_be_read_and_to_what_is_there_with_the_reason_be
     assert (terminal.objects("group describe billing"))[0]["blocked"] == []
 
 
+def test_lag_counts_from_the_start_of_the_log_where_a_group_is_behind_it(terminal: Terminal) -> None:
+    terminal.run("topic create trimmed")
+    terminal.plain("trimmed", *"abcdef")
+    terminal.run("group seek laggard -t trimmed --to 1")
+    terminal.run("topic trim trimmed --before 4")
+    (facts,) = terminal.objects("group describe laggard")
+    assert (facts["partitions"][0]["committed"], facts["lag_lso"], facts["lag_hw"]) == (1, 2, 2)
+
+
 def test_a_group_is_moved_by_place_and_forgotten(terminal: Terminal) -> None:
     terminal.run("topic create moved -p 2")
     terminal.plain("moved", "a", "b", "c")

@@ -183,6 +183,18 @@ def test_commits_are_for_the_generation_that_was_taken_over():
     assert m.may_commit
 
 
+def test_a_listener_commits_nothing_of_a_generation_that_was_never_taken_over():
+    m = member("cooperative-sticky")
+    stable(m, T0, protocol="cooperative-sticky")
+    m.prepare((T0,), {"t"})
+    m.join_request({"t"}, (T0,))
+    joined(m, generation=2, protocol="cooperative-sticky")
+    synced(m, T0)
+    m.prepare((T0,), {"t"})  # another rebalance came before generation 2 was taken over
+    assert (m.generation, m.applied.generation) == (2, 1)
+    assert not m.may_commit
+
+
 def test_an_assignment_for_topics_no_longer_wanted_is_not_taken():
     m = member("cooperative-sticky")
     m.join_request({"t"}, ())

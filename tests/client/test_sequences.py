@@ -187,6 +187,33 @@ def test_a_broker_that_lost_what_it_acknowledged_is_answered_with_a_new_epoch(co
     assert (second.identity, second.sequence) == ((7, 1), 0)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_after_these_answers_a_batch_may_have_been_written_and_keeps_its_number(code):
+    sequences, lane = producer()
+    batch = Sent()
+    send(sequences, lane, batch)
+    assert sequences.judge(lane, batch, code) is Verdict.AGAIN
+    assert batch.maybe_written
+    assert sequences.again(lane) is batch
+    assert (batch.identity, batch.sequence) == ((7, 0), 0)
+
+
+def test_a_bug_of_the_broker_fails_a_batch_that_may_have_been_written():
+    sequences, lane = producer()
+    batch = Sent()
+    send(sequences, lane, batch)
+    assert sequences.judge(lane, batch, ErrorCode.UNKNOWN_SERVER_ERROR) is Verdict.FAILED
+    assert batch.maybe_written
+
+
 def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_is_told():
     sequences, lane = producer()
     batch = Sent()

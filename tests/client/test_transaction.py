@@ -182,6 +182,15 @@ def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
     assert (client.state, client.outcome) == (State.READY, "aborted")
 
 
+def test_with_version_1_not_open_after_an_unanswered_commit_tells_nothing():
+    client = committing(1)
+    client.end_unanswered()
+    client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
+    assert (client.state, client.outcome) == (State.UNKNOWN_OUTCOME, "unknown")
+    with pytest.raises(CommitOutcomeUnknownError):
+        client.asked(Event.ABORT)
+
+
 def test_fenced_at_once_it_is_not_committed_and_an_abort_tells_by_whom():
     client = committing()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)

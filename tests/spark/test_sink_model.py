@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 from fake_ledger import FakeBroker, RealBroker
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.messages.ledger import DescribeLedgerRequest, RemoveLedgerEntriesRequest
+from fencepost.protocol.messages.ledger import DescribeLedgerRequest, LedgerEntry, RemoveLedgerEntriesRequest
 from fencepost.spark.sink import (
     BatchRefusedError,
     SinkBatch,
@@ -14,6 +14,7 @@ from fencepost.spark.sink import (
     TaskDone,
     abort_steps,
     commit_steps,
+    same_decision,
     task_steps,
 )
 from hypothesis import HealthCheck, Phase, given, settings
@@ -361,3 +362,14 @@ def test_a_task_older_than_a_third_of_its_timeout_goes_on_in_a_new_transaction()
 def test_messages_that_are_not_those_of_one_attempt_are_never_decided(messages):
     with pytest.raises(BatchRefusedError):
         next(commit_steps(messages, b"d"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"number": 5}, {"owner": "other"}, {"committed": False}, {"digest": TOPIC + b"x" * 32}],
+    ids=["the same", "another batch", "another query", "an abort", "other offsets"],
+)
+def test_an_entry_is_the_same_decision_only_if_all_of_it_is(change):
+    decision = {"number": 4, "owner": "q", "digest": TOPIC + OFFSETS, "committed": True, "decided_ms": 0}
+    entry = LedgerEntry(**(decision | change))
+    assert same_decision(entry, SinkBatch("s", 4, "q", "two"), TOPIC + OFFSETS) is (not change)
