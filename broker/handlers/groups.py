@@ -125,6 +125,8 @@ def sync_group(broker: "Broker", call: Call, request: SyncGroupRequest) -> Parke
     """The answer comes when the leader has brought the assignments, and they are durable."""
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.assignments:  # the leader's: it is answered before its followers, as by Kafka
+        broker.rounds.touch_first(call.connection)
     parked = Parked()
     asked = Syncing(
         request.member_id,
