@@ -38,6 +38,7 @@ from .transactions.coordinator import TransactionCoordinator
 from .transactions.ledger_log import Ledger
 from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
+from .turns import Turns
 from .waiting import Waiter, Waiting
 
 log = logging.getLogger("fencepost.broker")
@@ -53,7 +54,7 @@ class Broker:
     """One broker on one data directory, in the loop that runs start().
 
     What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    groups, group_offsets, transactions, admission, ledger, fetch_sessions, metrics.
+    turns, groups, group_offsets, transactions, admission, ledger, fetch_sessions, metrics.
     """
 
     store: Store
@@ -67,6 +68,7 @@ class Broker:
     ledger: Ledger
     coordinator_snapshots: CoordinatorSnapshots
     server: Server
+    turns: Turns
     recovery: RecoveryReport
     producer_limit: ProducerLimit
 
@@ -164,6 +166,7 @@ class Broker:
         self.transactions.load()
         self.ledger.load()
         self.coordinator_snapshots.complete = True
+        self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self._serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve

@@ -273,6 +273,13 @@ class Connection:
         """It has taken effect."""
         self._allow(AT_WORK)
 
+    def go_on_now(self) -> None:
+        """As go_on, and those behind it are handled in this call."""
+        if self._stopped & AT_WORK:
+            self._stopped &= ~AT_WORK
+            if not self._stopped:
+                self._go_on()
+
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:

@@ -5,17 +5,19 @@ shape, close the connection; anything else raised is a bug: logged with its trac
 UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody is told of
 what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
 act in order: where what it sent before is not released yet, one that reads released state waits for that
-(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time.
+(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time. How much
+of a turn of the loop a request may take is decided in turns.py.
 """
 
 import importlib
 import logging
 from collections.abc import Callable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..protocol.apis import APIS, Api, decode_request, encode_response
+from ..protocol.apis import APIS, Api, decode_request, encode_response, encode_response_in_steps
 from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
-from ..protocol.headers import read_request_header
+from ..protocol.headers import RequestHeader, read_request_header
 from ..protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.primitives import Buffer, Readable
 from ..protocol.schema import schema_of
@@ -25,6 +27,7 @@ from .features import highest_served
 from .metrics import counted_at
 from .refusals import refusal
 from .request_limits import COUNTED_FROM_BYTES, check_extent, check_items
+from .turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -46,22 +49,23 @@ AREAS = (
     "group_admin",
     "ledger",
 )
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS = 0, 18
 
 Answer = Callable[["Broker", "Call", Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call:
-    """Who asks, and how: what a handler may know beside the request itself."""
+    """Who asks, and how: what a handler may know beside the request itself. request: None until it is read."""
 
-    __slots__ = ("client_host", "client_id", "connection", "correlation_id", "listener_address", "version")
+    __slots__ = ("client_host", "client_id", "connection", "correlation_id", "listener_address", "request", "version")
 
-    def __init__(self, connection: Connection, version: int, correlation_id: int, client_id: str | None) -> None:
+    def __init__(self, connection: Connection, header: RequestHeader) -> None:
         self.connection = connection
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
+        self.version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id: str | None = header.client_id
+        self.request: Any = None
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
 
@@ -69,32 +73,52 @@ class Call:
 class Handler:
     """The function that answers one API."""
 
-    __slots__ = ("answer", "api", "reads_released", "waits")
+    __slots__ = ("answer", "api", "in_steps", "reads_released", "waits")
 
-    def __init__(self, api: Api, answer: Answer, waits: bool, reads_released: bool = False) -> None:
+    def __init__(
+        self, api: Api, answer: Answer, waits: bool, reads_released: bool = False, in_steps: bool = False
+    ) -> None:
         self.api = api
         self.answer = answer
         self.waits = waits
         self.reads_released = reads_released
+        self.in_steps = in_steps
+
+
+class Encoded:
+    """What a request comes to, as the frame that is to be sent; None closes the connection."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: list[Buffer] | None) -> None:
+        self.frame = frame
+
+
+NO_REPLY = Encoded([])
+NOT_YET = Encoded([])  # the request cannot be handled before something is released
 
 
 HANDLERS: dict[int, Handler] = {}
 
 
-def handles(request: type, *, waits: bool = True, reads_released: bool = False) -> Callable[[F], F]:
+def handles(
+    request: type, *, waits: bool = True, reads_released: bool = False, in_steps: bool = False
+) -> Callable[[F], F]:
     """Register a function as the one that answers `request`.
 
     It gets (broker, call, request) and returns the response, a Parked that will have it, or None for no reply at all.
     waits=False: its replies need not wait for what is not durable yet, because they tell nothing of it.
     reads_released=True: it looks at what is released (high watermarks, last stable offsets, where logs begin), so it is
-    not called before everything is released that its connection sent before.
+        not called before everything is released that its connection sent before.
+    in_steps=True: it may be a lot of work. Then it may also return Steps, whose result is one of these, and the
+        response is encoded in steps. What does not fit one slice is done in turns with other requests (turns.py).
     """
     key = schema_of(request).api
     assert key is not None
 
     def register(answer: F) -> F:
         assert key not in HANDLERS, f"two handlers for API {key}"
-        HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released)
+        HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released, in_steps)
         return answer
 
     return register
@@ -115,6 +139,7 @@ class Dispatcher:
         self._handlers = load_handlers()
         self._metrics = broker.metrics
         self._requests = broker.metrics.requests
+        self._turns = broker.turns
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Answer one request, or see to it that it is answered later; whatever it is, nobody else notices."""
@@ -132,6 +157,25 @@ class Dispatcher:
             return
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
+        call, turns = Call(connection, header), self._turns
+        if turns.left <= 0 and header.api_key != PRODUCE and turns.is_over():
+            self._enqueue(
+                handler, call, self._put_off(handler, call), self._read_and_answer(handler, call, frame, header)
+            )
+            return
+        turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+        try:
+            call.request = self._read(handler, header, frame)
+        except MalformedFrame as error:
+            connection.fail(str(error))
+            return
+        if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
+            self._answer_when_released(handler, call, self._put_off(handler, call))
+        else:
+            self._answer(handler, call)
+
+    def _read(self, handler: Handler, header: RequestHeader, frame: Readable) -> Any:
+        """The request. Raises MalformedFrame."""
         try:
             is_tiny = len(frame) <= COUNTED_FROM_BYTES  # nothing to check
             if not is_tiny:
@@ -140,87 +184,142 @@ class Dispatcher:
             if not is_tiny:
                 check_items(request, header.api_key, len(frame))
         except MalformedFrame as error:
-            connection.fail(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
-            return
-        call = Call(connection, header.api_version, header.correlation_id, header.client_id)
-        if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
-            self._answer_when_released(handler, call, request)
-        else:
-            self._answer(handler, call, request)
+            text = f"a {handler.api.name} request v{header.api_version} that does not parse: {error}"
+            raise MalformedFrame(text) from error
+        return request
 
-    def _answer_when_released(self, handler: Handler, call: Call, request: Any) -> None:
-        """Call the handler when what was sent before the request is released, as Kafka would."""
-        connection, parked = call.connection, Parked()
-        slot = connection.park(parked)
-        parked.then(lambda answer: self._fill(slot, handler, call, request, answer))
-
-        def released() -> None:
-            connection.go_on()
-            outcome = None if parked.cancelled else self._outcome(handler, call, request)
-            if outcome.__class__ is Parked:
-                parked.on_cancel = outcome.cancel
-                outcome.then(parked.answer)
-            elif outcome is not None:
-                parked.answer(outcome)
-
-        connection.hold()
-        self._broker.rounds.when_released(connection.newest_unit, released)
-
-    def _outcome(self, handler: Handler, call: Call, request: Any) -> Any:
-        """What a handler returns, or the error that it raises; None if there is to be no reply."""
+    def _answer(self, handler: Handler, call: Call) -> None:
         try:
-            return handler.answer(self._broker, call, request)
+            if handler.in_steps:
+                steps = self._answer_in_steps(handler, call)
+                job = Job(steps)
+                if not self._turns.begin(job):
+                    self._enqueue(handler, call, self._put_off(handler, call), steps)
+                    return
+                outcome = job.result
+                if isinstance(outcome, OlderConnection):
+                    raise outcome
+            else:
+                outcome = handler.answer(self._broker, call, call.request)
         except BrokerHalted:
             call.connection.abort()
+            return
         except OlderConnection:
             call.connection.close_after_replies()
+            return
         except Exception as error:
-            return self._failed(handler, error)
-        return None
-
-    def _answer(self, handler: Handler, call: Call, request: Any) -> None:
-        outcome = self._outcome(handler, call, request)
+            outcome = self._failed(handler, error)
         if outcome is None:
             return
         if outcome.__class__ is Parked:
             slot = call.connection.park(outcome)
-            outcome.then(lambda answer: self._fill(slot, handler, call, request, answer))
+            outcome.then(lambda answer: self._fill(slot, handler, call, answer))
             return
-        reply = self._encoded(handler, call, request, outcome)
+        reply = self._encoded(handler, call, outcome)
         if reply is None:
             call.connection.close_after_replies()
         else:
             call.connection.reply(reply, self._broker.store.last_unit if handler.waits else 0)
 
-    def _fill(self, slot: Slot, handler: Handler, call: Call, request: Any, outcome: object) -> None:
-        reply = self._encoded(handler, call, request, outcome)
+    # ---- what is not done at once ----------------------------------------------------------------------------
+
+    def _put_off(self, handler: Handler, call: Call) -> Parked:
+        """The request keeps its place among the replies; those behind it on its connection are not begun."""
+        parked = Parked()
+        slot = call.connection.park(parked)
+        parked.then(lambda answer: self._fill(slot, handler, call, answer))
+        call.connection.hold()
+        return parked
+
+    def _enqueue(self, handler: Handler, call: Call, parked: Parked, steps: Steps[object]) -> None:
+        """Do the rest of these steps, or all of them, in turns with other requests."""
+        job = Job(steps)
+        job.wanted = lambda: not parked.cancelled
+        job.finish = lambda: self._finish(handler, call, parked, job.result)
+        self._turns.enqueue(job)
+
+    def _answer_when_released(self, handler: Handler, call: Call, parked: Parked) -> None:
+        """Call the handler when what was sent before the request is released, as Kafka would."""
+
+        def released() -> None:
+            if not parked.cancelled:
+                self._enqueue(handler, call, parked, self._answer_in_steps(handler, call))
+
+        self._broker.rounds.when_released(call.connection.newest_unit, released)
+
+    def _read_and_answer(self, handler: Handler, call: Call, frame: Readable, header: RequestHeader) -> Steps[object]:
+        """A request that comes when the turn's allowance is spent."""
+        call.request = self._read(handler, header, frame)
+        yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+        if handler.reads_released and call.connection.newest_unit > self._broker.store.released_unit:
+            return NOT_YET
+        return (yield from self._answer_in_steps(handler, call))
+
+    def _answer_in_steps(self, handler: Handler, call: Call) -> Steps[object]:
+        """Returns a Parked, None for no reply, or Encoded. Raises BrokerHalted, OlderConnection."""
+        try:
+            outcome = handler.answer(self._broker, call, call.request)
+            if outcome.__class__ is GeneratorType:
+                outcome = yield from outcome
+            if outcome is None or outcome.__class__ is Parked:
+                return outcome
+            api = handler.api
+            return Encoded((yield from encode_response_in_steps(api, call.version, call.correlation_id, outcome)))
+        except (BrokerHalted, OlderConnection):
+            raise
+        except Exception as error:
+            return Encoded(self._encoded(handler, call, error))
+
+    def _finish(self, handler: Handler, call: Call, parked: Parked, outcome: object) -> None:
+        """The steps are done; what came of them may itself be a reply that comes later."""
+        if outcome is NOT_YET:
+            self._answer_when_released(handler, call, parked)
+            return
+        if isinstance(outcome, Parked):
+            parked.on_cancel = outcome.cancel
+            outcome.then(parked.answer)
+        elif isinstance(outcome, OlderConnection | MalformedFrame):
+            parked.answer(NO_REPLY)
+            if isinstance(outcome, MalformedFrame):
+                call.connection.fail(str(outcome))
+            call.connection.close_after_replies()
+        else:
+            parked.answer(NO_REPLY if outcome is None else outcome)
+        self._turns.enqueue(Job(_go_on(call.connection)))
+
+    # ---- replies ---------------------------------------------------------------------------------------------
+
+    def _fill(self, slot: Slot, handler: Handler, call: Call, outcome: object) -> None:
+        reply = self._encoded(handler, call, outcome)
         if reply is None:
             slot.close()
         else:
             slot.fill(reply, self._broker.store.last_unit if handler.waits else 0)
 
-    def _encoded(self, handler: Handler, call: Call, request: Any, outcome: object) -> list[Buffer] | None:
+    def _encoded(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
         """The frame of a response, or of the refusal that an error stands for; None if not even that can be said."""
+        if outcome.__class__ is Encoded:
+            return outcome.frame
         api = handler.api
         try:
             if isinstance(outcome, BaseException):
-                outcome = self._refused(handler, call, request, outcome)
+                outcome = self._refused(handler, call, outcome)
             return encode_response(api, call.version, call.correlation_id, outcome)
         except Exception as error:
             self._failed(handler, error)
             try:
                 failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-                response = refusal(api.response, call.version, request, failure)
+                response = refusal(api.response, call.version, call.request, failure)
                 return encode_response(api, call.version, call.correlation_id, response)
             except Exception:
                 log.exception("%s cannot be answered, closing the connection", api.name)
                 return None
 
-    def _refused(self, handler: Handler, call: Call, request: Any, error: BaseException) -> Any:
+    def _refused(self, handler: Handler, call: Call, error: BaseException) -> Any:
         if not isinstance(error, KafkaError):
             error = self._failed(handler, error)
         self._metrics.error(error.code)
-        return refusal(handler.api.response, call.version, request, error)
+        return refusal(handler.api.response, call.version, call.request, error)
 
     def _failed(self, handler: Handler, error: BaseException) -> KafkaError:
         """What is no KafkaError is a bug here: say so loudly, and tell the client that it is not its fault."""
@@ -240,6 +339,12 @@ class Dispatcher:
             return
         self._metrics.closed_unsupported += 1
         connection.fail(f"API {key} v{version} is not served")
+
+
+def _go_on(connection: Connection) -> Steps[None]:
+    """Handle what came behind a request that took its turns; this too has to wait for its turn."""
+    connection.go_on_now()
+    yield 1
 
 
 assert schema_of(ApiVersionsRequest).api == API_VERSIONS

@@ -6,12 +6,12 @@ client can read it before the two have agreed on anything (KIP-511).
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
-from .compile import decoder, encoder
+from .compile import decoder, encoder, encoder_in_steps
 from .decoding import Decoder
-from .encoding import Encoder
+from .encoding import Encoder, EncoderInSteps
 from .errors import ErrorCode, KafkaError, MalformedFrame
 from .messages import cluster, configs, fetch, groups, ledger, offsets, produce, topics, transactions
 from .primitives import Buffer, Readable, skip_tags
@@ -66,6 +66,7 @@ class Api:
         "response",
         "response_decoders",
         "response_encoders",
+        "response_encoders_in_steps",
     )
 
     def __init__(self, request: type, response: type) -> None:
@@ -86,6 +87,9 @@ class Api:
         self.request_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(request, v))
         self.response_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(response, v))
         self.response_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(response, v))
+        self.response_encoders_in_steps: dict[int, EncoderInSteps] = _compiled_late(
+            self.declared, lambda v: encoder_in_steps(response, v)
+        )
 
     def __repr__(self) -> str:
         return f"Api({self.key}, {self.name}, {self.min}-{self.max})"
@@ -130,7 +134,21 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
         encode = api.response_encoders[version]
     except KeyError:
         raise api.undeclared(version) from None
-    buffers = encode(response)
+    return _with_head(api, version, correlation_id, encode(response))
+
+
+def encode_response_in_steps(
+    api: Api, version: int, correlation_id: int, response: Any
+) -> Generator[int, None, list[Buffer]]:
+    """As encode_response, an instance of its arrays a step; arrays may be made while they are written."""
+    try:
+        encode = api.response_encoders_in_steps[version]
+    except KeyError:
+        raise api.undeclared(version) from None
+    return _with_head(api, version, correlation_id, (yield from encode(response)))
+
+
+def _with_head(api: Api, version: int, correlation_id: int, buffers: list[Buffer]) -> list[Buffer]:
     size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
     if version >= api.flexible_responses_from:
         buffers[0] = _FLEXIBLE_RESPONSE_HEAD(size + 5, correlation_id) + buffers[0]

@@ -7,7 +7,7 @@ of its own (a `struct`) is compiled in the old encoding. Costs about half a mill
 from functools import cache
 
 from .decoding import Decoder, decoder_source
-from .encoding import Encoder, encoder_source
+from .encoding import Encoder, EncoderInSteps, encoder_source
 from .errors import ErrorCode, KafkaError
 from .schema import schema_of
 
@@ -28,6 +28,13 @@ def encoder(cls: type, version: int) -> Encoder:
     Raises KafkaError for a version that the class does not declare.
     """
     return encoder_source(cls, version, _flexible(cls, version)).compiled("encode", _title(cls, version, "encoder"))
+
+
+@cache
+def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
+    """As encoder, but what it returns is a generator, which yields 1 after each instance within an array."""
+    source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
+    return source.compiled("encode", _title(cls, version, "encoder in steps"))
 
 
 def _flexible(cls: type, version: int) -> bool:

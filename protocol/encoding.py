@@ -6,7 +6,7 @@ What a version does not carry is left out.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import starmap
 from typing import Any
 
@@ -15,6 +15,7 @@ from .schema import Array, Blob, Field, Fixed, Kind, Nested, Text, schema_of
 from .source import Source
 
 Encoder = Callable[[Any], list[primitives.Buffer]]
+EncoderInSteps = Callable[[Any], Generator[int, None, list[primitives.Buffer]]]
 
 
 class Rows(list[tuple[Any, ...]]):
@@ -31,15 +32,20 @@ _SCOPE: dict[str, Any] = {
 }
 
 
-def encoder_source(cls: type, version: int, flexible: bool) -> Source:
-    """The source of `encode(it)`, which returns the buffers that follow each other on the wire."""
+def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = False) -> Source:
+    """The source of `encode(it)`, which returns the buffers that follow each other on the wire.
+
+    in_steps: it is a generator that yields 1 after each instance within an array, for who has other things to do.
+    """
     source = Source(_SCOPE)
     with source.block("def encode(it):"):
         source.line("buffers = []")
         source.line("parts = []")
-        writer = _Writer(source, version, flexible)
+        writer = _Writer(source, version, flexible, in_steps)
         writer.message(cls, "it")
         writer.flush()
+        if in_steps:
+            source.line("yield 1")
         source.line("buffers.append(b''.join(parts))")
         source.line("return buffers")
     return source
@@ -48,10 +54,11 @@ def encoder_source(cls: type, version: int, flexible: bool) -> Source:
 class _Writer:
     """Writes the lines that write one message."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, in_steps: bool) -> None:
         self._source = source
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._run: list[tuple[str, str]] = []  # format, expression; "x" is a zero byte and has none
 
     def flush(self) -> None:
@@ -198,3 +205,5 @@ class _Writer:
             else:
                 self._content(item, one)
             self.flush()
+            if self._in_steps and isinstance(item, Nested):
+                self._source.line("yield 1")

@@ -22,10 +22,9 @@ from ..config_names import is_harmless
 from ..dispatch import Call, handles
 from ..options import ConfigType, InvalidOption, Option
 from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
-from ..slices import in_slices
 from ..topic_names import check_name
 from ..topics import Topic
-from ..waiting import Parked
+from ..turns import SUBJECT_UNITS, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -43,17 +42,14 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 # ---- DescribeConfigs -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeConfigsRequest)
-def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse | Parked:
+@handles(DescribeConfigsRequest, in_steps=True)
+def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     """Each setting, where its value comes from, and what it would fall back to."""
     known: _Known = {}
-    return in_slices(
-        broker,
-        call,
-        request.resources,
-        lambda resource: _described_or_refused(broker, resource, request, known),
-        lambda results: DescribeConfigsResponse(results=results),
+    results = yield from answer_each(
+        request.resources, lambda resource: _described_or_refused(broker, resource, request, known), SUBJECT_UNITS
     )
+    return DescribeConfigsResponse(results=results)
 
 
 def _described_or_refused(
@@ -129,8 +125,8 @@ def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest
 # ---- changing ------------------------------------------------------------------------------------------------
 
 
-@handles(AlterConfigsRequest)
-def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse | Parked:
+@handles(AlterConfigsRequest, in_steps=True)
+def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     """Replace all settings of each resource."""
     doubled = _doubled(request.resources)
 
@@ -140,13 +136,13 @@ def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) ->
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
 
-    return in_slices(broker, call, request.resources, altered, lambda answers: AlterConfigsResponse(responses=answers))
+    return AlterConfigsResponse(responses=(yield from answer_each(request.resources, altered, SUBJECT_UNITS)))
 
 
-@handles(IncrementalAlterConfigsRequest)
+@handles(IncrementalAlterConfigsRequest, in_steps=True)
 def incremental_alter_configs(
     broker: "Broker", call: Call, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | Parked:
+) -> Steps[IncrementalAlterConfigsResponse]:
     """Change some settings of each resource."""
     doubled = _doubled(request.resources)
 
@@ -156,8 +152,8 @@ def incremental_alter_configs(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
 
-    return in_slices(
-        broker, call, request.resources, altered, lambda answers: IncrementalAlterConfigsResponse(responses=answers)
+    return IncrementalAlterConfigsResponse(
+        responses=(yield from answer_each(request.resources, altered, SUBJECT_UNITS))
     )
 
 

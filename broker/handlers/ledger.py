@@ -19,12 +19,11 @@ from ...protocol.messages.ledger import (
     RemoveLedgerEntriesResponse,
 )
 from ..dispatch import Call, handles
-from ..slices import in_slices
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.transaction import NEVER_MS
-from ..waiting import Parked
+from ..turns import Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -56,8 +55,8 @@ def prepare_txn(broker: "Broker", call: Call, request: PrepareTxnRequest) -> Pre
     )
 
 
-@handles(EndTxnsRequest)
-def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> EndTxnsResponse | Parked:
+@handles(EndTxnsRequest, in_steps=True)
+def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
     """Decide, in slices where it takes long. The answer leaves when every marker is on disk."""
     proposal = Proposal(
         request.ledger_key,
@@ -72,9 +71,10 @@ def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> EndTxnsRe
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     broker.ledger.ready_for(proposal)
     deciding = Deciding(broker.ledger, proposal)
-    return in_slices(
-        broker, call, deciding.steps(), lambda step: step(), lambda _: _answered(broker, deciding.finish())
-    )
+    for step in deciding.steps():
+        step()
+        yield 1
+    return _answered(broker, deciding.finish())
 
 
 def _answered(broker: "Broker", outcome: Outcome) -> EndTxnsResponse:
@@ -108,16 +108,14 @@ def _told(entry: Entry | None) -> LedgerEntry | None:
     )
 
 
-@handles(DescribeLedgerRequest)
-def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest) -> DescribeLedgerResponse | Parked:
+@handles(DescribeLedgerRequest, in_steps=True)
+def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
     """Entries, and who waits."""
     broker.ledger.check_known()
     keys = request.keys
     if keys is None:
         keys = sorted({*broker.ledger.entries, *broker.transactions.prepared.keys()})
-    return in_slices(
-        broker, call, keys, lambda key: _described(broker, key), lambda found: DescribeLedgerResponse(keys=found)
-    )
+    return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key))))
 
 
 def _described(broker: "Broker", key: str) -> _Key:
@@ -142,18 +140,12 @@ def _described(broker: "Broker", key: str) -> _Key:
     return _Key(key=key, error_code=code, entry=_told(entry), waiting=waiting)
 
 
-@handles(RemoveLedgerEntriesRequest)
+@handles(RemoveLedgerEntriesRequest, in_steps=True)
 def remove_ledger_entries(
     broker: "Broker", call: Call, request: RemoveLedgerEntriesRequest
-) -> RemoveLedgerEntriesResponse | Parked:
+) -> Steps[RemoveLedgerEntriesResponse]:
     """Each key by itself."""
-    return in_slices(
-        broker,
-        call,
-        request.keys,
-        lambda key: _removed(broker, key),
-        lambda found: RemoveLedgerEntriesResponse(keys=found),
-    )
+    return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _removed(broker, key))))
 
 
 def _removed(broker: "Broker", key: str) -> _Removed:

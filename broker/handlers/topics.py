@@ -22,9 +22,8 @@ from ...protocol.messages.topics import (
 from ...protocol.primitives import ZERO_UUID
 from ..dispatch import Call, handles
 from ..settings import TOPIC_OPTIONS, topic_synonyms
-from ..slices import in_slices
 from ..topics import MOST_PARTITIONS, Topic
-from ..waiting import Parked
+from ..turns import SUBJECT_UNITS, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -41,8 +40,8 @@ _Grown = CreatePartitionsResponse.Topic
 # ---- CreateTopics --------------------------------------------------------------------------------------------
 
 
-@handles(CreateTopicsRequest)
-def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse | Parked:
+@handles(CreateTopicsRequest, in_steps=True)
+def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Make topics, or only say whether they could be made."""
     if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
         return CreateTopicsResponse(
@@ -57,13 +56,12 @@ def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) ->
         if times > 1
     ]
     known: _Known = {}
-    return in_slices(
-        broker,
-        call,
+    answers = yield from answer_each(
         [topic for topic in request.topics if named[topic.name] == 1],
         lambda topic: _created_or_refused(broker, topic, request.validate_only, known),
-        lambda answers: CreateTopicsResponse(topics=answers + doubled),
+        SUBJECT_UNITS,
     )
+    return CreateTopicsResponse(topics=answers + doubled)
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
@@ -171,8 +169,8 @@ def _check_replicas(broker: "Broker", broker_ids: Sequence[int]) -> None:
 # ---- DeleteTopics --------------------------------------------------------------------------------------------
 
 
-@handles(DeleteTopicsRequest)
-def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Parked:
+@handles(DeleteTopicsRequest, in_steps=True)
+def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
     """End topics, by name or by id. One that is asked for twice is not deleted, and answered once."""
     if not broker.settings.delete_topic_enable:
         old = call.version < 3
@@ -186,13 +184,8 @@ def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) ->
         else:
             topic = _find(broker, each)
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
-    return in_slices(
-        broker,
-        call,
-        groups.values(),
-        lambda group: _deleted_or_refused(broker, group),
-        lambda deleted: DeleteTopicsResponse(responses=answers + deleted),
-    )
+    deleted = yield from answer_each(groups.values(), lambda group: _deleted_or_refused(broker, group), SUBJECT_UNITS)
+    return DeleteTopicsResponse(responses=answers + deleted)
 
 
 def _find(broker: "Broker", asked: DeleteTopicsRequest.Topic) -> Topic | None:
@@ -246,10 +239,10 @@ def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
 # ---- CreatePartitions ----------------------------------------------------------------------------------------
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, in_steps=True)
 def create_partitions(
     broker: "Broker", call: Call, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Parked:
+) -> Steps[CreatePartitionsResponse]:
     """Give topics more partitions, or only say whether they could have them."""
     named = Counter(asked.name for asked in request.topics)
     doubled = [
@@ -257,13 +250,12 @@ def create_partitions(
         for name, times in named.items()
         if times > 1
     ]
-    return in_slices(
-        broker,
-        call,
+    answers = yield from answer_each(
         [asked for asked in request.topics if named[asked.name] == 1],
         lambda asked: _grown_or_refused(broker, asked, request.validate_only),
-        lambda answers: CreatePartitionsResponse(results=answers + doubled),
+        SUBJECT_UNITS,
     )
+    return CreatePartitionsResponse(results=answers + doubled)
 
 
 def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:

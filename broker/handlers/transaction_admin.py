@@ -21,10 +21,9 @@ from ...protocol.messages.transactions import (
 from ..dispatch import Call, handles
 from ..partition import Partition
 from ..safe_pattern import InvalidPattern, SafePattern
-from ..slices import in_slices
 from ..topic_names import OFFSETS_TOPIC, check_name
 from ..transactions.transaction import MarkerOrder, Status, Transaction
-from ..waiting import Parked
+from ..turns import Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -136,10 +135,10 @@ def _state_of(broker: "Broker", transactional_id: str) -> _State:
     )
 
 
-@handles(ListTransactionsRequest)
+@handles(ListTransactionsRequest, in_steps=True)
 def list_transactions(
     broker: "Broker", call: Call, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Parked:
+) -> Steps[ListTransactionsResponse]:
     """Those that pass every filter. A state that is none passes nothing, and is named in the answer."""
     wanted = _Filter(broker, request)
     transactions = broker.transactions.transactions
@@ -153,13 +152,11 @@ def list_transactions(
             transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
         )
 
-    def respond(found: list[_Listed | None]) -> ListTransactionsResponse:
-        return ListTransactionsResponse(
-            unknown_state_filters=wanted.unknown_states,
-            transaction_states=[each for each in found if each is not None],
-        )
-
-    return in_slices(broker, call, list(ids), listed, respond)
+    found = yield from answer_each(list(ids), listed)
+    return ListTransactionsResponse(
+        unknown_state_filters=wanted.unknown_states,
+        transaction_states=[one for one in found if one is not None],
+    )
 
 
 class _Filter:

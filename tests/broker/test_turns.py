@@ -1,0 +1,206 @@
+"""A request about thousands of topics is answered as if at once, and holds nobody else up."""
+
+import struct
+
+import pytest
+from fencepost.broker import dispatch, turns
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.apis import APIS
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from produce_requests import batch, list_offsets, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+HEARTBEAT = 12
+NAMES = [f"t{number}" for number in range(50)]
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    """Every topic is a slice of its own."""
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        yield broker
+
+
+def create(names=NAMES):
+    topics = [CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000)
+
+
+def count(broker):
+    return len(broker.ask(MetadataRequest(topics=None)).topics)
+
+
+def test_each_item_is_answered_in_the_order_asked(broker):
+    created = broker.ask(create([*NAMES, "no good", "t3", "t3"])).topics
+    assert [topic.name for topic in created] == [name for name in NAMES if name != "t3"] + ["no good", "t3"]
+    assert [topic.error_code for topic in created] == [0] * 49 + [17, 42]
+    resource = IncrementalAlterConfigsRequest.Resource
+    change = resource.Config(name="retention.ms", config_operation=0, value="7")
+    asked = [resource(resource_type=2, resource_name=name, configs=[change]) for name in NAMES]
+    altered = broker.ask(IncrementalAlterConfigsRequest(resources=asked)).responses
+    assert [(one.resource_name, one.error_code) for one in altered] == [(n, 0 if n != "t3" else 3) for n in NAMES]
+    wanted = [
+        DescribeConfigsRequest.Resource(resource_type=2, resource_name=name, configuration_keys=["retention.ms"])
+        for name in NAMES
+    ]
+    described = broker.ask(DescribeConfigsRequest(resources=wanted)).results
+    assert [config.value for one in described for config in one.configs] == ["7"] * 49
+    grown = [CreatePartitionsRequest.Topic(name=name, count=2) for name in NAMES]
+    assert [one.error_code for one in broker.ask(CreatePartitionsRequest(topics=grown, timeout_ms=1)).results].count(
+        0
+    ) == 49
+    gone = [DeleteTopicsRequest.Topic(name=name) for name in NAMES]
+    deleted = broker.ask(DeleteTopicsRequest(topics=gone, timeout_ms=1)).responses
+    assert [one.error_code for one in deleted].count(0) == 49
+    assert count(broker) == 0
+
+
+def test_others_are_served_in_between(broker):
+    client, other = SimulatedClient(broker), SimulatedClient(broker)
+    client.send(create())
+    other.send(MetadataRequest(topics=None))
+    seen = len(other.receive().topics)
+    assert 0 < seen < 50
+    assert len(client.receive().topics) == count(broker) == 50
+
+
+def test_those_behind_it_on_the_same_connection_come_after_it(broker):
+    client = SimulatedClient(broker)
+    client.send(create())
+    client.send(MetadataRequest(topics=None))
+    assert len(client.receive().topics) == 50
+    assert len(client.receive().topics) == 50
+
+
+def test_it_goes_on_in_one_slice_where_that_is_quick(broker, monkeypatch):
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1_000)
+    assert [topic.error_code for topic in broker.ask(create()).topics] == [0] * 50
+
+
+# ---- requests that come when the turn's allowance is spent ---------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Each turn of the loop reads one request as it comes, and one of those that wait."""
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 1)
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def handled(monkeypatch):
+    """The client ids of all Heartbeats, in the order in which they were handled."""
+    seen = []
+
+    def answer(broker, call, request):
+        seen.append(call.client_id)
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(dispatch.HANDLERS, HEARTBEAT, dispatch.Handler(APIS[HEARTBEAT], answer, False))
+    return seen
+
+
+def heartbeat():
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def test_pipelined_requests_take_turns_with_those_of_others(handled, crowded):
+    many, one = SimulatedClient(crowded, "many"), SimulatedClient(crowded, "one")
+    for _ in range(20):
+        many.send(heartbeat())
+    one.send(heartbeat())
+    one.receive()
+    assert handled.count("many") <= 6
+    for _ in range(20):
+        many.receive()
+    assert handled.count("many") == 20
+
+
+def test_whoever_comes_first_is_served_first_whatever_the_others_sent(handled, crowded):
+    clients = [SimulatedClient(crowded, f"{number}") for number in range(5)]
+    for _ in range(10):
+        for client in clients:
+            client.send(heartbeat())
+    for client in clients:
+        for _ in range(10):
+            client.receive()
+    for end in range(len(handled)):
+        counts = [handled[:end].count(f"{number}") for number in range(5)]
+        assert max(counts) - min(counts) <= 3
+
+
+def test_requests_that_wait_for_their_turn_are_answered_in_order(crowded):
+    client = SimulatedClient(crowded)
+    for number in range(6):
+        client.send(create([f"t{number}"]))
+        client.send(MetadataRequest(topics=None))
+    for number in range(6):
+        assert [topic.error_code for topic in client.receive().topics] == [0]
+        assert len(client.receive().topics) == number + 1
+
+
+def test_a_request_without_an_answer_may_stand_among_those_that_wait(crowded):
+    crowded.ask(create(["t"]))
+    client = SimulatedClient(crowded)
+    for number in range(5):
+        client.send_unanswered(produce("t", batch(key=b"%d" % number), acks=0))
+        client.send(list_offsets("t", -1))
+    offsets = [client.receive().topics[0].partitions[0].offset for _ in range(5)]
+    assert offsets == sorted(offsets)
+    crowded.wait(1)
+    assert crowded.ask(list_offsets("t", -1)).topics[0].partitions[0].offset == 5
+
+
+def test_bytes_that_do_not_parse_close_the_connection_after_the_replies_before_them(handled, crowded):
+    client = SimulatedClient(crowded)
+    for _ in range(4):
+        client.send(heartbeat())
+    frame = struct.pack(">hhih", HEARTBEAT, 0, 99, -1)
+    client.send_raw(struct.pack(">i", len(frame)) + frame)
+    for _ in range(4):
+        client.receive()
+    assert client.closed()
+    assert len(handled) == 4
+
+
+def test_what_waits_is_dropped_when_its_client_goes(handled, crowded):
+    gone, stays = SimulatedClient(crowded, "gone"), SimulatedClient(crowded, "stays")
+    for client in (stays, gone):
+        for _ in range(50):
+            client.send(heartbeat())
+    stays.receive()
+    gone.close()
+    for _ in range(49):
+        stays.receive()
+    assert handled.count("gone") < 50
+    assert len(crowded.broker.turns) == 0
+
+
+def test_a_bug_in_a_request_that_waited_is_answered_as_any_other(monkeypatch, crowded):
+    def answer(broker, call, request):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(dispatch.HANDLERS, HEARTBEAT, dispatch.Handler(APIS[HEARTBEAT], answer, False))
+    client = SimulatedClient(crowded)
+    for _ in range(3):
+        client.send(heartbeat())
+    assert [client.receive().error_code for _ in range(3)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+    assert len(crowded.broker.metrics.failures) == 3
+    crowded.broker.metrics.failures.clear()
+
+
+def test_a_broker_that_stops_does_not_finish_what_takes_long(broker):
+    client = SimulatedClient(broker)
+    client.send(create([f"t{number}" for number in range(1_000)]))
+    broker.wait(0)
+    assert len(broker.broker.turns) == 1
+    broker.stop()
+    assert len(broker.broker.topics.by_name) < 1_000
