@@ -1,11 +1,13 @@
 """When the state of a log's producers is written down, and which snapshots count.
 
-A snapshot is the state as of end_offset; it counts once everything below is flushed, since a recovery goes on from it
-with the batches behind. Two are kept, and segments from the older one on, even below the log's start; where those are
-to go and nothing new was appended, the second is a copy of the first. That no producer is remembered is a snapshot
-too, and needs no file. Many producers are packed in slices, between which appends go on.
+A snapshot is the state as of end_offset, the only offset the state in memory is true of. It counts once everything
+below is flushed, since a recovery goes on from it with the batches behind. Two are kept, and segments from the older
+one on, even below the log's start; where those are to go and nothing new was appended, the second is a copy of the
+first. A snapshot of no producers is taken and counted like any other; it only needs no file and no second. Many
+producers are packed in slices, between which appends go on.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +24,7 @@ SLICE_PRODUCERS = 500
 
 
 class Snapshot(NamedTuple):
-    """Producer state as of an offset: in a file, or none at all. copy: 1 for a second file of the same offset."""
+    """Producer state as of an offset. empty: no producer, and no file. copy: 1 for a second file of the same offset."""
 
     offset: int
     empty: bool
@@ -80,10 +82,11 @@ class ProducerSnapshots:
     """The snapshots of one log."""
 
     def __init__(self, log: "PartitionLog") -> None:
-        self.kept: list[Snapshot] = []  # ascending; the last ones may still wait for their batches to be flushed
+        self.kept = [Snapshot(0, empty=True)]  # ascending; the last ones may still wait for batches to be flushed
         self.taken_bytes = 0  # appended to the log, or scanned in opening it
         self._log = log
         self._mark = 0  # taken_bytes at the newest snapshot
+        self._emptied = 0  # log.producers.emptied at the newest snapshot of no producers
         self._job: SnapshotJob | None = None
         self._slices: _Slices | None = None
 
@@ -155,14 +158,24 @@ class ProducerSnapshots:
         job = self._job
         if job is not None and job.done:
             self._job = None
-            self.kept.append(job.snapshot)
+            insort(self.kept, job.snapshot)
             self._mark = job.mark
             return True
-        here = Snapshot(self._log.flushed_offset, empty=True)
-        if self._log.producers or self.kept[-1:] == [here]:
-            return False
+        return not self._log.producers and self._adopt_none()
+
+    def _adopt_none(self) -> bool:
+        """No producer is remembered: so it is as of end_offset, and as of flushed_offset if there was none since."""
+        log, newest = self._log, self.kept[-1] if self.kept else None
+        if newest is not None and newest.empty:
+            if newest.offset >= log.flushed_offset:
+                return False  # the next one is taken when this one counts, or it might be put off for ever
+            if log.producers.emptied == self._emptied:
+                self.kept[-1] = Snapshot(log.flushed_offset, empty=True)
+                self._mark = self.taken_bytes - log.tail_bytes
+                return True
+        self._emptied = log.producers.emptied
         self._mark = self.taken_bytes
-        self.kept.append(here)
+        self.kept.append(Snapshot(log.end_offset, empty=True))
         return True
 
     def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:

@@ -62,6 +62,7 @@ class ProducerStates:
         self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
         self._snapshot: SnapshotInSlices | None = None
         self._snapshots = 0  # begun so far
+        self.emptied = 0  # so often the last one remembered was forgotten
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -359,6 +360,7 @@ class ProducerStates:
     def _forget(self, producer_id: int) -> None:
         producer = self._producers.pop(producer_id)
         del self._idle[producer_id]
+        self.emptied += not self._producers
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
 

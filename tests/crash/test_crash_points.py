@@ -9,18 +9,22 @@ import pytest
 from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
 from recovery_oracle import check
-from scripted_workloads import WORKLOADS
+from scripted_workloads import ORDERS, WORKLOADS
 
 LIMIT = int(os.environ.get("CRASH_LIMIT", "60")) or None
+LIMIT_OF_ORDERS = int(os.environ.get("CRASH_LIMIT", "16")) or None  # they are short, and there are many
 TWICE = int(os.environ.get("CRASH_TWICE", "5")) or None  # so many recoveries crash too; None: each, at each point
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_whatever_a_power_cut_leaves_behind_recovers_to_what_was_promised(workload):
+def name_of(workload) -> str:
+    return workload.__name__
+
+
+def check_each_cut(workload, limit: int | None) -> None:
     disk = SimulatedDisk()
     workload(disk)
     seen = 0
-    for description, image in crash_images(disk, limit=LIMIT, seed=1):
+    for description, image in crash_images(disk, limit=limit, seed=1):
         try:
             check(image)
         except BaseException as error:
@@ -30,7 +34,17 @@ def test_whatever_a_power_cut_leaves_behind_recovers_to_what_was_promised(worklo
     assert seen
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
+def test_whatever_a_power_cut_leaves_behind_recovers_to_what_was_promised(workload):
+    check_each_cut(workload, LIMIT)
+
+
+@pytest.mark.parametrize("workload", ORDERS, ids=name_of)
+def test_a_transaction_ends_as_it_did_however_flush_and_checkpoint_fall(workload):
+    check_each_cut(workload, LIMIT_OF_ORDERS)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
 def test_a_crash_during_recovery_changes_nothing_of_that(workload):
     disk = SimulatedDisk()
     workload(disk)

@@ -14,6 +14,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import store_checkpoint
+from fencepost.storage.producers import RETIRED_EPOCH
 from fencepost.storage.store import StoreSettings
 from store_driver import DIRECTORY, Driven
 from store_dump import dump
@@ -35,11 +36,15 @@ class History:
         self.epochs: dict[int, int] = {}
         self.open: set[tuple[int, int]] = set()
         self.topics = 0
+        self.producers = 100
+        self.once_id = self.driven.create("once", segment_bytes=1_500).log_id
         self._create()
         self._create()
 
     def run(self, steps: int = STEPS) -> "History":
-        actions = [self._append] * 5 + [self._idempotent] * 8 + [self._transactional] * 5 + [self._end] * 3
+        actions = (
+            [self._append] * 5 + [self._idempotent] * 8 + [self._transactional] * 5 + [self._end] * 3 + [self._once] * 5
+        )
         actions += [self._epoch, self._together, self._trim, self._create, self._drop]
         for _ in range(steps):
             self.rng.choice(actions)()
@@ -52,8 +57,12 @@ class History:
 
     # ---- what happens --------------------------------------------------------------------------------------
 
+    @property
+    def once(self):
+        return self.driven.store.logs[self.once_id]
+
     def _log(self):
-        logs = [log for log in self.driven.store.logs.values() if log.log_id]
+        logs = [log for log in self.driven.store.logs.values() if log.log_id and log is not self.once]
         return self.rng.choice(sorted(logs, key=lambda log: log.log_id))
 
     def _values(self) -> list[bytes]:
@@ -99,7 +108,7 @@ class History:
 
     def _end(self) -> None:
         """Commit or abort what one producer has open, in one unit over all its logs."""
-        keys = sorted(key for key in self.open if key[0] in self.driven.store.logs)
+        keys = sorted(key for key in self.open if key[0] in self.driven.store.logs and key[0] != self.once_id)
         if not keys:
             return
         producer = self.rng.choice(keys)[1]
@@ -108,6 +117,21 @@ class History:
         logs = [log_id for log_id, one in keys if one == producer]
         self.driven.store.commit([self.driven.store.append_part(log_id, marker) for log_id in logs])
         self.open.difference_update((log_id, producer) for log_id in logs)
+
+    def _once(self) -> None:
+        """A producer id that is used for one transaction begins, or ends: its marker forgets it."""
+        log = self.once
+        mine = sorted(key for key in self.open if key[0] == log.log_id)
+        if not mine:
+            self.producers += 1
+            fields = {"producer_epoch": RETIRED_EPOCH - 1, "base_sequence": 0, "transactional": True}
+            self._put(log, build([Record(0, 4_000, None, b"once")], producer_id=self.producers, **fields))
+            self.open.add((log.log_id, self.producers))
+            return
+        kind = self.rng.choice((Marker.COMMIT, Marker.ABORT))
+        marker = control_marker(kind, mine[0][1], RETIRED_EPOCH, 0, 3_000)
+        self.driven.store.commit([self.driven.store.append_part(log.log_id, marker)])
+        self.open.remove(mine[0])
 
     def _epoch(self) -> None:
         """A producer comes back with a newer epoch, and begins at 0 everywhere."""
@@ -136,7 +160,7 @@ class History:
 
     def _drop(self) -> None:
         log = self._log()
-        if len(self.driven.store.logs) > 3:
+        if len(self.driven.store.logs) > 4:
             self.driven.store.commit([self.driven.store.drop_part(log)])
 
     # ---- what is done beside it ----------------------------------------------------------------------------

@@ -12,14 +12,14 @@ from fencepost.protocol import batches, records
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker, Record
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.producers import RETIRED_EPOCH, ProducerStates
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_driver import DIRECTORY, LogDriver, keyed
 
 KEYS = [b"a", b"b", b"c", b"a key of more than sixteen bytes", None]
-PRODUCERS = [1, 2, 3]
+PRODUCERS = [0, 1, 2]
 RETENTION_MS = 1000
 DELETE_RETENTION_MS = 500
 
@@ -39,14 +39,20 @@ class LogMachine(RuleBasedStateMachine):
         self.stored: list[Batch] = []
         self.start_offset = 0
         self.shadow = ProducerStates()
+        self.ids = {producer: producer for producer in PRODUCERS}
         self.sequences = dict.fromkeys(PRODUCERS, 0)
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.open: dict[int, list[Batch]] = {}
         self.aborted: list[Batch] = []
         self.released = 0
 
-    @initialize(segment_bytes=st.sampled_from([200, 500, 2000]), interval=st.sampled_from([0, 100, 4096]))
-    def begin(self, segment_bytes: int, interval: int) -> None:
+    @initialize(
+        segment_bytes=st.sampled_from([200, 500, 2000]),
+        interval=st.sampled_from([0, 100, 4096]),
+        producers=st.sampled_from([1, 3]),
+    )
+    def begin(self, segment_bytes: int, interval: int, producers: int) -> None:
+        self.producers = producers
         self.driver = LogDriver(
             SimulatedDisk(history=True),
             open_files=3,
@@ -80,9 +86,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pairs=pairs, producer=st.sampled_from(PRODUCERS), transactional=st.booleans(), release=st.booleans())
     def append_idempotent(self, pairs: list[Any], producer: int, transactional: bool, release: bool) -> None:
+        producer %= self.producers
         transactional = transactional or producer in self.open
         fields = {"producer_epoch": self.epochs[producer], "base_sequence": self.sequences[producer]}
-        batch = self.take(keyed(pairs, producer_id=producer, transactional=transactional, **fields), release)
+        batch = self.take(keyed(pairs, producer_id=self.ids[producer], transactional=transactional, **fields), release)
         self.sequences[producer] += len(pairs)
         if transactional:
             self.open.setdefault(producer, []).append(batch)
@@ -92,17 +99,46 @@ class LogMachine(RuleBasedStateMachine):
         for pairs, producer, kind in data:
             if kind == 3:
                 self.append_plain(pairs, 0, 20, True)
-            elif kind == 2 and producer in self.open:
+            elif kind == 2 and producer % self.producers in self.open:
                 self.end_transaction(producer, Marker(len(pairs) % 2), False, True)
             else:
                 self.append_idempotent(pairs, producer, kind >= 1, True)
 
     @rule(producer=st.sampled_from(PRODUCERS), kind=st.sampled_from(Marker), bump=st.booleans(), release=st.booleans())
     def end_transaction(self, producer: int, kind: Marker, bump: bool, release: bool) -> None:
+        producer %= self.producers
         if bump:
             self.epochs[producer] += 1
             self.sequences[producer] = 0
-        self.take(records.control_marker(kind, producer, self.epochs[producer], 0, 5), release)
+        self._end(producer, kind, self.epochs[producer], release)
+
+    @rule(producer=st.sampled_from(PRODUCERS), kind=st.sampled_from(Marker), release=st.booleans())
+    def end_for_good(self, producer: int, kind: Marker, release: bool) -> None:
+        """The producer id was for one transaction; the next has another."""
+        producer %= self.producers
+        self._end(producer, kind, RETIRED_EPOCH, release)
+        self.ids[producer] += len(PRODUCERS)
+        self.epochs[producer] = self.sequences[producer] = 0
+
+    @rule(
+        producer=st.sampled_from(PRODUCERS),
+        kind=st.sampled_from(Marker),
+        steps=st.permutations(["flush", "end", "checkpoint"]),
+    )
+    def end_in_between_and_crash(self, producer: int, kind: Marker, steps: list[str]) -> None:
+        """A transaction ends before, between or behind whatever else is done."""
+        self.append_idempotent([(b"a", b"in between")], producer, True, True)
+        for step in steps:
+            if step == "flush":
+                self.flush_all()
+            elif step == "end":
+                self.end_for_good(producer, kind, True)
+            else:
+                self.checkpoint()
+        self.crash(False, False)
+
+    def _end(self, producer: int, kind: Marker, epoch: int, release: bool) -> None:
+        self.take(records.control_marker(kind, self.ids[producer], epoch, 0, 5), release)
         ended = self.open.pop(producer, [])
         if kind is Marker.ABORT:
             self.aborted += ended
@@ -290,7 +326,7 @@ class Compacted(LogMachine):
         self.append_many(data)
         driver = self.driver
         driver.settle()
-        self.append_idempotent([(None, b"filler")], 3, False, True)  # a snapshot later than that of now
+        self.append_idempotent([(None, b"filler")], 2, False, True)  # a snapshot later than that of now
         self.released = self.end_offset
         driver.settle()
         for record in driver.contents():

@@ -1,4 +1,4 @@
-"""The recovery oracle: what must hold of a data directory found after a crash (R1, R2, R4, R5, R6, R8, R10).
+"""The recovery oracle: what must hold of a data directory found after a crash (R1 to R6, R8, R10).
 
 A workload notes on the simulated disk what it sends before it is written and what is acknowledged after; an image of
 a cut carries the notes taken before it. `check` recovers on the image and compares. `check_and_serve` also notes what
@@ -13,9 +13,12 @@ from typing import Any
 
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.protocol import batches
+from fencepost.protocol.records import Marker, control_marker, records
 from fencepost.storage.log import PartitionLog
+from fencepost.storage.producers import RETIRED_EPOCH
 from fencepost.storage.store import StoreSettings
 from store_driver import Driven, batch_of, values_of
+from store_dump import batches_of, committed
 
 SETTINGS = StoreSettings(journal_max_bytes=512 << 10, tail_max_bytes=1 << 20, min_free_bytes=0, max_open_files=16)
 
@@ -29,6 +32,8 @@ class Sent:
     values: tuple[bytes, ...]
     unit: int
     producer: tuple[int, int, int] | None = None  # id, epoch, first sequence
+    transactional: bool = False
+    ends: Marker | None = None  # it is the marker that ends the producer's transaction
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,13 @@ class Workload(Driven):
         self.disk.note(Created(topic, self.store.last_unit + 1))
         return self.create(topic, **settings)
 
-    def send(self, log: PartitionLog, *values: bytes, producer: tuple[int, int] | None = None) -> None:
+    def send(
+        self,
+        log: PartitionLog,
+        *values: bytes,
+        producer: tuple[int, int] | None = None,
+        transactional: bool = False,
+    ) -> None:
         """One batch, plain or of (producer id, epoch) with its next sequence."""
         fields: dict[str, Any] = {}
         identity = None
@@ -91,9 +102,20 @@ class Workload(Driven):
             key = (log.topic, *producer)
             identity = (*producer, self.sequences[key])
             fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": self.sequences[key]}
+            fields["transactional"] = transactional
             self.sequences[key] = (self.sequences[key] + len(values)) & 0x7FFF_FFFF
-        self.disk.note(Sent(log.topic, log.end_offset, values, self.store.last_unit + 1, identity))
+        unit = self.store.last_unit + 1
+        self.disk.note(Sent(log.topic, log.end_offset, values, unit, identity, transactional))
         self.append(log, values, **fields)
+
+    def end(self, kind: Marker, producer: tuple[int, int], *logs: PartitionLog) -> None:
+        """The markers that end a transaction of (producer id, epoch), in one unit."""
+        marker = control_marker(kind, *producer, 0, 1_000)
+        values = tuple(record.value for record in records(batches.read(memoryview(marker))))
+        unit = self.store.last_unit + 1
+        for log in logs:
+            self.disk.note(Sent(log.topic, log.end_offset, values, unit, (*producer, -1), True, kind))
+        self.store.commit([self.store.append_part(log.log_id, marker) for log in logs])
 
     def send_together(self, *pairs: tuple[PartitionLog, Sequence[bytes]]) -> None:
         """One unit of several batches: all or nothing."""
@@ -178,7 +200,7 @@ def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
     recovered.store.close()
     life = Workload(image, settings)
     for note in sorted(present, key=lambda note: note.offset):
-        if note.producer is not None:
+        if note.producer is not None and note.ends is None:
             producer_id, epoch, sequence = note.producer
             life.sequences[note.topic, producer_id, epoch] = (sequence + len(note.values)) & 0x7FFF_FFFF
     return life
@@ -190,7 +212,8 @@ def _check(image: Any, settings: StoreSettings) -> tuple[Driven, set[Sent]]:
     assert not recovered.report.offline, recovered.report.offline
     present = _check_records(recovered, expected)
     _check_units(expected, present)
-    _check_producers(recovered, expected, present)
+    _check_producers(recovered, present)
+    _check_transactions(recovered, present)
     assert recovered.store.last_unit >= expected.acknowledged  # R6: no number is given twice
     return recovered, present
 
@@ -239,25 +262,49 @@ def _check_units(expected: Expected, present: set[Sent]) -> None:
         assert len({note in present for note in notes}) == 1, f"a torn unit: {notes}"
 
 
-def _check_producers(recovered: Driven, expected: Expected, present: set[Sent]) -> None:
+def _check_producers(recovered: Driven, present: set[Sent]) -> None:
     """R5: the last five batches of a producer are recognised, with their offsets, and its next one is accepted."""
     histories: dict[tuple[str, int], list[Sent]] = defaultdict(list)
     for note in sorted(present, key=lambda note: note.offset):
         if note.producer is not None:
             histories[note.topic, note.producer[0]].append(note)
-    for (topic, _), notes in histories.items():
+    for (topic, producer_id), notes in histories.items():
         log = recovered.log(topic)
         epoch = notes[-1].producer[1]
-        recent = [note for note in notes if note.producer[1] == epoch][-5:]
+        if epoch == RETIRED_EPOCH:
+            assert producer_id not in log.producers, f"not forgotten: {notes[-1]}"
+        recent = [note for note in notes if note.producer[1] == epoch and note.ends is None][-5:]
         for note in recent:
             duplicate = log.producers.judge(_batch(note, note.producer[2]))
             assert duplicate is not None, f"forgotten: {note}"
             assert duplicate.base_offset == note.offset
-        following = (recent[-1].producer[2] + len(recent[-1].values)) & 0x7FFF_FFFF
-        assert log.producers.judge(_batch(recent[-1], following)) is None
+        if recent:
+            following = (recent[-1].producer[2] + len(recent[-1].values)) & 0x7FFF_FFFF
+            assert log.producers.judge(_batch(recent[-1], following)) is None
+
+
+def _check_transactions(recovered: Driven, present: set[Sent]) -> None:
+    """R3: a read_committed reader sees what was committed, up to the first transaction that is open, and no more."""
+    for log in recovered.store.logs.values():
+        begun: dict[int, list[Sent]] = defaultdict(list)
+        aborted: list[Sent] = []
+        here = sorted((note for note in present if note.topic == log.topic), key=lambda note: note.offset)
+        for note in here:
+            if note.ends is not None:
+                ended = begun.pop(note.producer[0], [])
+                aborted += ended if note.ends is Marker.ABORT else []
+            elif note.transactional:
+                begun[note.producer[0]].append(note)
+        stable = min((notes[0].offset for notes in begun.values()), default=log.high_watermark)
+        data = [note for note in here if note.ends is None and note not in aborted]
+        visible = [note.offset for note in data if note.offset < stable]
+        assert log.last_stable_offset == max(stable, log.start_offset)
+        if log.log_id:
+            found = [offset for offset in committed(log, batches_of(log)) if offset >= log.start_offset]
+            assert found == [offset for offset in visible if offset >= log.start_offset], "not what was committed"
 
 
 def _batch(note: Sent, sequence: int) -> batches.Batch:
     producer_id, epoch, _ = note.producer
-    data = batch_of(note.values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    return batches.check_produced(memoryview(data))
+    fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return batches.check_produced(memoryview(batch_of(note.values, **fields, transactional=note.transactional)))

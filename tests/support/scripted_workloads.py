@@ -1,8 +1,15 @@
 """Workloads for crash tests: small scripts that between them make every kind of operation a store does on its disk."""
 
+from collections.abc import Callable
+from itertools import permutations
+
+from fencepost.protocol.records import Marker
+from fencepost.storage.producers import RETIRED_EPOCH
 from recovery_oracle import Workload
 
 ME, OTHER = (1000, 0), (1001, 0)
+ONCE = 2000  # the first producer id of those that are used for one transaction
+LAST_EPOCH = RETIRED_EPOCH - 1
 
 
 def one_log(disk):
@@ -224,6 +231,55 @@ def a_checkpoint_captured_while_things_go_on(disk):
     w.checkpoint()
 
 
+def transactions_of_several_logs(disk):
+    """One unit of markers; one producer goes on, another is forgotten with its transaction."""
+    w = Workload(disk)
+    a, b = w.make("a"), w.make("b")
+    w.sync()
+    for turn, kind in enumerate((Marker.COMMIT, Marker.ABORT, Marker.ABORT)):
+        once = ONCE + turn
+        for log in (a, b):
+            w.send(log, b"mine", producer=ME, transactional=True)
+            w.send(log, b"of its only one", producer=(once, LAST_EPOCH), transactional=True)
+            w.send(log, b"plain")
+        w.sync()
+        w.flush()
+        w.end(kind, (once, RETIRED_EPOCH), a, b)
+        w.checkpoint()
+        w.end(kind, ME, a, b)
+        w.sync()
+    w.flush()
+    w.checkpoint()
+
+
+def _steps_in_order(steps: tuple[str, ...]) -> Callable[[object], None]:
+    """A transaction's data is in the journal; then its end is written, and the store goes on, in this order."""
+
+    def workload(disk):
+        w = Workload(disk)
+        log = w.make("a")
+        w.send(log, b"plain")
+        w.sync()
+        w.checkpoint()
+        for turn, kind in enumerate((Marker.ABORT, Marker.COMMIT)):
+            producer = ONCE + turn
+            w.send(log, b"of a transaction", producer=(producer, LAST_EPOCH), transactional=True)
+            w.sync()
+            actions = {"flush": w.flush, "checkpoint": w.checkpoint, "sync": w.sync}
+            for step in steps:
+                if step == "marker":
+                    w.end(kind, (producer, RETIRED_EPOCH), log)
+                else:
+                    actions[step]()
+            w.sync()
+
+    workload.__name__ = "_then_".join(steps)
+    return workload
+
+
+# Flush, checkpoint, the end of a transaction and the round that makes it durable: each before and after each other.
+ORDERS = [_steps_in_order(steps) for steps in permutations(("flush", "checkpoint", "marker", "sync"))]
+
 WORKLOADS = [
     one_log,
     several_logs_in_one_unit,
@@ -240,4 +296,5 @@ WORKLOADS = [
     a_restart_between,
     a_folder_made_after_a_checkpoint,
     a_checkpoint_captured_while_things_go_on,
+    transactions_of_several_logs,
 ]

@@ -238,6 +238,16 @@ def ids_for_one_transaction(s: Script) -> None:
         assert txn.end(commit=number != 1) == OK
 
 
+def ids_for_one_transaction_between_flushes_and_checkpoints(s: Script) -> None:
+    """Data in segments, and its marker not: a checkpoint meets that when no producer is remembered any more."""
+    for number in range(8):
+        txn = s.producer(f"{EPHEMERAL}{number}")
+        txn.write("a", 0)
+        s.wait(2.3)
+        assert txn.end(commit=number % 3 == 1) == OK
+        s.wait(1.1)
+
+
 def _delete(s: Script, topic: str) -> None:
     s.disk.note(Gone(topic))
     request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=topic)], timeout_ms=1000)
@@ -279,4 +289,5 @@ SCRIPTS = [
     epochs_used_up_by_tv2,
     epochs_used_up_by_beginning_anew,
     ids_for_one_transaction,
+    ids_for_one_transaction_between_flushes_and_checkpoints,
 ]
