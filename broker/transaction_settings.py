@@ -19,6 +19,13 @@ class TransactionSettings:
     transaction_max_timeout_ms: int = option(
         900_000, "The longest transaction.timeout.ms that a producer may ask for.", type=INT, at_least=1, dynamic=True
     )
+    transaction_prepared_max_timeout_ms: int = option(
+        86_400_000,
+        "The longest time that a transaction may wait for its decision after PrepareTxn; the Spark sink asks for 1 h.",
+        type=INT,
+        at_least=1,
+        dynamic=True,
+    )
     transactional_id_expiration_ms: int = option(
         604_800_000, "A transactional id without a transaction for so long is forgotten.", type=INT, at_least=1
     )
@@ -71,5 +78,7 @@ class TransactionSettings:
         dynamic=True,
     )
     transaction_two_phase_commit_enable: bool = option(
-        False, "Whether a producer may ask for transactions that no timeout ends (KIP-939)."
+        False,
+        "Whether a producer may ask for transactions that no timeout ends: with KIP-939's InitProducerId, or with "
+        "PrepareTxn and a timeout of -1.",
     )

@@ -89,6 +89,7 @@ def _done(txn: Transaction | None, do: Do, request: Initialisation, given: Given
         last_epoch = NO_EPOCH if txn is None or request.producer_id == NO_ID else txn.producer_epoch
     started = started._replace(
         timeout_ms=timeout_ms,
+        enable_2pc=request.enable_2pc,
         status=Status.EMPTY,
         partitions={},
         start_ms=-1,

@@ -100,16 +100,31 @@ class Ledger:
         waits = Prepared(request.key, request.number, request.timeout_ms, given.age_ms)
         decided = None if entry is None else entry.number
         decision = machine.prepare(txn, item.producer_id, item.producer_epoch, waits, decided, given)
-        most = self.broker.settings.max_prepared_transactions
-        if decision.states and not decision.error and len(coordinator.prepared) >= most:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{len(coordinator.prepared)} transactions wait for a decision (max.prepared.transactions)",
-            )
+        if decision.states and not decision.error:
+            self._check_limits(request.timeout_ms)
         coordinator.log(item.transactional_id, decision, given)
         if decision.error and decision.states:
             return decision._replace(error=ErrorCode.LEDGER_CONFLICT)
         return decision
+
+    def _check_limits(self, timeout_ms: int) -> None:
+        """Of one more transaction that is to wait. Raises KafkaError INVALID_TRANSACTION_TIMEOUT, POLICY_VIOLATION."""
+        settings, waiting = self.broker.settings, len(self.coordinator.prepared)
+        if timeout_ms == NEVER_MS and not settings.transaction_two_phase_commit_enable:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                "to wait without limit (-1) needs transaction.two.phase.commit.enable=true",
+            )
+        most_ms = settings.transaction_prepared_max_timeout_ms
+        if timeout_ms > most_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"{timeout_ms} ms are more than {most_ms} (transaction.prepared.max.timeout.ms)",
+            )
+        if waiting >= settings.max_prepared_transactions:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{waiting} transactions wait for a decision (max.prepared.transactions)"
+            )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
         """The same decision again: what of these it names and still waits is aborted. Returns how many."""

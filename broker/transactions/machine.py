@@ -78,6 +78,7 @@ def add_partitions(
         txn.next_producer_id,
         txn.next_producer_epoch,
         version,
+        txn.enable_2pc,
         txn.prepared,
     )
     return Decision(states=(opened,))

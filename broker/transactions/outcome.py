@@ -45,6 +45,7 @@ def _kept(txn: Transaction, commit: bool, given: Given) -> Transaction:
         txn.next_producer_id,
         txn.next_producer_epoch,
         client_version=0,
+        enable_2pc=txn.enable_2pc,
         prepared=None,
     )
 
@@ -88,5 +89,6 @@ def finished(txn: Transaction, given: Given) -> Transaction:
         NO_ID,
         NO_EPOCH,
         txn.client_version,
+        txn.enable_2pc,
         txn.prepared,
     )

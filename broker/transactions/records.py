@@ -12,7 +12,7 @@ from struct import Struct
 
 from ...protocol.errors import MalformedFrame
 from ...protocol.primitives import Buffer, read_uvarint, skip_tags, uvarint
-from .transaction import NO_EPOCH, NO_ID, PartitionKey, Prepared, Status, Transaction
+from .transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Prepared, Status, Transaction
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -20,6 +20,7 @@ VALUE_VERSION = 1
 _TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they stand
 _TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update
 _TAG_PREPARED = 10002  # number, timeout, age when it was prepared; then the key of the ledger, to the end
+_TAG_2PC = 10003  # 1 if only a decision ends its transactions, else 0; stands only beside KIP-939's timeout
 
 _HEAD = Struct(">hqhib")  # version, producer id, its epoch, timeout, status
 _ENDS = Struct(">qq")  # last update, start
@@ -75,6 +76,8 @@ def value(txn: Transaction) -> bytes:
         key_of_ledger, number, timeout_ms, since_age_ms = txn.prepared
         content = _PREPARED.pack(number, timeout_ms, since_age_ms) + key_of_ledger.encode()
         tags.append(_tag(_TAG_PREPARED, content))
+    if txn.timeout_ms == TWO_PHASE_TIMEOUT_MS:
+        tags.append(_tag(_TAG_2PC, b"\x01" if txn.enable_2pc else b"\x00"))
     head = _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.status)
     ends = _ENDS.pack(txn.last_update_ms, txn.start_ms)
     return b"".join((head, partitions, ends, uvarint(len(tags)), *tags))
@@ -165,6 +168,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
         _int64(tags, 1),
         _int16(tags, 3, NO_EPOCH),
         _int16(tags, 2, 0),
+        timeout_ms == TWO_PHASE_TIMEOUT_MS and tags.get(_TAG_2PC, b"\x01") != b"\x00",  # without a tag: by the timeout
         _prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
     )
 

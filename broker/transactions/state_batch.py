@@ -12,7 +12,7 @@ from ...protocol.batches import Batch
 from ...protocol.records import batch_of_payload, keyed_record
 from . import records
 from .records import REMEMBERED_PARTITIONS
-from .transaction import NO_EPOCH, NO_ID, PartitionKey, Status, Transaction
+from .transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Status, Transaction
 
 _HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, tags, and numbers of 18 in the last tag
 _VERSION_BYTES = 2
@@ -48,6 +48,7 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
         next_id,
         next_epoch,
         client_version,
+        _,
         prepared,
     ) = txn
     if (
@@ -55,6 +56,7 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
         or previous_id != NO_ID
         or next_id != NO_ID
         or next_epoch != NO_EPOCH
+        or timeout_ms == TWO_PHASE_TIMEOUT_MS
         or prepared is not None
         or len(partitions) > REMEMBERED_PARTITIONS
     ):

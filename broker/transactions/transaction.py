@@ -17,7 +17,7 @@ NO_ID = -1
 NO_EPOCH = -1
 LAST_EPOCH = RETIRED_EPOCH - 1  # the highest that a producer is given: the one above is for the marker that ends it
 NEVER_MS = -1
-TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: this timeout means that only a decision ends the transaction
+TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: stands in records of transactions that only a decision ends
 
 PartitionKey = tuple[str, int]
 """A topic's name and a partition's index."""
@@ -76,6 +76,7 @@ class Transaction(NamedTuple):
     next_producer_id, next_producer_epoch: what the producer goes on with once PREPARE_x is done; -1 as it is.
     start_ms, last_update_ms: wall time, as Kafka stores them; start_ms -1 before the first partition.
     client_version: 0, 1 or 2 (KIP-890), of the request that changed the state last.
+    enable_2pc: only a decision ends its transactions, no timeout (KIP-939).
     """
 
     transactional_id: str
@@ -93,12 +94,8 @@ class Transaction(NamedTuple):
     next_producer_id: int = NO_ID
     next_producer_epoch: int = NO_EPOCH
     client_version: int = 0
+    enable_2pc: bool = False
     prepared: Prepared | None = None
-
-    @property
-    def enable_2pc(self) -> bool:
-        """Only a decision ends its transactions, no timeout (KIP-939)."""
-        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
 
     @property
     def exhausted(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from ledger_client import CONFLICT, HOUR_MS, decide, prepare, prepared, remove, stands, topics, waiting, written
@@ -251,7 +252,9 @@ def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
 
 
 def test_what_waits_for_longer_than_its_prepared_timeout_is_aborted():
-    settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
+    settings = BrokerSettings(
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=1000, transaction_two_phase_commit_enable=True
+    )
     with SimulatedBroker(settings) as broker:
         topics(broker)
         short = prepared(broker, "short", timeout_ms=90_000)
@@ -263,6 +266,26 @@ def test_what_waits_for_longer_than_its_prepared_timeout_is_aborted():
         broker.wait(4_000)
         assert [each.error_code for each in decide(broker, short, never).refused] == [FENCED]
         assert decide(broker, never).error_code == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 86_400_001, 2**31 - 1])
+def test_a_client_cannot_have_a_transaction_wait_for_longer_than_the_broker_allows(broker, timeout_ms):
+    txn = written(broker, "t")
+    refused = prepare(txn, timeout_ms=timeout_ms)
+    assert refused.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert ("enable" if timeout_ms < 0 else "transaction.prepared.max.timeout.ms") in refused.error_message
+    assert waiting(broker) == []
+    broker.wait(80)
+    assert state(broker, "t") == "CompleteAbort", "it is as open as before, and its own timeout ends it"
+
+
+def test_the_longest_prepared_timeout_is_a_setting():
+    with SimulatedBroker(BrokerSettings(transaction_prepared_max_timeout_ms=90_000)) as broker:
+        topics(broker)
+        txn = written(broker, "t")
+        assert prepare(txn, timeout_ms=90_001).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        assert prepare(txn, timeout_ms=90_000).error_code == 0
+        assert waiting(broker) == [("t", 1)]
 
 
 def test_the_prepared_timeout_runs_on_over_a_restart_but_not_with_the_wall_clock():

@@ -138,6 +138,23 @@ def test_two_phase_commit_is_asked_for_and_never_times_out(outside):
     assert not begin(state, outside, limits=allowed).states[-1].enable_2pc
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [0, 2])
+def test_two_phase_commit_outlasts_each_transaction_of_the_id(outside, version, commit):
+    allowed = Limits(two_phase_commit=True)
+    state = begin(None, outside, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, version, outside.given()).states[-1]
+    ended = machine.end(opened, commit, NEXT_PRODUCER, 0, version, outside.given())
+    assert [each.enable_2pc for each in ended.states] == [True, True]
+
+
+def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(outside):
+    allowed = Limits(max_timeout_ms=TWO_PHASE_TIMEOUT_MS)
+    state = begin(None, outside, timeout_ms=TWO_PHASE_TIMEOUT_MS, limits=allowed).states[-1]
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, outside.given()).states[-1]
+    assert machine.deadline_age_ms(opened) == opened.started_age_ms + TWO_PHASE_TIMEOUT_MS
+
+
 # Adding --------------------------------------------------------------------------------------------------------------
 
 

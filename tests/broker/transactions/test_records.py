@@ -5,7 +5,7 @@ import struct
 import pytest
 from fencepost.broker.transactions import records
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord, key, read, value
-from fencepost.broker.transactions.transaction import Prepared, Status, Transaction
+from fencepost.broker.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
 from fencepost.protocol.primitives import read_uvarint, uvarint
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,7 +118,7 @@ TRANSACTIONS = st.builds(
     st.text(min_size=1, max_size=20),
     NUMBERS,
     st.integers(-1, 32767),
-    st.integers(1, 2**31 - 1),
+    st.integers(1, 2**31 - 1) | st.just(TWO_PHASE_TIMEOUT_MS),
     st.sampled_from([status for status in Status if status is not Status.EMPTY]),
     st.dictionaries(st.tuples(TOPICS, st.integers(0, 2**31 - 1)), NUMBERS, max_size=6),
     NUMBERS,
@@ -130,14 +130,28 @@ TRANSACTIONS = st.builds(
     NUMBERS,
     st.integers(-1, 32767),
     st.integers(0, 2),
+    st.booleans(),
     st.none() | st.builds(Prepared, st.text(max_size=200), NUMBERS, st.integers(-1, 2**31 - 1), NUMBERS),
-)
+).map(lambda txn: txn._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS) if txn.enable_2pc else txn)
 
 
 @given(TRANSACTIONS)
 def test_what_is_written_is_read_back(txn):
     name, found = read(key(txn.transactional_id), value(txn))
     assert (name, found) == (txn.transactional_id, txn)
+
+
+def test_a_record_of_before_the_flag_is_of_two_phase_commit_by_its_timeout():
+    """That is how Kafka's records say it, and how ours did; with the flag beside it the timeout may be one."""
+    plain = in_state("ONGOING")._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS)
+    written = value(plain)
+    assert read(key("id"), written)[1].enable_2pc is False
+    flag = uvarint(10003) + b"\x01\x00"
+    assert written.count(flag) == 1
+    _, end = records._partitions(written, records._HEAD.size)
+    count, after = read_uvarint(written, end + 16)
+    before = written[: end + 16] + uvarint(count - 1) + written[after:].replace(flag, b"")
+    assert read(key("id"), before)[1] == plain._replace(enable_2pc=True)
 
 
 def test_the_partitions_of_a_large_transaction_keep_their_logs():

@@ -280,7 +280,7 @@ def test_retention_takes_nothing_of_a_transaction_that_is_open_or_prepared_nor_w
         txn = begun(broker, version, timeout_ms=900_000)
         txn.write("t", b"held")
         if waits:
-            assert prepare(txn, timeout_ms=-1).error_code == OK
+            assert prepare(txn, timeout_ms=900_000).error_code == OK
         for _ in range(3):
             broker.wait(200)
             broker.ask(produce("t", batch(value=b"after")))

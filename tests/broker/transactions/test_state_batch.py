@@ -2,7 +2,7 @@
 
 from fencepost.broker.transactions import records
 from fencepost.broker.transactions.state_batch import state_batch
-from fencepost.broker.transactions.transaction import Prepared, Status, Transaction
+from fencepost.broker.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
 from fencepost.protocol.batches import read, verify
 from fencepost.protocol.records import keyed_batch
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ transactions = st.builds(
     st.sampled_from(["", "x", "x" * 200, "\x7f" * 9000]),
     int64,
     int16,
-    int32,
+    int32 | st.just(TWO_PHASE_TIMEOUT_MS),
     st.sampled_from(list(Status)),
     partitions,
     int64,
@@ -34,6 +34,7 @@ transactions = st.builds(
     mostly_none,
     st.one_of(st.just(-1), int16),
     st.integers(0, 2),
+    st.booleans(),
     st.one_of(st.none(), st.builds(Prepared, st.text(max_size=5), int64, int64, int64)),
 )
 
