@@ -73,7 +73,8 @@ class TransactionSpans:
         if not batch.is_transactional:
             return None
         if not batch.is_control:
-            self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
+            if batch.record_count:  # compaction empties batches of decided transactions only: they open none
+                self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
             return None
         marker = read_marker(batch)
         first_offset = self._first_offsets.pop(batch.producer_id, None) if marker is not None else None

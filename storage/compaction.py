@@ -18,7 +18,8 @@ from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth, IndexRow
 from .log_flush import SLICE_BYTES, slices
-from .log_reads import damage_found, load_indexes
+from .log_indexes import EVERY_BATCH, load_indexes
+from .log_reads import damage_found
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 SLICE_MS = 4
 MOST_KEYS = 250_000  # about 50 MB of map
-EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry for each batch
 
 
 def cleanable(log: "PartitionLog", bound: int, now_ms: int) -> list[SegmentState]:
@@ -140,7 +140,7 @@ class Compaction:
         state = self.states[number]
         position, ends_at = 0, -1
         if state.base_offset < offset:
-            indexes = load_indexes(self._files, self._log.directory, self.states, number)
+            indexes = load_indexes(self._log, self.states, number)
             position, ends_at = indexes.place_before(offset - state.base_offset)
             ends_at += state.base_offset if ends_at >= 0 else 0
         path = self._path(state, LOG_SUFFIX)

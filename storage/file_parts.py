@@ -63,7 +63,7 @@ class FilePart:
             if len(found) < size:
                 raise SegmentDamaged(file.path, position + len(found), "the file ends early")
         except (SegmentDamaged, OSError) as error:
-            if self._log.holds(self._state):
+            if self._log.holds([self._state]):
                 raise damage_found(self._log, error) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return found

@@ -54,7 +54,6 @@ class Indexes:
         "aborted",
         "checked",
         "covers_bytes",
-        "damaged",
         "hints",
         "offsets",
         "positions",
@@ -69,14 +68,12 @@ class Indexes:
         aborted: Sequence[AbortedTransaction] = (),
         *,
         covers_bytes: int = 0,
-        damaged: bool = False,
     ) -> None:
         self.offsets = array("i")
         self.positions = array("i")
         self.timestamps = array("q")
         self.time_offsets = array("i")
         self.covers_bytes = covers_bytes  # size of the segment that these entries speak of
-        self.damaged = damaged  # the files did not match: derived from the segment, to be written again
         self.aborted: list[AbortedTransaction] = []
         self.hints: dict[int, int] = {}  # offset → position: where readers stopped, and will go on
         self.checked: tuple[tuple[int, int], ...] = ()  # [from, to) of the segment: all CRCs there matched; newest last
@@ -94,14 +91,6 @@ class Indexes:
         for timestamp, offset in TIME_ENTRY.iter_unpack(time_entries):
             self.time_offsets.append(offset)
             self.timestamps.append(timestamp)
-
-    def entries(self) -> tuple[bytes, bytes]:
-        """The bytes of both files."""
-        pack_offset, pack_time = OFFSET_ENTRY.pack, TIME_ENTRY.pack
-        return (
-            b"".join(map(pack_offset, self.offsets, self.positions)),
-            b"".join(map(pack_time, self.timestamps, self.time_offsets)),
-        )
 
     @property
     def size_bytes(self) -> int:
@@ -212,7 +201,6 @@ class IndexCache:
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self.damaged: set[str] = set()  # paths whose files did not match; the loop has them written again
         self._loaded: OrderedDict[str, Indexes] = OrderedDict()
         self._size_bytes = 0
         self._lock = threading.Lock()
@@ -237,8 +225,6 @@ class IndexCache:
             self._loaded[path] = indexes
             self._loaded.move_to_end(path)
             self._size_bytes += indexes.size_bytes
-            if indexes.damaged:
-                self.damaged.add(path)
             self._drop_surplus()
 
     def extend(
@@ -266,14 +252,12 @@ class IndexCache:
         """The segment is gone."""
         with self._lock:
             loaded = self._loaded.pop(path, None)
-            self.damaged.discard(path)
             if loaded is not None:
                 self._size_bytes -= loaded.size_bytes
 
     def clear(self) -> None:
         with self._lock:
             self._loaded.clear()
-            self.damaged.clear()
             self._size_bytes = 0
 
     def _drop_surplus(self) -> None:

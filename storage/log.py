@@ -18,7 +18,7 @@ from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
 from .log_flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .log_manifest import Manifest, Retired
-from .log_reads import AbortedLookup, ColdRead, aborted_in, read_tail, read_warm, take_repairs
+from .log_reads import AbortedLookup, ColdRead, aborted_in_memory, read_tail, read_warm
 from .log_settings import LogSettings as LogSettings
 from .log_snapshots import ProducerSnapshots, SnapshotJob
 from .log_times import LatestLookup, TimeLookup
@@ -55,6 +55,7 @@ class PartitionLog:
         self.open_files = open_files
         self.producers = ProducerStates()
         self.offline: str | None = None
+        self.deleted = False
         self.start_offset = 0
         self.released_start = 0  # start_offset, once the unit that moved it is durable
         self.end_offset = 0
@@ -190,7 +191,9 @@ class PartitionLog:
         span = Span(offset, max_bytes, below, at_least_one)
         if offset >= self.flushed_offset:
             return read_tail(self._tail, span)
-        return read_warm(self, self.segments, span) or ColdRead(self, tuple(self.segments), span)
+        return read_warm(self, self.segments, span) or ColdRead(
+            self, span, overlapping(self._aborted, offset, below)[0]
+        )
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
         """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
@@ -199,15 +202,7 @@ class PartitionLog:
         """
         known, _ = overlapping(self._aborted, offset, below)
         if offset < self.flushed_offset:
-            files, directory = self.open_files, self.directory
-            found = aborted_in(
-                self.segments,
-                offset,
-                below,
-                lambda number: files.indexes.get(
-                    f"{directory}/{self.segments[number].stem}", self.segments[number].size_bytes
-                ),
-            )
+            found = aborted_in_memory(self, offset, below)
             if found is None:
                 return AbortedLookup(self, offset, below, known)
             known += found
@@ -242,10 +237,10 @@ class PartitionLog:
         if self.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.offline}")
 
-    def holds(self, state: SegmentState) -> bool:
-        """Whether this segment still counts, perhaps grown. May be asked by workers."""
-        base_offset, generation = state.base_offset, state.generation
-        return any(s.base_offset == base_offset and s.generation == generation for s in tuple(self.segments))
+    def holds(self, states: Sequence[SegmentState]) -> bool:
+        """Whether all these segments still count, perhaps grown. May be asked by workers."""
+        held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
+        return not self.deleted and all((state.base_offset, state.generation) in held for state in states)
 
     # ---- write-behind ----------------------------------------------------------------------------------------
 
@@ -366,11 +361,6 @@ class PartitionLog:
         self.retire(droppable)
         return found._replace(segments=tuple(self.segments))
 
-    def replace(self, number: int, state: SegmentState) -> None:
-        """The same segment, described anew."""
-        self.segments[number] = state
-        self._manifest = None
-
     def retire(self, states: Sequence[SegmentState]) -> None:
         """These segments count no more; their files go when two durable checkpoints do not name them."""
         for state in states:
@@ -399,11 +389,9 @@ class PartitionLog:
 
     def sync_job(self) -> SyncJob | None:
         """What must be made durable before a manifest of this moment may be written; None if nothing."""
-        active_is_out = self._flush is not None
-        repairs = take_repairs(self, spare_active=active_is_out) if self.open_files.indexes.damaged else []
-        if not self._unsynced and not self._unsynced_directories and not repairs:
+        if not self._unsynced and not self._unsynced_directories:
             return None
-        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories), repairs)
+        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories))
 
     def synced(self, job: SyncJob) -> None:
         """The job has run. What was written meanwhile stays to be synced."""

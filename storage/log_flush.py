@@ -337,30 +337,19 @@ def _few(buffers: list[Buffer]) -> list[Buffer]:
 class SyncJob:
     """Make durable what a manifest captured at the same moment names."""
 
-    def __init__(
-        self, files: OpenFiles, paths: dict[str, int], directories: list[str], repairs: list[tuple[str, bytes]]
-    ) -> None:
-        """paths: with the number of the newest flush of each. repairs: index files to be written anew."""
+    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: list[str]) -> None:
+        """paths: with the number of the newest flush of each."""
         self.paths = paths
         self.directories = directories
         self.files = files
-        self._repairs = repairs
 
     def run(self) -> None:
         """Raises OSError: then what is on disk is unknown, and the broker must halt."""
         run_syncs([self])
 
-    def repair(self) -> None:
-        """Write the index files that were found damaged."""
-        for path, content in self._repairs:
-            with self.files.use(path, create=True) as file:
-                file.write([content], 0)
-
 
 def run_syncs(jobs: Sequence[SyncJob]) -> None:
     """Run the jobs of several logs of one store, all syncs together. Raises as SyncJob.run."""
-    for job in jobs:
-        job.repair()
     if jobs:
         paths = [path for job in jobs for path in job.paths]
         jobs[0].files.sync_all(paths, sorted({path for job in jobs for path in job.directories}))

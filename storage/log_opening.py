@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from . import checkpoints, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
+from .log_indexes import load_indexes
 from .log_manifest import Manifest, Retired
-from .log_reads import load_indexes
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def leave_as_it_is(log: "PartitionLog", reason: str) -> None:
     log.evidence = log.manifest()
     log.retired.clear()  # files that no checkpoint names are evidence as well
     for state in log.segments:
-        log.open_files.indexes.drop(f"{log.directory}/{state.stem}")  # not to be repaired
+        log.open_files.indexes.drop(f"{log.directory}/{state.stem}")
 
 
 def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
@@ -148,7 +148,7 @@ def _apply_above(log: "PartitionLog", offset: int) -> None:
             continue
         position, ends_at = 0, -1
         if state.base_offset < offset:
-            indexes = load_indexes(log.open_files, log.directory, log.segments, number)
+            indexes = load_indexes(log, log.segments, number)
             position, ends_at = indexes.place_before(offset - state.base_offset)
             ends_at += state.base_offset if ends_at >= 0 else 0
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:

@@ -1,7 +1,8 @@
 """Looking records up by time: the first at or after a timestamp, and the one with the largest (T24).
 
 Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress,
-so they are jobs for a worker. Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
+so they are jobs for a worker, and like those of log_reads they may raise Gone: then they are asked again.
+Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,8 @@ from ..protocol import batches, records
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
 from .log_flush import TailBatch
-from .log_reads import guarded, load_indexes
+from .log_indexes import load_indexes
+from .log_reads import judge_errors
 from .segment import LOG_SUFFIX, SegmentState, scan
 
 if TYPE_CHECKING:
@@ -35,10 +37,18 @@ class _Lookup:
         self._below = below
         self._start_offset = log.released_start
 
+    def run(self) -> Timestamped | None:
+        """The record, or None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        with judge_errors(self._log, self._states):
+            return self._find()
+
+    def _find(self) -> Timestamped | None:
+        raise NotImplementedError
+
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
         """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""
         log, state = self._log, self._states[number]
-        indexes = load_indexes(log.open_files, log.directory, self._states, number)
+        indexes = load_indexes(log, self._states, number)
         entry = indexes.entry_at_or_before(relative_offset)
         position, ends_at = 0, -1
         if entry >= 0:
@@ -64,19 +74,19 @@ class _Lookup:
 
 
 class TimeLookup(_Lookup):
-    """`run` gives the first record with at least this timestamp, or None."""
+    """Finds the first record with at least this timestamp."""
 
     def __init__(self, log: "PartitionLog", tail: list[TailBatch], below: int, timestamp: int) -> None:
         super().__init__(log, log.segments, tail, below)
         self._timestamp = timestamp
 
-    def run(self) -> Timestamped | None:
+    def _find(self) -> Timestamped | None:
         for number, state in enumerate(self._states):
             if state.max_timestamp < self._timestamp or state.end_offset <= self._start_offset:
                 continue
             if state.base_offset >= self._below:
                 return None
-            found = guarded(self._log, state, lambda number=number: self._in_segment(number))  # type: ignore[misc]
+            found = self._in_segment(number)
             if found is not None:
                 return found
         for entry in self._tail:
@@ -88,7 +98,7 @@ class TimeLookup(_Lookup):
 
     def _in_segment(self, number: int) -> Timestamped | None:
         log = self._log
-        indexes = load_indexes(log.open_files, log.directory, self._states, number)
+        indexes = load_indexes(log, self._states, number)
         for batch in self._batches(number, indexes.offset_before_time(self._timestamp)):
             if batch.max_timestamp >= self._timestamp:
                 found = self._in_batch(batch)
@@ -104,17 +114,16 @@ class TimeLookup(_Lookup):
 
 
 class LatestLookup(_Lookup):
-    """`run` gives the first record that has the largest timestamp, or None."""
+    """Finds the first record that has the largest timestamp."""
 
-    def run(self) -> Timestamped | None:
+    def _find(self) -> Timestamped | None:
         best: Timestamped | None = None
         for number, state in enumerate(self._states):
             if state.end_offset <= self._start_offset or (best and state.max_timestamp <= best.timestamp):
                 continue
             if state.base_offset >= self._below:
                 break
-            found = guarded(self._log, state, lambda number=number: self._in_segment(number))  # type: ignore[misc]
-            best = _later(best, found)
+            best = _later(best, self._in_segment(number))
         for entry in self._tail:
             if entry[0] < self._below and (best is None or entry[3] > best.timestamp):
                 best = _later(best, self._in_batch(self._tail_batch(entry)))

@@ -248,7 +248,7 @@ class Store:
         self._open_starts.pop(log, None)
         self._taken_starts.pop(log, None)
         self.tail_bytes -= log.tail_bytes
-        log.offline = "deleted"
+        log.offline, log.deleted = "deleted", True
         self.dropped.append(log)
         self.drops += 1
 

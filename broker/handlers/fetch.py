@@ -17,7 +17,7 @@ from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ...storage.aborted import AbortedTransaction
 from ...storage.file_parts import left_in_file, let_go
-from ...storage.log_reads import AbortedLookup, ColdRead
+from ...storage.log_reads import AbortedLookup, ColdRead, Gone
 from ...storage.segment import Slice
 from ..dispatch import Call, handles
 from ..fetch_sessions import Fetching, Key, Told, Wanted
@@ -25,10 +25,11 @@ from ..partition import Partition, storage_error
 from ..waiting import Parked, Waiter
 
 if TYPE_CHECKING:
+    from ...storage.log import PartitionLog
     from ..broker import Broker
 
 Answer = FetchResponse.Topic.Partition
-Found = Slice | list[AbortedTransaction]
+Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
 EpochEndOffset = Answer.EpochEndOffset
 _named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first offset, as the answer has them
 
@@ -85,14 +86,27 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
 class _Read:
     """One partition of a fetch: what is asked, and what was found."""
 
-    __slots__ = ("answer", "cold", "key", "missing", "partition", "seen_bytes", "size_bytes", "wanted")
+    __slots__ = (
+        "answer",
+        "at_least_one",
+        "cold",
+        "key",
+        "max_bytes",
+        "missing",
+        "partition",
+        "seen_bytes",
+        "size_bytes",
+        "wanted",
+    )
 
     def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
         self.key = key
         self.wanted = wanted
         self.partition = partition
         self.answer = Answer(partition_index=wanted.index, records=[])
-        self.cold: ColdRead | AbortedLookup | None = None
+        self.cold: Callable[[], Found] | None = None  # what a worker is to do for it
+        self.max_bytes = 0
+        self.at_least_one = False
         self.missing = False  # there is no such partition
         self.size_bytes = 0
         self.seen_bytes = 0  # of what had been appended to the partition when it was read
@@ -229,10 +243,11 @@ class _Fetch:
                     continue
             read = _Read(key, wanted, partition)
             self.reads.append(read)
+            read.max_bytes, read.at_least_one = min(budget, wanted.max_bytes), at_least_one
             try:
                 if partition is None:
                     raise self._missing(read, topic is None)
-                self._read_one(read, partition, min(budget, wanted.max_bytes), at_least_one)
+                self._read_one(read, partition)
             except KafkaError as error:
                 self._refuse(read, error)
                 failed = failed or not read.missing
@@ -253,8 +268,9 @@ class _Fetch:
         by_id = topic_too and self.by_id is not None
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _read_one(self, read: _Read, partition: Partition, max_bytes: int, at_least_one: bool) -> None:
+    def _read_one(self, read: _Read, partition: Partition) -> None:
         wanted, answer, log = read.wanted, read.answer, partition.log
+        max_bytes, at_least_one = read.max_bytes, read.at_least_one
         if self.replica_id >= 0:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
         if wanted.leader_epoch >= 0:  # Fetch takes any below zero for none
@@ -274,10 +290,10 @@ class _Fetch:
                 left = left_in_file(log, offset, max_bytes, below)
                 found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
                 if isinstance(found, ColdRead):
-                    self._needs(read, found)
+                    self._needs(read, found.run_committed if self.committed else found.run)
                     read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
                 else:
-                    self._found(read, found)
+                    self._found(read, log, found)
                     self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable
@@ -296,15 +312,20 @@ class _Fetch:
         read.answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
 
-    def _found(self, read: _Read, found: Slice) -> None:
-        read.answer.records = found.buffers
-        read.size_bytes = found.size_bytes
-        if self.committed and read.partition is not None:
-            aborted = read.partition.log.aborted_between(read.wanted.fetch_offset, found.next_offset)
+    def _found(self, read: _Read, log: "PartitionLog", found: Slice) -> None:
+        """What was read of this log just now. What was aborted in it must be of the same moment."""
+        self._take_slice(read, found)
+        if self.committed:
+            aborted = log.aborted_between(read.wanted.fetch_offset, found.next_offset)
             if isinstance(aborted, AbortedLookup):
-                self._needs(read, aborted)
+                self._needs(read, aborted.run)
             else:
                 self._name_aborted(read, aborted)
+
+    @staticmethod
+    def _take_slice(read: _Read, found: Slice) -> None:
+        read.answer.records = found.buffers
+        read.size_bytes = found.size_bytes
 
     @staticmethod
     def _name_aborted(read: _Read, aborted: list[AbortedTransaction]) -> None:
@@ -331,7 +352,7 @@ class _Fetch:
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
-    def _needs(self, read: _Read, job: ColdRead | AbortedLookup) -> None:
+    def _needs(self, read: _Read, job: Callable[[], Found]) -> None:
         """This partition is not answered without a look at the disk."""
         read.cold = job
         self.jobs_left += 1
@@ -339,19 +360,14 @@ class _Fetch:
     def _read_cold(self) -> None:
         """Have workers read what is not in memory; the answer goes when all of it is there."""
         for read in self.reads:
-            self._submit_next(read)
+            self._submit(read)
 
-    def _submit_next(self, read: _Read) -> None:
-        """What was read may itself ask for another look."""
+    def _submit(self, read: _Read) -> None:
         if read.cold is not None:
-            self._submit(read, read.cold)
-
-    def _submit(self, read: _Read, job: ColdRead | AbortedLookup) -> None:
-        run: Callable[[], Found] = job.run
-        self.broker.metrics.cold_reads += 1
-        self.broker.disk_lane.submit(
-            run, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
-        )
+            self.broker.metrics.cold_reads += 1
+            self.broker.disk_lane.submit(
+                read.cold, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
+            )
 
     def _is_wanted(self) -> bool:
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
@@ -369,15 +385,34 @@ class _Fetch:
         read.cold = None
         if isinstance(result, JobDropped):
             pass  # nobody waits for the answer
+        elif isinstance(result, Gone):
+            self._read_again(read)
         elif isinstance(result, BaseException):
             self._refuse(read, storage_error(result))
         elif isinstance(result, Slice):
-            self._found(read, result)
-            self._submit_next(read)
+            self._take_slice(read, result)
+        elif isinstance(result, tuple):
+            self._take_slice(read, result[0])
+            self._name_aborted(read, result[1])
         else:
             self._name_aborted(read, result)
         if not self.jobs_left:
             self._answer()
+
+    def _read_again(self, read: _Read) -> None:
+        """Segments that were to be read went meanwhile: the log as it is now says what to answer."""
+        wanted = read.wanted
+        let_go(read.answer.records or ())
+        read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
+        topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
+        try:
+            if topic is None or wanted.index >= len(topic.partitions):
+                raise self._missing(read, topic is None)
+            read.partition = topic.partitions[wanted.index]
+            self._read_one(read, read.partition)
+        except KafkaError as error:
+            self._refuse(read, error)
+        self._submit(read)
 
     # ---- the answer ------------------------------------------------------------------------------------------
 

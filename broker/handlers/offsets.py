@@ -17,6 +17,7 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from ...storage.log_reads import Gone
 from ...storage.log_times import LatestLookup, TimeLookup, Timestamped
 from ..dispatch import Call, handles
 from ..partition import Partition, storage_error
@@ -89,16 +90,16 @@ class _Listing:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
             if asked.timestamp < 0 and self.version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):  # type: ignore[call-overload]
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} in v{self.version}")
-            partition = find_partition(self.broker, name, asked.partition_index)
-            partition.check_leader_epoch(asked.current_leader_epoch)
-            partition.check_online()
-            self._look_up(partition, asked.timestamp, answer)
+            self._look_up(name, asked, answer)
         except KafkaError as error:
             self._refuse(answer, error)
         return answer
 
-    def _look_up(self, partition: Partition, timestamp: int, answer: Answer) -> None:
-        log = partition.log
+    def _look_up(self, name: str, asked: Asked, answer: Answer) -> None:
+        partition = find_partition(self.broker, name, asked.partition_index)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition.check_online()
+        log, timestamp = partition.log, asked.timestamp
         below = log.last_stable_offset if self.committed else log.high_watermark
         job: Job | None = None
         if timestamp == Place.LATEST:
@@ -111,9 +112,10 @@ class _Listing:
             job = log.offset_for_time(timestamp, below)
         if job is not None:
             self.jobs_left += 1
+            epoch = partition.leader_epoch
             self.broker.disk_lane.submit(
                 job.run,
-                lambda found: self._found(partition, answer, found),
+                lambda found: self._take(name, asked, answer, epoch, found),
                 owner=self.connection,
                 wanted=self._is_wanted,
             )
@@ -121,15 +123,23 @@ class _Listing:
     def _is_wanted(self) -> bool:
         return not (self.parked.cancelled or self.connection.has_left())
 
-    def _found(self, partition: Partition, answer: Answer, found: Timestamped | BaseException | None) -> None:
+    def _take(
+        self, name: str, asked: Asked, answer: Answer, epoch: int, found: Timestamped | BaseException | None
+    ) -> None:
+        """A worker has looked. Where segments went meanwhile it knows nothing: the log as it is now is asked again."""
         self.jobs_left -= 1
-        if isinstance(found, JobDropped):
-            pass
-        elif isinstance(found, BaseException):
-            self._refuse(answer, storage_error(found))
-        elif found is not None:
-            answer.offset, answer.timestamp = found
-            answer.leader_epoch = partition.leader_epoch
+        try:
+            if isinstance(found, JobDropped):
+                pass  # nobody waits for the answer
+            elif isinstance(found, Gone):
+                self._look_up(name, asked, answer)
+            elif isinstance(found, BaseException):
+                raise storage_error(found)
+            elif found is not None:
+                answer.offset, answer.timestamp = found
+                answer.leader_epoch = epoch
+        except KafkaError as error:
+            self._refuse(answer, error)
         if not self.jobs_left:
             self.parked.answer(self.response)
 

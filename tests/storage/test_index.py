@@ -42,13 +42,6 @@ def test_a_search_by_time_begins_at_the_newest_entry_before(indexes: Indexes) ->
     assert [indexes.offset_before_time(t) for t in (0, 100, 101, 250, 251)] == [0, 0, 10, 10, 35]
 
 
-def test_the_bytes_come_out_as_they_went_in(indexes: Indexes) -> None:
-    offset_entries, time_entries = indexes.entries()
-    again = Indexes(offset_entries, time_entries)
-    assert again.entries() == (offset_entries, time_entries)
-    assert list(zip(again.offsets, again.positions, strict=True)) == ENTRIES
-
-
 def test_a_row_grows_with_its_file() -> None:
     content = bytes(range(48))
     row = IndexRow().grown(content[:8], 8).grown(b"", 8).grown(content[8:], 8)

@@ -119,21 +119,6 @@ def test_the_first_read_after_a_restart_opens_files_in_a_worker() -> None:
     assert isinstance(driver.log.read(2, 1000, 5, at_least_one=True), Slice)
 
 
-def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_empty_not_damage() -> None:
-    driver = LogDriver(segment_bytes=100)
-    for _ in range(5):
-        driver.values(b"one")
-    driver.settle()
-    driver.reopen()
-    cold = driver.log.read(0, 1000, 5, at_least_one=True)
-    assert isinstance(cold, ColdRead)
-    driver.start_at(4)
-    for _ in range(4):
-        driver.checkpoint()
-    assert cold.run().size_bytes == 0
-    assert driver.log.offline is None
-
-
 def test_an_offline_log_refuses_every_read() -> None:
     driver = LogDriver()
     driver.values(b"one")

@@ -198,8 +198,9 @@ def test_a_part_that_was_found_is_let_go_of_where_its_aborted_transactions_canno
     log = broker.broker.topics.by_name["long"].partitions[0].log
     second = log.segments[1].stem
     files_of(client).indexes._loaded.pop(f"{log.directory}/{second}")
-    struck = broker.broker.store.disk.fail(lambda one: second in one.path and type(one).__name__ == "Read", times=1)
+    struck = broker.broker.store.disk.fail(lambda one: second in one.path and type(one).__name__ == "Read", times=None)
     found.clear()
     part = fetched(client.ask(fetch("long", committed=True), NAMED))
-    assert (part.error_code, struck.hits) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
+    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert struck.hits, "the index and the segment from which it would be derived"
     assert let_go_of(found) == [True]

@@ -1,0 +1,117 @@
+"""Reads so slow that meanwhile DeleteRecords takes away what they read: two checkpoints on, no file is left of it."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol import records
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from produce_requests import bytes_of, create, fetch, fetched, list_offsets
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn
+
+NAMED = 12  # the newest version that names topics
+BEGUN_S = 0.1
+CHECKPOINTED_S = 200  # then two checkpoints have been written, and files are removed
+
+
+@pytest.fixture
+def client():
+    """One record in each segment: aborted, aborted, committed, and so on; a marker behind each."""
+    with SimulatedBroker(BrokerSettings(log_segment_bytes=1 << 20)) as broker:
+        broker.ask(create("t", segment_bytes=1 << 20))
+        txn = Txn(broker, "x", 2)
+        assert txn.init() == ErrorCode.NONE
+        for number in range(9):
+            txn.write("t", (b"live " if number % 3 == 2 else b"dead ") * 120_000, 0)
+            assert txn.end(number % 3 == 2) == ErrorCode.NONE
+        broker.wait(CHECKPOINTED_S)
+        yield SimulatedClient(broker)
+
+
+def delete_below(client, offset):
+    asked = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsRequest.Topic(name="t", partitions=[asked])]
+    response = client.broker.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def slowly(client, request, version, meanwhile, until=None):
+    """The answer to a request that reads from the disk long after `meanwhile`, or in the second when `until` is so."""
+    files, lane = client.broker.broker.store.open_files, client.broker.broker.disk_lane
+    for path in list(files._entries):
+        files.forget(path)
+    files.indexes.clear()
+    held, submit = [], lane.submit
+    lane.submit = lambda job, done, **how: held.append((job, done))
+    client.send(request, version)
+    client.broker.wait(BEGUN_S)
+    assert len(held) == 1
+    meanwhile()
+    for _ in range(CHECKPOINTED_S):
+        client.broker.wait(1)
+        if until is not None and until():
+            break
+    del lane.submit
+    submit(*held[0])
+    return client.receive()
+
+
+def seen(part):
+    found = []
+    named = [(each.producer_id, each.first_offset) for each in part.aborted_transactions]
+    for batch in walk(memoryview(bytes_of(part))):
+        dead = any(producer == batch.producer_id and first == batch.base_offset for producer, first in named)
+        if not batch.is_control and not dead:
+            found += [record.value[:4] for record in records.records(batch)]
+    return found
+
+
+def test_a_fetch_that_reads_what_the_log_has_just_given_up_names_what_was_aborted_there(client):
+    """One checkpoint on: the log does not count the segments any more, but their files are still there."""
+    log = client.broker.broker.topics.by_name["t"].partitions[0].log
+    first = f"{log.directory}/{log.segments[0].stem}.log"
+    request, dropped = fetch("t", 0, committed=True), lambda: log.segments[0].base_offset > 0
+    part = fetched(slowly(client, request, NAMED, lambda: delete_below(client, 9), dropped))
+    assert dropped()
+    assert client.broker.disk.exists(first)
+    assert part.error_code == ErrorCode.NONE
+    assert bytes_of(part)
+    assert b"dead" not in seen(part)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_fetch_below_the_new_start_is_out_of_range(client, committed):
+    part = fetched(slowly(client, fetch("t", 0, committed=committed), NAMED, lambda: delete_below(client, 9)))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert client.broker.broker.topics.by_name["t"].partitions[0].log.offline is None
+
+
+def test_a_fetch_above_the_new_start_is_answered_with_its_aborted_transactions(client):
+    """Segments before it went, and the index from which its aborts are derived tells them no more."""
+    log = client.broker.broker.topics.by_name["t"].partitions[0].log
+    for name in client.broker.disk.list(log.directory):
+        if name.endswith(".txnindex"):
+            client.broker.disk.unlink(f"{log.directory}/{name}")
+    part = fetched(slowly(client, fetch("t", 12, committed=True), NAMED, lambda: delete_below(client, 7)))
+    assert part.error_code == ErrorCode.NONE
+    assert bytes_of(part)
+    assert b"dead" not in seen(part)
+    assert log.offline is None
+
+
+def test_a_fetch_of_a_topic_that_was_deleted_meanwhile_is_refused(client):
+    request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000)
+    part = fetched(slowly(client, fetch("t", 0), NAMED, lambda: client.broker.ask(request)))
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("timestamp", [0, -3])
+def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp):
+    response = slowly(client, list_offsets("t", timestamp), 11, lambda: delete_below(client, 9))
+    part = response.topics[0].partitions[0]
+    direct = client.ask(list_offsets("t", timestamp), 11).topics[0].partitions[0]
+    assert part.error_code == ErrorCode.NONE
+    assert (part.offset, part.timestamp) == (direct.offset, direct.timestamp)
+    assert part.offset >= 9
