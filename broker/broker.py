@@ -136,6 +136,7 @@ class Broker:
         try:
             self._assemble()
             await settle(self)
+            self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
             await self.server.listen([address(text) for text in self.settings.listeners])
@@ -178,9 +179,8 @@ class Broker:
         self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
-        sweeps = Sweeps(self, self.housekeeping)
-        self.housekeeping.keep(sweeps.abort_late())
-        self.housekeeping.keep(sweeps.expire_ids())
+        self._sweeps = Sweeps(self, self.housekeeping)
+        self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch(self.housekeeping))
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())

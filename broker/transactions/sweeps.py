@@ -42,10 +42,14 @@ class Sweeps:
         self._tasks = tasks
 
     async def abort_late(self) -> None:
-        """Every transaction.abort.timed.out.transaction.cleanup.interval.ms."""
+        """At once, for what is too old when the broker starts; then at every cleanup interval.
+
+        That is transaction.abort.timed.out.transaction.cleanup.interval.ms.
+        """
         interval_ms = self._broker.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
+        while not self._tasks.ending:
             await self._pass(self._abort_pass)
+            await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S))
 
     async def expire_ids(self) -> None:
         """Every transaction.remove.expired.transaction.cleanup.interval.ms."""

@@ -100,3 +100,30 @@ def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_yet_keeps_its_epoc
         assert coordinator.transactions["stuck"].producer_epoch == stuck.epoch + 1
         assert values(broker, "t") == []
         assert not broker.broker.metrics.failures
+
+
+@pytest.mark.parametrize("way", ["again", "after_power_cut"])
+def test_a_transaction_that_is_too_old_when_the_broker_starts_is_aborted_at_once(way):
+    with SimulatedBroker(BrokerSettings(log_checkpoint_interval_ms=1_000)) as broker:
+        broker.ask(create("t"))
+        txn = Txn(broker)
+        assert txn.init(timeout_ms=4_000) == OK
+        txn.write("t", b"x")
+        broker.wait(9)  # the first sweep comes after ten seconds
+        assert state(broker) == "Ongoing"
+        with getattr(broker, way)() as second:
+            second.wait(0.1)
+            assert state(second) == "CompleteAbort"
+            assert values(second, "t") == []
+
+
+def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        txn = Txn(broker)
+        assert txn.init(timeout_ms=30_000) == OK
+        txn.write("t", b"x")
+        broker.wait(9)
+        with broker.again() as second:
+            second.wait(9)
+            assert state(second) == "Ongoing"
