@@ -1,10 +1,9 @@
 """The laws of the code base that a machine can check: which way imports point, purity, sizes, names, words."""
 
 import ast
+import functools
 import re
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 AREAS = ["fencepost", "effects", "protocol", "storage", "broker", "client"]
@@ -119,11 +118,21 @@ def area_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """The module's syntax tree, its root first."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
 def imported(path: Path) -> set[str]:
     """Areas that a module imports, and top-level names of the other modules it imports."""
     found: set[str] = set()
     package = path.relative_to(ROOT).parent.parts  # ("broker", "handlers")
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found.update(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -137,36 +146,44 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_down(path):
-    area = area_of(path)
-    upward = (imported(path) & set(AREAS)) - BELOW[area] - {area}
-    assert not upward, f"{area} may not import {sorted(upward)}"
+def test_imports_point_down():
+    upward = {}
+    for path in MODULES:
+        area = area_of(path)
+        found = (imported(path) & set(AREAS)) - BELOW[area] - {area}
+        if found:
+            upward[short(path)] = f"{area} may not import {sorted(found)}"
+    assert not upward
 
 
-@pytest.mark.parametrize("pattern", PURE)
-def test_pure_modules_do_not_touch_the_outside(pattern):
-    for path in ROOT.glob(pattern):
-        assert not imported(path) & OUTSIDE, f"{path.name} is to be pure"
+def test_pure_modules_do_not_touch_the_outside():
+    for pattern in PURE:
+        found = list(ROOT.glob(pattern))
+        assert found, f"no module is named {pattern}"
+        assert not {short(path): used for path in found if (used := imported(path) & OUTSIDE)}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_raised_that_a_module_keeps(path):
+def test_nothing_is_raised_that_a_module_keeps():
     """Each raise adds to the traceback of its exception, which keeps the frames, and all that these hold, for ever."""
-    tree = ast.parse(path.read_text())
-    made = [each for each in tree.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    kept = {short(path): found for path in MODULES if (found := _kept_and_raised(path))}
+    assert not kept
+
+
+def _kept_and_raised(path: Path) -> set[str]:
+    nodes = nodes_of(path)
+    made = [each for each in nodes[0].body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
     kept = {
         name.id for each in made for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
     }
-    raised = {node.exc.id for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)}
+    raised = {node.exc.id for node in nodes if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)}
     aliases = {
         pair[0].id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         for pair in _pairs_of(node)
         if isinstance(pair[0], ast.Name) and isinstance(pair[1], ast.Name) and pair[1].id in kept
     }
-    assert not raised & (kept | aliases)
+    return raised & (kept | aliases)
 
 
 def _pairs_of(node):
@@ -179,7 +196,7 @@ def _pairs_of(node):
 
 def test_storage_never_awaits():
     for path in (ROOT / "storage").rglob("*.py"):
-        kinds = {type(node) for node in ast.walk(ast.parse(path.read_text()))}
+        kinds = {type(node) for node in nodes_of(path)}
         assert not kinds & {ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith}, path.name
 
 
@@ -188,25 +205,30 @@ def test_only_effects_opens_files_and_sockets():
     for path in MODULES:
         if area_of(path) in {"protocol", "storage", "broker", "client"}:
             assert not imported(path) & doors, path
-            calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+            calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
             assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "open"], path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_stay_short(path):
-    source = path.read_text()
-    assert source.count("\n") <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = node.end_lineno - node.lineno + 1
-            assert lines <= MAX_FUNCTION_LINES, f"{node.name} has {lines} lines"
+def test_files_and_functions_stay_short():
+    long = []
+    for path in MODULES:
+        lines = path.read_text().count("\n")
+        if lines > MAX_FILE_LINES:
+            long.append(f"{short(path)} has {lines} lines")
+        for node in nodes_of(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long.append(f"{short(path)}: {node.name} has {lines} lines")
+    assert not long
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_what_it_is_and_has_a_name_that_says_something(path):
-    assert ast.get_docstring(ast.parse(path.read_text())), "no docstring"
-    if path.parent.name != "handlers":
-        assert not VAGUE.search(path.stem), path.stem
+def test_every_module_has_a_docstring():
+    assert not [short(path) for path in MODULES if not ast.get_docstring(nodes_of(path)[0])]
+
+
+def test_every_module_has_a_name_that_says_something():
+    assert not [short(path) for path in MODULES if path.parent.name != "handlers" and VAGUE.search(path.stem)]
 
 
 def test_every_package_is_named_in_pyproject():
