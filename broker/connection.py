@@ -7,15 +7,14 @@ connection and no other. Pure but for the transport it is given. Source: Kafka's
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ..effects.net import has_left
 from ..protocol.errors import MalformedFrame
 from ..protocol.framing import PREFIX_BYTES, Framer
 from ..protocol.primitives import Buffer, Readable
 from ..storage.file_parts import LEFT_FROM_BYTES, let_go
-from .metrics import Metrics
+from .owner import Owner
 from .sending import Overflow, Transport, send
 from .waiting import Parked
 
@@ -23,7 +22,8 @@ JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smal
 WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
 WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
-RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole
+RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole,
+STEP_BYTES = 1 << 20  # so much at a time
 
 # Reasons for not reading, as bits.
 PEER_DOES_NOT_READ = 1
@@ -43,52 +43,6 @@ class OlderConnection(Exception):
     """
 
 
-class Stored(Protocol):
-    """What of a store a connection looks at."""
-
-    congested: bool  # it takes no more for now
-
-    @property
-    def last_unit(self) -> int:
-        """The newest unit: who waits for it waits for all that was written so far."""
-
-
-class Owner(Protocol):
-    """What a connection asks of the server it belongs to."""
-
-    metrics: Metrics
-
-    @property
-    def store(self) -> Stored: ...
-
-    def touch(self, connection: "Connection", /) -> None:
-        """Have flush() called at the end of this turn, and at releases while something waits."""
-
-    def serve(self, connection: "Connection", frame: Readable, /) -> None:
-        """Handle one request: call reply() or park(), or neither if it is not to be answered."""
-
-    def reserve(self, connection: "Connection", size_bytes: int) -> bool:
-        """Room for a large frame. False: wait; admitted() is called when there is."""
-
-    def give_back(self, connection: "Connection", size_bytes: int) -> None:
-        """The large frame is handled, or will never come."""
-
-    def stalled(self, connection: "Connection") -> None:
-        """The connection waits for the store to take more; relieved() is called when it does."""
-
-    def soon(self, work: Callable[[], None], /) -> object:
-        """Call back in a turn of its own."""
-
-    def failed(self, connection: "Connection", error: Exception) -> None:
-        """A request could not even be refused: cut the connection."""
-
-    def malformed(self, connection: "Connection", reason: str) -> None:
-        """The connection is closed for what it sent."""
-
-    def lost(self, connection: "Connection") -> None:
-        """The connection has gone."""
-
-
 class Connection:
     """Frames, slots and backpressure of one client.
 
@@ -105,6 +59,7 @@ class Connection:
         "_owner",
         "_reading",
         "_reserved_bytes",
+        "_reserved_for",
         "_stopped",
         "_store",
         "client_host",
@@ -142,6 +97,7 @@ class Connection:
         self._out_bytes = 0  # of replies in slots
         self._other_replies = 0  # slots whose reply is not bytes
         self._reserved_bytes = 0
+        self._reserved_for = 0  # the number of the frame
         self._reading = True
         self._stopped = 0  # reasons for not reading
 
@@ -232,29 +188,43 @@ class Connection:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """A large frame is coming, or is handled: take its place in the pool, or give that back."""
-        wanted = self._framer.wanted_bytes
-        wanted = wanted if wanted >= RESERVE_FROM_BYTES else 0
-        if wanted == self._reserved_bytes or self._backlog or self._stopped & AT_WORK:  # that frame may be held back
+        """A large frame is coming, or is handled: take room for what comes next of it, or give it back."""
+        if self._backlog or self._stopped & AT_WORK:  # that frame may be held back
             return
-        if self._reserved_bytes:
-            self._owner.give_back(self, self._reserved_bytes)
-            self._reserved_bytes = 0
-        if wanted and not self._stopped & NO_ROOM_FOR_FRAME:
-            if self._owner.reserve(self, wanted):
+        framer = self._framer
+        if self._reserved_for != framer.completed:  # the next frame asks anew, behind those who wait
+            self._give_back_room()
+            self._reserved_for = framer.completed
+        wanted, reserved = framer.wanted_bytes, self._reserved_bytes
+        if wanted > STEP_BYTES:
+            wanted = min(wanted, (framer.held_bytes // STEP_BYTES + 1) * STEP_BYTES)
+        elif wanted < RESERVE_FROM_BYTES:
+            wanted = 0
+        if wanted > reserved and not self._stopped & NO_ROOM_FOR_FRAME:
+            if self._owner.reserve(self, wanted - reserved):
                 self._reserved_bytes = wanted
             else:
                 self._stop(NO_ROOM_FOR_FRAME)
 
+    def _give_back_room(self) -> None:
+        reserved, self._reserved_bytes = self._reserved_bytes, 0
+        if reserved:
+            self._owner.give_back(self, reserved)
+
     def admitted(self, size_bytes: int) -> None:
-        """There is room for the large frame now, and it is ours."""
-        self._reserved_bytes = size_bytes
+        """There is room for more of the large frame now, and it is ours."""
+        self._reserved_bytes += size_bytes
         self._allow(NO_ROOM_FOR_FRAME)
 
     @property
-    def waits_for_store(self) -> bool:
-        """Whether it is the store, or a worker, that keeps this connection from being read, and not its client."""
-        return bool(self._stopped & (STORE_IS_FULL | AT_WORK))
+    def waits_for_broker(self) -> bool:
+        """Whether it is the broker that keeps this connection from being read, and not its client."""
+        return bool(self._stopped & (STORE_IS_FULL | AT_WORK | NO_ROOM_FOR_FRAME))
+
+    @property
+    def missing_bytes(self) -> int:
+        """What has still to come of the frame that is being read; 0 if there is none."""
+        return max(0, self._framer.wanted_bytes - self._framer.held_bytes)
 
     def relieved(self) -> None:
         """The store takes more."""
@@ -410,9 +380,7 @@ class Connection:
             self.transport.drop()
         self.transport = None
         self._stopped |= CLOSING
-        if self._reserved_bytes:
-            self._owner.give_back(self, self._reserved_bytes)
-            self._reserved_bytes = 0
+        self._give_back_room()
         self._backlog.clear()
         slots, self.slots = self.slots, deque()
         for _, reply in slots:

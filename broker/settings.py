@@ -115,8 +115,7 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     )
     queued_max_request_bytes: int = option(
         256 * MIB,
-        "Memory for requests of 16 KiB and more that are being received, over all connections; others wait. "
-        "-1: no limit.",
+        "Memory for what has come of requests of 16 KiB and more, over all connections; others wait. -1: no limit.",
         at_least=-1,
     )
     max_connections: int = option(10_000, "Connections at one time.", type=INT, at_least=0, dynamic=True)

@@ -23,15 +23,16 @@ class Framer:
     """One direction of one connection. After it raised, the connection is of no use.
 
     held_bytes: how much of an unfinished frame is kept. wanted_bytes: its whole size, prefix included; 0 while that is
-    not known, or there is none.
+    not known, or there is none. completed: how many frames there were that came in pieces.
     """
 
-    __slots__ = ("_joined", "_pieces", "held_bytes", "max_bytes", "wanted_bytes")
+    __slots__ = ("_joined", "_pieces", "completed", "held_bytes", "max_bytes", "wanted_bytes")
 
     def __init__(self, max_bytes: int = LARGEST_FRAME_BYTES) -> None:
         self.max_bytes = max_bytes
         self.held_bytes = 0
         self.wanted_bytes = 0
+        self.completed = 0
         self._pieces: list[bytes] = []  # of the frame that is not whole yet, its prefix included
         self._joined = 0  # pieces that were joined from many small ones
 
@@ -77,6 +78,7 @@ class Framer:
         self._pieces, self.held_bytes, self.wanted_bytes, self._joined = [], 0, 0, 0
         if not wanted:
             return b"".join((*pieces, chunk)), 0
+        self.completed += 1
         whole = b"".join((*pieces, memoryview(chunk)[:missing]))
         frames.append(whole[PREFIX_BYTES:] if wanted <= _COPIED_BYTES else memoryview(whole)[PREFIX_BYTES:])
         return chunk, missing
