@@ -79,7 +79,7 @@ class PartitionLog:
         self._replay: Replay | None = None
         self._unsynced: dict[str, int] = {}  # path → number of its newest flush
         self._flushes = 0
-        self._unsynced_directories: set[str] = set()
+        self._unsynced_directories: dict[str, int] = {}  # the same, of names made in them
         self._manifest: Manifest | None = None
         self._offered: Manifest | None = None
 
@@ -312,19 +312,19 @@ class PartitionLog:
         """What a writer wrote counts from now on."""
         for before, after, created, offset_entries, time_entries, aborted in writer.written:
             stem = f"{self.directory}/{after.stem}"
+            self._flushes += 1
             if created:
                 self.segments.append(after)
-                self._unsynced_directories.add(self.directory)
+                self._unsynced_directories[self.directory] = self._flushes
             else:
                 self.segments[-1] = after
-            self._flushes += 1
             self._unsynced[stem + LOG_SUFFIX] = self._flushes
             self.open_files.indexes.extend(
                 stem, before.size_bytes, after.size_bytes, offset_entries, time_entries, aborted
             )
         if not self.made_directory:
             self.made_directory = True
-            self._unsynced_directories.add(os.path.dirname(self.directory))
+            self._unsynced_directories[os.path.dirname(self.directory)] = self._flushes
         self.flushed_offset = flushed_offset
         self._manifest = None
 
@@ -391,14 +391,12 @@ class PartitionLog:
         """What must be made durable before a manifest of this moment may be written; None if nothing."""
         if not self._unsynced and not self._unsynced_directories:
             return None
-        return SyncJob(self.open_files, dict(self._unsynced), sorted(self._unsynced_directories))
+        return SyncJob(self.open_files, dict(self._unsynced), dict(self._unsynced_directories))
 
     def synced(self, job: SyncJob) -> None:
         """The job has run. What was written meanwhile stays to be synced."""
-        for path, number in job.paths.items():
-            if self._unsynced.get(path) == number:
-                del self._unsynced[path]
-        self._unsynced_directories.difference_update(job.directories)
+        _drop_synced(self._unsynced, job.paths)
+        _drop_synced(self._unsynced_directories, job.directories)
 
     # ---- producer snapshots ----------------------------------------------------------------------------------
 
@@ -471,6 +469,13 @@ class PartitionLog:
         run.close()
         for path in run.paths:
             self.retired.append(Retired(path, checkpoints_left=0))
+
+
+def _drop_synced(unsynced: dict[str, int], synced: dict[str, int]) -> None:
+    """Take out what was synced, but for what a later flush wrote to."""
+    for path, number in synced.items():
+        if unsynced.get(path) == number:
+            del unsynced[path]
 
 
 def _max_timestamp(batch: TailBatch) -> int:

@@ -337,8 +337,8 @@ def _few(buffers: list[Buffer]) -> list[Buffer]:
 class SyncJob:
     """Make durable what a manifest captured at the same moment names."""
 
-    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: list[str]) -> None:
-        """paths: with the number of the newest flush of each."""
+    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: dict[str, int]) -> None:
+        """paths, directories: with the number of the newest flush of each."""
         self.paths = paths
         self.directories = directories
         self.files = files

@@ -301,3 +301,20 @@ def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> N
     driver.disk = disk.after_power_cut()
     assert driver.reopen(replay=False).offline is None
     assert len(driver.contents()) == 2
+
+
+def test_a_new_segment_s_name_is_synced_though_it_came_while_a_checkpoint_was_written() -> None:
+    driver = LogDriver(SimulatedDisk(history=True), segment_bytes=150)
+    driver.values(b"value")
+    driver.flush()
+    job = driver.log.sync_job()
+    job.run()
+    driver.values(b"in a segment of its own", b"second")
+    driver.flush()
+    driver.log.synced(job)
+    driver.checkpoint()
+    driver.files.close()
+    driver.disk = driver.disk.after_power_cut()
+    log = driver.reopen(replay=False)
+    assert log.offline is None
+    assert [record.offset for record in driver.contents()] == [0, 1, 2]

@@ -21,7 +21,7 @@ def jobs(disk, files):
     for i in range(COUNT):
         disk.make_directory(f"/logs/{i}")
         write(files, f"/logs/{i}/log")
-        made.append(SyncJob(files, {f"/logs/{i}/log": 1}, [f"/logs/{i}", "/logs"]))
+        made.append(SyncJob(files, {f"/logs/{i}/log": 1}, {f"/logs/{i}": 1, "/logs": 1}))
     return made
 
 

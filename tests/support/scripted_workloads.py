@@ -231,6 +231,26 @@ def a_checkpoint_captured_while_things_go_on(disk):
     w.checkpoint()
 
 
+def segments_roll_while_a_checkpoint_is_written(disk):
+    """Its syncs are done when a flush makes a new file, which the next two checkpoints name."""
+    w = Workload(disk)
+    log = w.make("a", segment_bytes=200)
+    for i in range(2):
+        w.send(log, b"record %d" % i * 8, producer=ME)
+        w.sync()
+        w.flush()
+    run = w.begin_checkpoint()
+    w.sync()
+    run.run()
+    for i in range(2):
+        w.send(log, b"rolls %d" % i * 16, producer=ME)
+    w.sync()
+    w.flush()
+    w.upkeep.checkpointed(run).run()
+    w.checkpoint()
+    w.checkpoint()
+
+
 def transactions_of_several_logs(disk):
     """One unit of markers; one producer goes on, another is forgotten with its transaction."""
     w = Workload(disk)
@@ -296,5 +316,6 @@ WORKLOADS = [
     a_restart_between,
     a_folder_made_after_a_checkpoint,
     a_checkpoint_captured_while_things_go_on,
+    segments_roll_while_a_checkpoint_is_written,
     transactions_of_several_logs,
 ]
