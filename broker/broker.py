@@ -276,6 +276,7 @@ def _store_settings(broker: Broker) -> StoreSettings:
         min_free_bytes=settings.storage_min_free_bytes,
         max_open_files=settings.max_open_files,
         durability_mode=settings.durability_mode,
+        unreadable_logs_offline=settings.storage_unreadable_partitions == "offline",
     )
 
 

@@ -18,6 +18,7 @@ from ..storage.journal import Part
 from ..storage.layout import CATALOGUE_LOG_ID
 from ..storage.log_reads import ColdRead
 from ..storage.store import Store
+from ..storage.system_errors import MISPLACED
 from .catalogue import Catalogue, Change
 
 READ_BYTES = 1 << 20
@@ -38,7 +39,7 @@ class CatalogueLog:
         self._clock = clock
 
     def load(self) -> None:
-        """Apply every record there is, each batch checked. Raises CatalogueDamaged, NewerCatalogue."""
+        """Apply every record there is, each batch checked. Raises CatalogueDamaged, NewerCatalogue, OSError."""
         log = self._store.logs[CATALOGUE_LOG_ID]
         log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
         offset = log.start_offset
@@ -46,6 +47,9 @@ class CatalogueLog:
             while offset < log.end_offset:
                 offset = self._apply_from(offset, log.end_offset)
         except (KafkaError, CorruptBatch, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
+                raise cause from None  # it says nothing of the bytes
             reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
             raise CatalogueDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 

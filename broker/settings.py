@@ -226,6 +226,12 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     storage_min_free_bytes: int = option(
         64 * MIB, "Below so much free disk space produce requests are refused, and accepted again above.", at_least=0
     )
+    storage_unreadable_partitions: str = option(
+        "refuse",
+        "What a start does that meets files of a partition which the device cannot read (EIO): refuse, and change "
+        "nothing, or put that partition offline.",
+        one_of=("refuse", "offline"),
+    )
 
     # Segments, retention and compaction
     log_segment_bytes: int = option(1024 * MIB, "Default of segment.bytes.", type=INT, at_least=MIB, dynamic=True)

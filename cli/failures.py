@@ -4,7 +4,7 @@ from typing import IO, Any
 
 import click
 
-FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED, HALTED = 1, 2, 3, 4, 5, 6, 70
+FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED, HALTED, REFUSED_BY_SYSTEM = 1, 2, 3, 4, 5, 6, 70, 75
 
 
 class Failure(click.ClickException):

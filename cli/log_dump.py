@@ -13,7 +13,7 @@ from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, File, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import CorruptBatch
-from ..storage import checkpoints, layout, log_snapshots, store_checkpoint
+from ..storage import checkpoints, kept_parts, layout, log_snapshots, store_checkpoint
 from ..storage.aborted import TXN_ENTRY
 from ..storage.aborted import unpack as unpack_aborted
 from ..storage.checkpoints import Damaged, NewerFormat
@@ -26,10 +26,9 @@ from ..storage.producer_snapshots import ANY_SEQUENCE, NONE_OPEN
 from ..storage.producer_snapshots import unpack as unpack_producers
 from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, parse_name
 from .failures import Failure
-from .log_facts import Fact, batch_fact, created, plain, record_facts, time_of, unit_facts
+from .log_facts import Fact, batch_fact, created, part_facts, plain, record_facts, time_of, unit_facts
 
 READ_BYTES = 4 << 20
-EVIDENCE = "journal-parts-"  # what a log found damaged had in the journal: batches, one behind the other
 LARGEST_BATCH_BYTES = 1 << 30
 
 
@@ -92,7 +91,7 @@ class _Dump:
             numbers = ((number, name) for name in names if (number := number_of(name)) is not None)
             for _, name in sorted(numbers):
                 yield from self._file(os.path.join(path, name))
-        for folder in (layout.journal_directory(path), layout.logs_directory(path)):
+        for folder in (layout.journal_directory(path), layout.kept_parts_directory(path), layout.logs_directory(path)):
             if self._disk.exists(folder):
                 yield from self.of(folder)
 
@@ -106,8 +105,10 @@ class _Dump:
             return self._journal_file
         if name.endswith(log_snapshots.SUFFIX):
             return self._snapshot
-        if name.startswith(EVIDENCE):
+        if kept_parts.list_old_names([name]):
             return self._segment
+        if kept_parts.parse_name(name) is not None:
+            return self._kept_parts
         parsed = parse_name(name)
         if parsed is None:
             return None
@@ -209,6 +210,13 @@ class _Dump:
                         made = created(b"".join(part.data))
                         self._names[part.log_id] = f"{made.get('topic')}-{made.get('partition')}"
                 yield from unit_facts(unit, self._names, with_records=self._records)
+
+    def _kept_parts(self, path: str) -> Iterator[Fact]:
+        found = kept_parts.parse_name(os.path.basename(path))
+        assert found is not None
+        yield {"is": "kept parts", "path": path, "log_id": found.log_id, "incarnation": found.incarnation}
+        for part in kept_parts.read(self._disk, path, found.log_id):
+            yield from part_facts(part, self._names, with_records=self._records)
 
     # ---- segments and their indexes --------------------------------------------------------------------------
 

@@ -128,10 +128,11 @@ def unit_facts(unit: Unit, names: Names, *, with_records: bool) -> Iterator[Fact
     """A unit of the journal, and each of its parts."""
     yield {"is": "unit", "unit": unit.number, "position": unit.position, "parts": len(unit.parts)}
     for part in unit.parts:
-        yield from _part_facts(part, names, with_records=with_records)
+        yield from part_facts(part, names, with_records=with_records)
 
 
-def _part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact]:
+def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact]:
+    """One part of a unit."""
     content = b"".join(part.data)
     fact: Fact = {
         "is": "part",

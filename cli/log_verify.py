@@ -9,7 +9,7 @@ import os
 import os.path
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgpack
@@ -22,7 +22,7 @@ from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.errors import KafkaError
 from ..protocol.records import records
-from ..storage import checkpoints, layout, log_snapshots, store_checkpoint
+from ..storage import checkpoints, kept_parts, layout, log_snapshots, store_checkpoint
 from ..storage.aborted import TXN_ENTRY
 from ..storage.checkpoints import Damaged, NewerFormat
 from ..storage.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
@@ -34,7 +34,6 @@ from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentSta
 from ..storage.segment import scan as scan_segment
 from ..storage.store_checkpoint import LogEntry, StoreCheckpoint
 from .failures import Failure
-from .log_dump import EVIDENCE
 from .log_facts import Fact
 
 LOOKS_BESIDE_A_BROKER = 5
@@ -134,6 +133,7 @@ class _Look:
             self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
             self._ends[entry.log_id] = 0
             self._log(entry)
+        self._kept(content.incarnation)
         self._journal(content)
         self._compare_with_catalogue()
         self._leftovers()
@@ -193,12 +193,42 @@ class _Look:
         for snapshot in manifest.snapshots:
             if not snapshot.empty:
                 self._snapshot(f"{folder}/{snapshot.name}")
-        if self._disk.exists(folder):
-            for name in self._disk.list(folder):
-                if name.startswith(EVIDENCE):
-                    self._report.damage(
-                        f"{folder}/{name}", "the log was found damaged before; this is its journal's part"
-                    )
+        names = self._disk.list(folder) if self._disk.exists(folder) else []
+        for name in kept_parts.list_old_names(names):
+            try:
+                parts, fault = kept_parts.read_old(self._disk, f"{folder}/{name}", entry.log_id)
+            except FileNotFoundError:
+                continue  # a broker is at work here
+            self._kept_parts(f"{folder}/{name}", entry.log_id, parts)
+            if fault:
+                self._report.damage(f"{folder}/{name}", fault)
+
+    # ---- parts of the journal that were kept -----------------------------------------------------------------
+
+    def _kept(self, incarnation: int) -> None:
+        """What logs that could not be opened are still to take. incarnation: of the checkpoint."""
+        parent = layout.kept_parts_directory(self._directory)
+        files, _ = kept_parts.list_files(self._disk, self._directory)
+        for found in files:
+            path = f"{parent}/{found.name}"
+            if found.incarnation > incarnation or found.log_id not in self._ends:
+                self._report.note(path, "of no use any more; a broker removes it")
+                continue
+            try:
+                self._kept_parts(path, found.log_id, kept_parts.read(self._disk, path, found.log_id))
+            except (Damaged, NewerFormat) as error:
+                self._report.damage(path, str(error))
+                self._broken.add(found.log_id)
+            except FileNotFoundError:
+                continue  # a broker is at work here
+
+    def _kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
+        offsets = [part.offset for part in parts if part.kind == APPEND]
+        told = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
+        self._report.note(path, f"what the journal had for {self._names[log_id]}, {told}: applied once the log opens")
+        for part in parts:
+            if part.kind == APPEND:
+                self._appended(path, 0, part)
 
     def _segment(self, log_id: int, folder: str, state: SegmentState) -> None:
         path = f"{folder}/{state.stem}{LOG_SUFFIX}"
@@ -354,4 +384,6 @@ class _Look:
         known = set(self._names.values())
         for name in self._disk.list(logs) if self._disk.exists(logs) else ():
             if name not in known:
-                self._report.note(os.path.join(logs, name), "of no log any more; a broker removes it in time")
+                ours = layout.parse_log_directory_name(name) is not None
+                what = "of no log any more; a broker removes it in time" if ours else "not made by fencepost"
+                self._report.note(os.path.join(logs, name), what)

@@ -11,15 +11,28 @@ from ..broker.settings import BrokerSettings
 from ..broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ..broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ..effects.disk import AlreadyLocked, DiskFull
+from ..storage import layout
 from ..storage.checkpoints import Damaged, NewerFormat
 from ..storage.recovery import StoreDamaged
 from ..storage.store import BrokerHalted
-from .failures import HALTED, Failure
+from ..storage.system_errors import MISPLACED
+from .failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)
 _LOGS_DAMAGED = (CatalogueDamaged, InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord)
 _LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_MORE_FILES = "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker) and start again"
+_MORE_MEMORY = "give it more memory, or stop what else takes it, and start again"
+_NO_LOSS = "no record is lost"
+_BY_ERROR = {
+    errno.EMFILE: f"{_MORE_FILES}; {_NO_LOSS}",
+    errno.ENFILE: f"this machine has too many files open: fs.file-max limits it; then start again; {_NO_LOSS}",
+    errno.ENOMEM: f"{_MORE_MEMORY}; {_NO_LOSS}",
+    errno.EINTR: f"start again; {_NO_LOSS}",
+}
+_COPY = "the device cannot read or write it, the system's log says why: copy the data directory to a sound one"
+_WITHOUT = "-X storage.unreadable.partitions=offline starts without this partition"
 
 
 def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
@@ -39,7 +52,9 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
     if isinstance(error, BrokerHalted) and error.__cause__ is not None:
         return halted(error.__cause__)
     if isinstance(error, DiskFull):
-        return Failure(f"{directory}: the disk is full", "free some space, and start again")
+        return Failure(f"{directory}: the disk is full", "free some space, and start again", REFUSED_BY_SYSTEM)
+    if isinstance(error, MemoryError):
+        return Failure(f"{directory}: no memory is left", _BY_ERROR[errno.ENOMEM], REFUSED_BY_SYSTEM)
     return _why_not_by_system(error, settings) if isinstance(error, OSError) else None
 
 
@@ -58,7 +73,18 @@ def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
             hint = "another program listens there: stop it, or use another --listen (port 0 takes a free one)"
         return Failure(f"cannot listen on {listen}: {_plain(reason)}", hint)
     path = os.fsdecode(error.filename)
-    return Failure(f"{path}: {_plain(reason)}", "the data directory must be writable; --data-dir names another")
+    code = FAILED if isinstance(error, MISPLACED) else REFUSED_BY_SYSTEM
+    return Failure(f"{path}: {_plain(reason)}", _hint(error, path, settings), code)
+
+
+def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
+    if error.errno == errno.EIO:
+        may_go_without = settings.storage_unreadable_partitions == "refuse"
+        logs = layout.logs_directory(settings.log_dir)
+        of_partition = path.startswith(f"{logs}/") and not path.startswith(f"{logs}/{layout.CATALOGUE_TOPIC}-")
+        return f"{_COPY}, or {_WITHOUT}" if may_go_without and of_partition else _COPY
+    allowed = "all of the data directory must be ours to read and write; --data-dir names another"
+    return _BY_ERROR.get(error.errno or 0, allowed)
 
 
 def _plain(reason: str) -> str:

@@ -18,7 +18,7 @@ LARGEST_BYTES = 1 << 30  # no file of ours comes near; a lying length is refused
 _HEADER = struct.Struct(">8sII16sIQ")  # magic, crc, format, kind, version, payload length
 _MAGIC = b"FENCECHK"
 _CHECKED = 12  # the checksum covers everything from here on
-_WRITING = ".writing"
+UNFINISHED = ".writing"
 
 
 class Damaged(Exception):
@@ -43,7 +43,7 @@ def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -
     """Put a file in place, whole and durable, or not at all. Raises DiskFull (nothing is left behind) or OSError."""
     rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
     head = _MAGIC + crc32c(payload, crc32c(rest)).to_bytes(4, "big") + rest
-    temporary = path + _WRITING
+    temporary = path + UNFINISHED
     file = disk.open(temporary, create=True)
     try:
         _fill(file, head, payload)
@@ -80,11 +80,6 @@ def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
     if version > newest_version:
         raise NewerFormat(path, version)
     return content[_HEADER.size :]
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of this name is what a crash left of a write_file. It may be removed."""
-    return name.endswith(_WRITING)
 
 
 def _fill(file: File, head: bytes, payload: bytes) -> None:

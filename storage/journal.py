@@ -461,9 +461,9 @@ def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) ->
 
 
 def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:
-    names = [name for name in disk.list(directory) if file_sequence(name) is not None or name.endswith(PREPARING)]
+    names = [name for name in disk.list(directory) if file_sequence(name.removesuffix(PREPARING)) is not None]
     for name in names:
-        if name != keep:
+        if name != keep and not disk.is_directory(os.path.join(directory, name)):
             disk.unlink(os.path.join(directory, name))
     if len(names) > 1:
         disk.sync_directory(directory)

@@ -67,7 +67,8 @@ def file_name(sequence: int) -> str:
 def file_sequence(name: str) -> int | None:
     """The number in a journal file's name, None if the name is no journal file's."""
     digits = name.removesuffix(SUFFIX)
-    return int(digits) if name.endswith(SUFFIX) and len(digits) == 20 and digits.isdecimal() else None
+    is_ours = name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdecimal()
+    return int(digits) if is_ours else None
 
 
 class Preparation:

@@ -132,10 +132,10 @@ def _found_files(disk: Disk, directory: str) -> list[FoundFile]:
     """Every journal file, by number; each says itself which one it is. Others' files are left alone."""
     files = []
     for name in disk.list(directory):
-        sequence = file_sequence(name)
-        if sequence is None:
+        sequence, path = file_sequence(name), os.path.join(directory, name)
+        if sequence is None or disk.is_directory(path):
             continue
-        found = read_header(disk, os.path.join(directory, name))
+        found = read_header(disk, path)
         if found.header.sequence != sequence:
             raise JournalDamaged(found.path, 0, f"its header says it is {file_name(found.header.sequence)}")
         files.append(found)

@@ -4,14 +4,18 @@ DIR/lock                                 held while a broker serves from here
 DIR/checkpoint-<n>                       what is on disk for certain; the last two are kept
 DIR/journal/                             units not yet in segments
 DIR/logs/<topic>-<partition>.<log id>/   segments, indexes and producer snapshots of one log
+DIR/journal-parts/                       what the journal had for logs that could not be opened
 """
+
+import re
 
 CATALOGUE_LOG_ID = 0
 CATALOGUE_TOPIC = "__catalogue"
 
 LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 bytes, topics have up to 249
 
-_CHECKPOINT = "checkpoint-"
+CHECKPOINT = "checkpoint-"
+_LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 
 
 def lock_path(directory: str) -> str:
@@ -39,12 +43,29 @@ def log_directory(directory: str, topic: str, partition: int, log_id: int) -> st
     return f"{logs_directory(directory)}/{log_directory_name(topic, partition, log_id)}"
 
 
+def parse_log_directory_name(name: str) -> tuple[str, int, int] | None:
+    """(topic, cut if it is long, partition, log id) of a log's folder; None if the name is of no such folder."""
+    found = _LOG_DIRECTORY.fullmatch(name)
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def kept_parts_directory(directory: str) -> str:
+    """Where parts of the journal are kept for logs that could not be opened. Made when it is first needed."""
+    return f"{directory}/journal-parts"
+
+
 def checkpoint_path(directory: str, number: int) -> str:
     """The checkpoint of that number."""
-    return f"{directory}/{_CHECKPOINT}{number}"
+    return f"{directory}/{CHECKPOINT}{number}"
 
 
 def checkpoint_number(name: str) -> int | None:
     """The number in a checkpoint's file name, or None if the name is no checkpoint's."""
-    digits = name.removeprefix(_CHECKPOINT)
-    return int(digits) if name.startswith(_CHECKPOINT) and digits.isdigit() else None
+    return parse_number(name, CHECKPOINT)
+
+
+def parse_number(name: str, prefix: str) -> int | None:
+    """The number in a name of the form `<prefix><number>`, None if it is not exactly as we write it."""
+    digits = name.removeprefix(prefix)
+    is_ours = name.startswith(prefix) and digits.isascii() and digits.isdecimal() and str(int(digits)) == digits
+    return int(digits) if is_ours else None

@@ -72,6 +72,8 @@ class PartitionLog:
         self.made_directory = False
         self.evidence: object = None  # the manifest of a log that could not be opened: stays as it is
         self.warnings: list[str] = []  # damage at opening that lost nothing
+        self.opened: Manifest | None = None  # as restored, until what it does not name is removed
+        self.kept_parts: list[str] = []  # files with parts of the journal that this log has still to take
         self._tail: list[TailBatch] = []
         self._aborted: list[AbortedTransaction] = []  # of markers in the tail
         self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
@@ -95,14 +97,17 @@ class PartitionLog:
         open_files: OpenFiles,
         manifest: object,
         age_ms: int,
+        *,
+        unreadable_is_damage: bool = False,
     ) -> "PartitionLog":
         """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
 
-        Files are cut to the sizes the manifest gives; the journal's units above are then applied by the caller.
+        Changes no file: the caller goes on with log_opening.tidy, and then applies the journal's units above.
+        Raises: as log_opening.restore.
         """
         log = cls(disk, directory, log_id, topic, partition, settings, open_files)
         if manifest is not None:
-            log_opening.restore(log, manifest, age_ms)
+            log_opening.restore(log, manifest, age_ms, unreadable_is_damage=unreadable_is_damage)
         return log
 
     # ---- writing ---------------------------------------------------------------------------------------------

@@ -2,35 +2,43 @@
 
 Nothing is read that need not be: sizes are compared, and only batches above the newest producer snapshot are scanned,
 with their CRCs. What the manifest counts and the disk does not have, or has wrong, puts the log offline: the manifest
-then stays as it is, in every later checkpoint, and no file is touched. Indexes are looked at when first used.
+then stays as it is, in every later checkpoint, and no file is touched. Errors of the system are no damage: they end
+the start. All logs are looked at before the first file is changed. Indexes are looked at when first used.
 """
 
 import logging
 from typing import TYPE_CHECKING
 
-from . import checkpoints, log_snapshots
+from . import checkpoints, kept_parts, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from .log_indexes import load_indexes
 from .log_manifest import Manifest, Retired
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
+from .strangers import warnings_of
+from .system_errors import MISPLACED, may_pass
 
 if TYPE_CHECKING:
     from .log import PartitionLog
 
 logger = logging.getLogger("fencepost.storage")
 
-RESTORE_HINT = "restore its folder from a copy, or delete the topic; nothing in it was changed"
+RESTORE_HINT = (
+    "stop the broker, restore this folder from a copy, start again: what the journal had for it is kept and applied "
+    "then; or delete the topic"
+)
+UNREADABLE_HINT = "start again once the device can read it, or restore this folder from a copy"
 
 
 class _Unusable(Exception):
     """Why the log must stay offline."""
 
 
-def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
-    """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Never raises for damage.
+def restore(log: "PartitionLog", row: object, age_ms: int, *, unreadable_is_damage: bool = False) -> None:
+    """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Changes no file.
 
-    Raises: checkpoints.NewerFormat, if a later version wrote the snapshots.
+    unreadable_is_damage: what the device cannot read puts the log offline, too.
+    Raises: checkpoints.NewerFormat, if a later version wrote the snapshots; OSError, which says nothing of the log.
     """
     try:
         manifest = Manifest.from_row(row)
@@ -39,15 +47,35 @@ def restore(log: "PartitionLog", row: object, age_ms: int) -> None:
         return
     _adopt(log, manifest, age_ms)
     try:
-        names = set(log.disk.list(log.directory)) if log.disk.exists(log.directory) else set()
-        _check_files(log, manifest, names)
-        _cut(log, manifest, names)
+        names = log.disk.list(log.directory) if log.disk.exists(log.directory) else []
+        log.kept_parts = [f"{log.directory}/{name}" for name in kept_parts.list_old_names(names)]
+        _check_files(log, manifest, set(names))
         _restore_producers(log, manifest, age_ms)
-    except (_Unusable, SegmentDamaged, OSError) as problem:
+        if unreadable_is_damage:
+            _try_active(log)
+    except _Unusable as problem:
         log.offline, log.evidence = str(problem), row
+        return
+    except (SegmentDamaged, *MISPLACED) as problem:
+        log.offline, log.evidence = f"{problem}; {RESTORE_HINT}", row
+        return
+    except OSError as error:
+        if not unreadable_is_damage or may_pass(error):
+            raise
+        log.offline, log.evidence = f"{error.filename}: {error.strerror}; {UNREADABLE_HINT}", row
         return
     # A folder that holds nothing that counts may be of a life that was killed before it made the folder's name durable.
     log.made_directory = bool(manifest.segments)
+    log.opened = manifest
+
+
+def tidy(log: "PartitionLog") -> None:
+    """Cut and remove what a restored log's manifest does not count. Raises: OSError."""
+    manifest, log.opened = log.opened, None
+    if manifest is None:
+        return
+    names = log.disk.list(log.directory) if log.disk.exists(log.directory) else []
+    _cut(log, manifest, set(names))
     _remove_leftovers(log, manifest, names)
 
 
@@ -80,16 +108,53 @@ def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
 def _check_files(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
     """Everything the manifest counts must be there, and be as long as it says."""
     end = -1
+    problems: list[str] = []
+    missing: list[tuple[int, int]] = []  # (first offset, offset behind the last)
     for state in manifest.segments:
         if state.base_offset < end:
             raise _Unusable(f"the checkpoint has segments of {log.directory} that overlap at offset {end}")
         end = state.end_offset
         path = f"{log.directory}/{state.stem}{LOG_SUFFIX}"
-        if state.stem + LOG_SUFFIX not in names:
-            raise _Unusable(f"{path} is missing; {RESTORE_HINT}")
-        size = log.disk.size(path)
-        if size < state.size_bytes:
-            raise _Unusable(f"{path} has {size} bytes, the checkpoint counts {state.size_bytes}; {RESTORE_HINT}")
+        size = log.disk.size(path) if state.stem + LOG_SUFFIX in names else None
+        if size is None:
+            problems.append(f"{path} is missing")
+            missing.append((state.base_offset, state.end_offset))
+        elif size < state.size_bytes:
+            problems.append(f"{path} has {size} bytes, the checkpoint counts {state.size_bytes}")
+            missing.append((_end_of_sound(log, path, state._replace(size_bytes=size)), state.end_offset))
+    if problems:
+        more = f" (and {len(problems) - 1} more like it)" if len(problems) > 1 else ""
+        raise _Unusable(f"{problems[0]}{more}: {_ranges(missing)}; {RESTORE_HINT}")
+
+
+def _try_active(log: "PartitionLog") -> None:
+    """The replay will write to the newest segment: can it be opened, and read up to where it goes on?"""
+    for state in log.segments[-1:]:
+        with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+            file.read(1, state.size_bytes - 1)
+
+
+def _end_of_sound(log: "PartitionLog", path: str, state: SegmentState) -> int:
+    """The offset behind the last batch that reads well, from the segment's beginning on."""
+    end_offset = state.base_offset
+    try:
+        with log.open_files.use(path) as file:
+            for _, batch in scan(file, state):
+                end_offset = batch.next_offset
+    except SegmentDamaged:
+        pass  # that is where it ends
+    return end_offset
+
+
+def _ranges(missing: list[tuple[int, int]]) -> str:
+    """Offsets that are missing, in words; neighbours are one range."""
+    merged: list[tuple[int, int]] = []
+    for first, end in missing:
+        if merged and merged[-1][1] == first:
+            merged[-1] = merged[-1][0], end
+        else:
+            merged.append((first, end))
+    return "offsets " + ", ".join(f"{first} to {end - 1}" for first, end in merged[:5]) + " are missing"
 
 
 def _cut(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
@@ -158,34 +223,45 @@ def _apply_above(log: "PartitionLog", offset: int) -> None:
                     log.snapshots.taken_bytes += batch.size
 
 
-def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: list[str]) -> None:
     """Files that the manifest does not name.
 
     Above its end they are of a life whose checkpoint was lost, and their names will be needed. Below, an older
     checkpoint may name them: they are kept until two newer ones are durable.
     """
     named = {state.stem for state in manifest.segments}
+    others: list[str] = []
     for name in names:
         path = f"{log.directory}/{name}"
-        offset = _leftover_offset(name, named, manifest)
+        offset = _offset_in_name(name)
         if offset is None:
+            others.append(name)
+        elif _is_named(name, named, manifest):
             continue
-        if offset >= manifest.end_offset or checkpoints.is_unfinished(name):
+        elif log.disk.is_directory(path):
+            others.append(name)
+        elif offset >= manifest.end_offset or name.endswith(checkpoints.UNFINISHED):
             log.disk.unlink(path)
         else:
             log.retired.append(Retired(path))
         parsed = parse_name(name)
         if parsed is not None:
             log.next_generation = max(log.next_generation, parsed[1] + 1)
+    strangers = [name for name in others if f"{log.directory}/{name}" not in log.kept_parts]
+    log.warnings += warnings_of(log.directory, strangers)
 
 
-def _leftover_offset(name: str, named: set[str], manifest: Manifest) -> int | None:
-    """Offset in the name of a file of ours that is not named; None for all others (evidence, people's own)."""
-    if checkpoints.is_unfinished(name):
-        return 0
+def _offset_in_name(name: str) -> int | None:
+    """Offset in the name of a file of ours; None for all others: kept parts, people's own."""
     parsed = parse_name(name)
     if parsed is not None:
-        state = SegmentState(parsed[0], parsed[1])
-        return None if state.stem in named else parsed[0]
-    snapshot = log_snapshots.parse_name(name)
-    return None if snapshot is None or snapshot in manifest.snapshots else snapshot.offset
+        return parsed[0]
+    snapshot = log_snapshots.parse_name(name.removesuffix(checkpoints.UNFINISHED))
+    return None if snapshot is None else snapshot.offset
+
+
+def _is_named(name: str, stems: set[str], manifest: Manifest) -> bool:
+    parsed = parse_name(name)
+    if parsed is not None:
+        return SegmentState(parsed[0], parsed[1]).stem in stems
+    return log_snapshots.parse_name(name) in manifest.snapshots

@@ -39,7 +39,11 @@ class Snapshot(NamedTuple):
 def parse_name(name: str) -> Snapshot | None:
     """The snapshot in a file of this name, or None if it is none of ours."""
     digits, _, rest = name.partition(".")
-    if len(digits) != 20 or not digits.isdigit() or "." + rest not in (SUFFIX, ".copy" + SUFFIX):
+    if (
+        len(digits) != 20
+        or not (digits.isascii() and digits.isdecimal())
+        or "." + rest not in (SUFFIX, ".copy" + SUFFIX)
+    ):
         return None
     return Snapshot(int(digits), False, int("." + rest != SUFFIX))
 

@@ -8,16 +8,16 @@ checkpoint and the old journal as they were, or the new ones complete (docs/form
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..effects.clock import Clock
 from ..effects.disk import Disk, Lock
 from ..effects.rng import Rng
 from ..protocol import batches
-from . import checkpoints, layout, store_checkpoint
+from . import checkpoints, kept_parts, layout, log_opening, store_checkpoint
 from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
 from .journal_scan import Scan, scan
+from .leftovers import holds_anything, name_strangers, remove_leftovers
 from .log import PartitionLog
 from .log_flush import run_syncs
 from .log_settings import LogSettings
@@ -99,10 +99,15 @@ class _Recovery:
         )
         for entry in start.logs:
             self._open_log(entry, start.age_ms)
+        kept = self._list_kept(start.incarnation)
+        for log in self.logs.values():
+            log_opening.tidy(log)
+        self._apply_kept(start.age_ms)
         self._replay(journal, start)
-        self._write_anew()
+        incarnation = max(journal.incarnation, start.incarnation) + 1
+        self._write_anew(incarnation, kept)
         end = StoreCheckpoint(
-            incarnation=max(journal.incarnation, start.incarnation) + 1,
+            incarnation=incarnation,
             journal_incarnation=0,
             through_unit=max(journal.highest_unit, start.next_unit - 1),
             next_unit=max(journal.highest_unit + 1, start.next_unit),
@@ -134,7 +139,7 @@ class _Recovery:
         store_checkpoint.write(self.disk, self.directory, number + 2, end)
         for log in self.logs.values():
             log.checkpointed()
-        self._remove_leftovers(keep=(number + 1, number + 2))
+        self._report_oddities(remove_leftovers(self.disk, self.directory, self.logs.values(), (number + 1, number + 2)))
         return self._store(end, journal)
 
     # ---- where to start --------------------------------------------------------------------------------------
@@ -153,14 +158,16 @@ class _Recovery:
             except checkpoints.Damaged as damage:
                 self.report.warnings.append(f"checkpoint {number} is damaged ({damage.reason}), using the one before")
                 continue
+            except FileNotFoundError:
+                self.report.warnings.append(f"checkpoint {number} is a link to nothing, using the one before")
+                continue
             self.report.checkpoint = number
             return numbers[0], content
         raise StoreDamaged(self.directory, "no checkpoint can be read", _RESTORE)
 
     def _first_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        for folder in (layout.journal_directory(self.directory), layout.logs_directory(self.directory)):
-            if self.disk.exists(folder) and self.disk.list(folder):
-                raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
+        if holds_anything(self.disk, self.directory):
+            raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
         self.disk.make_directory(layout.journal_directory(self.directory))
         self.disk.make_directory(layout.logs_directory(self.directory))
         self.disk.sync_directory(self.directory)
@@ -178,13 +185,65 @@ class _Recovery:
             self.open_files,
             entry.manifest,
             age_ms,
+            unreadable_is_damage=self.settings.unreadable_logs_offline,
         )
         self.logs[entry.log_id] = log
         self.topic_ids[entry.log_id] = entry.topic_id
         if log.offline:
             self._offline(log, log.offline)
-        elif self.disk.exists(f"{log.directory}/{_EVIDENCE}0"):
-            self._offline(log, f"an earlier start found parts of it missing and kept the others: {_EVIDENCE}0")
+
+    # ---- what earlier starts kept ----------------------------------------------------------------------------
+
+    def _list_kept(self, incarnation: int) -> list[str]:
+        """Give each log its files of kept parts. Returns those of a start that got to no checkpoint: they do not count.
+
+        incarnation: of the checkpoint.
+        """
+        folder = layout.kept_parts_directory(self.directory)
+        files, unfinished = kept_parts.list_files(self.disk, self.directory)
+        obsolete = [f"{folder}/{name}" for name in unfinished]
+        for found in files:
+            path = f"{folder}/{found.name}"
+            if found.incarnation > incarnation:
+                obsolete.append(path)
+            elif found.log_id in self.logs:
+                self.logs[found.log_id].kept_parts.append(path)
+        return obsolete
+
+    def _apply_kept(self, age_ms: int) -> None:
+        """What earlier starts could not apply comes before anything new: else its offsets would be given again."""
+        for log in self.logs.values():
+            for number, path in enumerate(log.kept_parts):
+                if log.offline is not None:
+                    break
+                is_last = number + 1 == len(log.kept_parts)
+                self._apply_file(log, path, age_ms, is_last=is_last)
+                self._put_by(log)
+                if self.put_by_bytes > PUT_BY_BYTES:
+                    self._write_put_by(all_of_it=False)
+
+    def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
+        """is_last: no other file may repeat what this one, if a crash tore it, does not hold."""
+        torn = ""
+        try:
+            if path.startswith(f"{log.directory}/"):
+                parts, torn = kept_parts.read_old(self.disk, path, log.log_id)
+            else:
+                parts = kept_parts.read(self.disk, path, log.log_id)
+        except checkpoints.Damaged as damage:
+            self._offline(log, f"{damage}; {_KEPT_HINT}")
+            return
+        for part in parts:
+            if part.kind == LOG_START:
+                log.apply_log_start(part.offset)
+                log.start_released(log.start_offset)
+            elif part.offset > log.end_offset:
+                self._offline(log, _missing(log, part.offset, path))
+                return
+            elif part.offset == log.end_offset:
+                log.apply(batches.read(memoryview(part.data[0])), part.data, 0, age_ms)
+        if torn and is_last:
+            self._offline(log, f"{path}: {torn}; {_KEPT_HINT}")
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
@@ -229,15 +288,19 @@ class _Recovery:
                     log.apply(batch, (data,), 0, age_ms)
                 else:
                     self._keep_back(log, batch.base_offset, data)
-            self.put_by_bytes += log.tail_bytes
-            log.put_by()
+            self._put_by(log)
         if waiting:
             waiting.clear()
+
+    def _put_by(self, log: PartitionLog) -> None:
+        if log.tail_bytes:  # the folder of an offline log, which has none, is not even made
+            self.put_by_bytes += log.tail_bytes
+            log.put_by()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
         """Not at the end of its log. Below: already in the segments. Above: something is missing."""
         if log.offline is None and offset > log.end_offset:
-            self._offline(log, f"the journal goes on at offset {offset}, the log ends at {log.end_offset}")
+            self._offline(log, _missing(log, offset, "the journal"))
         if log.offline is not None:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
 
@@ -247,6 +310,8 @@ class _Recovery:
             self._apply_create(part)
         elif log is None:
             return
+        elif part.kind == LOG_START and log.offline is not None:
+            self.salvage.setdefault(log, []).append(Part(LOG_START, log.log_id, part.offset, ()))
         elif part.kind == LOG_START:
             log.apply_log_start(part.offset)
             log.start_released(log.start_offset)
@@ -270,6 +335,14 @@ class _Recovery:
         log.offline = reason
         self.report.offline[log.directory] = reason
 
+    def _report_oddities(self, warnings: list[str]) -> None:
+        """What people are to be told of, beside what is offline."""
+        for log in self.logs.values():
+            warnings += log.warnings
+            if log.offline is not None and log.kept_parts:
+                warnings.append(f"what the journal had for {log.directory} is kept in {', '.join(log.kept_parts)}")
+        self.report.warnings += warnings + name_strangers(self.disk, self.directory)
+
     # ---- everything anew -------------------------------------------------------------------------------------
 
     def _write_put_by(self, *, all_of_it: bool) -> None:
@@ -277,37 +350,27 @@ class _Recovery:
             log.write_put_by(all_of_it=all_of_it)
         self.put_by_bytes = 0
 
-    def _write_anew(self) -> None:
-        """Write all that was replayed, sync every file that was written, keep the evidence of what is offline."""
+    def _write_anew(self, incarnation: int, obsolete: list[str]) -> None:
+        """Write all that was replayed, sync every file that was written, keep what offline logs could not take.
+
+        incarnation: of this start. obsolete: files of kept parts that must not count once there is a checkpoint of it.
+        """
         self._write_put_by(all_of_it=True)
+        for path in obsolete:
+            self.disk.unlink(path)
+        if obsolete:
+            self.disk.sync_directory(layout.kept_parts_directory(self.directory))
         for log, parts in self.salvage.items():
-            self._keep_evidence(log, parts)
+            self._keep_parts(log, incarnation, parts)
         syncs = [(log, job) for log in self.logs.values() if (job := log.sync_job()) is not None]
         run_syncs([job for _, job in syncs])
         for log, job in syncs:
             log.synced(job)
 
-    def _keep_evidence(self, log: PartitionLog, parts: list[Part]) -> None:
-        """An offline log's journal parts, synced in its own folder, so that it does not hold the journal."""
-        self.disk.make_directory(log.directory)
-        number = sum(name.startswith(_EVIDENCE) for name in self.disk.list(log.directory))
-        file = self.disk.open(f"{log.directory}/{_EVIDENCE}{number}", create=True)
-        position = 0
-        for part in parts:
-            file.write(part.data, position)
-            position += sum(len(piece) for piece in part.data)
-        file.sync()
-        file.close()
-        self.disk.sync_directory(log.directory)
-        self.disk.sync_directory(layout.logs_directory(self.directory))  # the folder may have been gone
-
-    def _remove_leftovers(self, keep: tuple[int, ...]) -> None:
-        """Folders of logs that no checkpoint names, and older checkpoints. (The journal sees to its own files.)"""
-        logs = layout.logs_directory(self.directory)
-        named = {log.directory.rsplit("/", 1)[-1] for log in self.logs.values()}
-        _remove(self.disk, logs, [n for n in self.disk.list(logs) if n not in named], self.disk.remove_tree)
-        old = [n for n in store_checkpoint.numbers(self.disk, self.directory) if n not in keep]
-        _remove(self.disk, self.directory, [f"checkpoint-{n}" for n in old], self.disk.unlink)
+    def _keep_parts(self, log: PartitionLog, incarnation: int, parts: list[Part]) -> None:
+        """An offline log's parts of the journal, so that it does not hold the journal."""
+        name = layout.log_directory_name(log.topic, log.partition, log.log_id)
+        log.kept_parts += kept_parts.write(self.disk, self.directory, name, incarnation, parts)
 
     def _store(self, end: StoreCheckpoint, journal: Journal) -> Store:
         return Store(
@@ -326,8 +389,13 @@ class _Recovery:
         )
 
 
-_EVIDENCE = "journal-parts-"
 _RESTORE = "restore the directory from a copy, or start with another --data-dir; nothing was changed"
+_KEPT_HINT = "restore this file from a copy; without it, removed, the log opens and the records it held are lost"
+_HOLE_HINT = "restore the data directory from a copy, or delete the topic"
+
+
+def _missing(log: PartitionLog, offset: int, source: str) -> str:
+    return f"offsets {log.end_offset} to {offset - 1} are missing: {source} goes on at {offset}; {_HOLE_HINT}"
 
 
 def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[LogEntry]:
@@ -365,10 +433,3 @@ def _parent(path: str) -> str:
     """The directory that holds this one; of the root, and of where we are, itself."""
     head = path.rstrip("/").rpartition("/")
     return head[0] or head[1] or ("/" if path.startswith("/") else ".")
-
-
-def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> None:
-    for name in names:
-        remove(f"{folder}/{name}")
-    if names:
-        disk.sync_directory(folder)

@@ -83,11 +83,12 @@ class SegmentState(NamedTuple):
 
 def parse_name(name: str) -> tuple[int, int, str] | None:
     """(base offset, generation, suffix) of a segment's file, or None if the name is of no such file."""
-    digits, dot, rest = name.partition(".")
-    generation, dot, suffix = rest.partition(".")
-    if not (dot and len(digits) == 20 and digits.isdigit() and generation.isdigit() and "." + suffix in SUFFIXES):
+    digits, _, rest = name.partition(".")
+    generation, _, suffix = rest.partition(".")
+    if not (digits.isdecimal() and generation.isdecimal() and "." + suffix in SUFFIXES):
         return None
-    return int(digits), int(generation), "." + suffix
+    base_offset, number = int(digits), int(generation)
+    return (base_offset, number, "." + suffix) if name == f"{base_offset:020d}.{number}.{suffix}" else None
 
 
 class Span(NamedTuple):

@@ -34,6 +34,7 @@ class StoreSettings:
     max_open_files: int = 1024
     durability_mode: str = "fsync"  # of the catalogue log, as it is made; what it is told is synced in any case
     snapshot_interval_bytes: int = 64 << 20  # appended since the last producer snapshots, over all logs
+    unreadable_logs_offline: bool = False  # a log that the device cannot read does not refuse the start
 
 
 class BrokerHalted(Exception):

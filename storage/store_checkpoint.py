@@ -67,8 +67,9 @@ def read(disk: Disk, directory: str, number: int) -> StoreCheckpoint:
 
 def numbers(disk: Disk, directory: str) -> list[int]:
     """The numbers of the checkpoints present, newest first."""
-    found = (layout.checkpoint_number(name) for name in disk.list(directory))
-    return sorted((number for number in found if number is not None), reverse=True)
+    named = [(layout.checkpoint_number(name), f"{directory}/{name}") for name in disk.list(directory)]
+    found = [number for number, path in named if number is not None and not disk.is_directory(path)]
+    return sorted(found, reverse=True)
 
 
 def pack(content: StoreCheckpoint) -> bytes:

@@ -251,18 +251,20 @@ class Upkeep:
             if named is not None:
                 named.checkpointed()
                 files.extend(named.removable_files())
-        removal = Removal(store.open_files, files, self._folders_to_remove(run))
+        gone = self._logs_to_remove(run)
+        files.extend(path for log in gone for path in log.kept_parts)
+        removal = Removal(store.open_files, files, [log.directory for log in gone])
         self._checkpoint = run.number
         self._newest_age_ms = run.content.age_ms
         self._released_through, self.checkpointed_unit = self.checkpointed_unit, run.content.through_unit
         store.journal.recycle(self._released_through)
         return removal
 
-    def _folders_to_remove(self, run: CheckpointRun) -> list[str]:
-        """Of logs dropped before the older checkpoint; not yet of those that a worker still writes to."""
+    def _logs_to_remove(self, run: CheckpointRun) -> list[PartitionLog]:
+        """Logs dropped before the older checkpoint; not yet of those that a worker still writes to."""
         written_to = {log for log, _ in self._flushing.jobs} if self._flushing is not None else set()
         busy = [log for log in self._leaving if log in written_to or log.compacting]
-        gone = [log.directory for log in self._leaving if log not in busy]
+        gone = [log for log in self._leaving if log not in busy]
         self._leaving = busy + run.dropped
         return gone
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ import pytest
 from click.testing import CliRunner, Result
 from fencepost.broker.settings import BrokerSettings
 from fencepost.cli import main
+from fencepost.effects.clock import SystemClock
 from fencepost.effects.disk import SystemDisk
+from fencepost.effects.rng import SystemRng
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import layout
 from fencepost.storage.checkpoints import write_file
+from fencepost.storage.recovery import open_store
+from fencepost.storage.store import StoreSettings
 from offset_requests import commit
 from produce_requests import create
 from simulated_broker import SimulatedBroker
@@ -326,6 +331,45 @@ def test_damage_is_named_with_its_place(copy: Path, harm: Harm) -> None:
 
 def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("verify", path, "-o", "json").output.splitlines()]
+
+
+def start_once(directory: Path) -> dict[str, str]:
+    """As a broker does, and a kill right after it. Returns what is offline."""
+    store, report = open_store(SystemDisk(), SystemClock(), SystemRng(), str(directory), StoreSettings())
+    store.close()
+    return report.offline
+
+
+def test_what_the_journal_had_for_a_log_that_is_offline_is_shown_and_noted(copy: Path, tmp_path: Path) -> None:
+    folder = only(copy, "logs/a-0.*")
+    shutil.copytree(folder, tmp_path / "a copy of it")
+    shutil.rmtree(folder)
+    assert list(start_once(copy)) == [str(folder)]
+    kept = only(copy, "journal-parts/a-0.*")
+    shown = [fact for fact in facts("dump", kept) if fact["is"] == "part"]
+    assert [(fact["kind"], fact["offset"]) for fact in shown] == [("append", 3), ("append", 5), ("append", 6)]
+    damaged = run("verify", copy)
+    assert damaged.exit_code == 1
+    assert "what the journal had for a-0." in damaged.output
+    shutil.copytree(tmp_path / "a copy of it", folder)
+    whole = run("verify", copy)
+    assert (whole.exit_code, str(kept) in whole.output) == (0, True), whole.output
+    assert start_once(copy) == {}
+    assert str(kept) not in run("verify", copy).output
+
+
+def test_kept_parts_that_are_damaged_or_do_not_fit_are_damage(copy: Path) -> None:
+    shutil.rmtree(only(copy, "logs/a-0.*"))
+    start_once(copy)
+    kept = only(copy, "journal-parts/a-0.*")
+    _flip(kept, 80)
+    assert any(fact["path"] == str(kept) for fact in facts_even_if_damaged(copy) if fact["is"] == "damage")
+
+
+def test_a_folder_that_somebody_made_among_the_logs_is_noted_as_such(copy: Path) -> None:
+    (copy / "logs" / "my notes").mkdir()
+    found = run("verify", copy)
+    assert (found.exit_code, "my notes: not made by fencepost" in found.output) == (0, True)
 
 
 @pytest.fixture

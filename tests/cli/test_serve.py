@@ -1,6 +1,7 @@
 """`fencepost serve` as a process: how it starts, what it says, how it ends, and what it says when it cannot start."""
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fencepost.cli import main
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -22,15 +23,18 @@ from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
 READY_S = 20
+UNOPENABLE_SERVE = Path(__file__).parent.parent / "support" / "unopenable_serve.py"
 
 
 class Serve:
     """The command with these arguments, in a directory."""
 
-    def __init__(self, cwd: Path, arguments: Sequence[str], environment: dict[str, str], file_limit: int) -> None:
+    def __init__(
+        self, cwd: Path, arguments: Sequence[str], environment: dict[str, str], file_limit: int, program: Sequence[str]
+    ) -> None:
         limits = (file_limit, file_limit)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fencepost", "serve", *arguments],
+            [sys.executable, *program, "serve", *arguments],
             cwd=cwd,
             env={**os.environ, **environment},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)) if file_limit else None,
@@ -71,8 +75,14 @@ class Runner:
         self.directory = directory
         self.started: list[Serve] = []
 
-    def __call__(self, *arguments: str, environment: dict[str, str] | None = None, file_limit: int = 0) -> Serve:
-        self.started.append(Serve(self.directory, arguments, environment or {}, file_limit))
+    def __call__(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        file_limit: int = 0,
+        program: Sequence[str] = ("-m", "fencepost"),
+    ) -> Serve:
+        self.started.append(Serve(self.directory, arguments, environment or {}, file_limit, program))
         return self.started[-1]
 
 
@@ -295,6 +305,80 @@ def test_a_damaged_journal_is_refused_with_the_place(serve: Runner) -> None:
     assert code == 1
     assert str(journal.name) in cause
     assert "fencepost log verify d" in hint
+
+
+@pytest.fixture
+def served(serve: Runner) -> Path:
+    """A data directory that a broker left after kill -9, with a topic whose record stands in the journal alone."""
+    one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", "-X", "log.checkpoint.interval.ms=100")
+    ((host, port),) = one.ready()
+    produce_one(host, port, b"in a segment")
+    until = time.monotonic() + 20
+    while not list((serve.directory / "d" / "logs").glob("a-0.*/*.log")) and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    produce_one(host, port, b"in the journal")
+    one.end(signal.SIGKILL)
+    return serve.directory / "d"
+
+
+def produce_one(host: str, port: int, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": f"{host}:{port}", "acks": "all"})
+    producer.produce("a", value)
+    assert producer.flush(10) == 0
+
+
+def values_of(host: str, port: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": f"{host}:{port}", "group.id": "g"})
+    consumer.assign([TopicPartition("a", 0, 0)])
+    try:
+        return [message.value() for message in consumer.consume(2, timeout=10)]
+    finally:
+        consumer.close()
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "fs.file-max"),
+        (errno.ENOMEM, "more memory"),
+        (errno.EACCES, "ours to read and write"),
+        (errno.EIO, "-X storage.unreadable.partitions=offline"),
+    ],
+)
+def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_nothing(
+    serve: Runner, served: Path, number: int, said: str
+) -> None:
+    before = files_of(served)
+    arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
+    refused = serve(*arguments, program=[str(UNOPENABLE_SERVE), "logs/a-0.", str(number)])
+    code, cause, hint = refused.refusal()
+    assert code == 75
+    assert cause.startswith("d/logs/a-0.")
+    assert os.strerror(number).lower() in cause.lower()
+    assert said in hint
+    assert files_of(served) == before
+    healthy = serve(*arguments)
+    assert values_of(*healthy.ready()[0]) == [b"in a segment", b"in the journal"]
+    assert not any("OFFLINE" in line for line in healthy.said)
+
+
+def test_a_partition_that_the_device_cannot_read_is_left_out_as_the_hint_says_and_comes_back(
+    serve: Runner, served: Path
+) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
+    program = [str(UNOPENABLE_SERVE), "logs/a-0.", str(errno.EIO)]
+    without = serve(*arguments, "-X", "storage.unreadable.partitions=offline", program=program)
+    without.ready()
+    assert any("OFFLINE d/logs/a-0." in line for line in without.said), without.said
+    assert without.end() == 0
+    healthy = serve(*arguments)
+    assert values_of(*healthy.ready()[0]) == [b"in a segment", b"in the journal"]
 
 
 def test_a_data_directory_that_is_a_file_is_refused(serve: Runner) -> None:

@@ -9,6 +9,7 @@ from fencepost.cli.starting import why_not
 from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
+UNREADABLE = OSError(5, "Input/output error", "d/logs/t-0.1/00000000000000000000.0.log")
 
 
 @pytest.mark.parametrize("kind", [InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord])
@@ -37,3 +38,17 @@ def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
     assert failure.code == 70
     assert str(failure).startswith("the broker halted: [Errno 27]")
     assert why_not(BrokerHalted(), SETTINGS) is None
+
+
+def test_memory_that_is_not_enough_is_told_without_a_traceback():
+    failure = why_not(MemoryError(), SETTINGS)
+    assert (failure.code, str(failure)) == (75, "d: no memory is left")
+
+
+def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():
+    elsewhere = OSError(5, "Input/output error", "d/journal/00000000000000000001.journal")
+    tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
+    catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")
+    assert "starts without" not in why_not(catalogue, SETTINGS).hint
+    proposed = ["starts without" in why_not(*case).hint for case in [(UNREADABLE, SETTINGS), (UNREADABLE, tried)]]
+    assert [*proposed, "starts without" in why_not(elsewhere, SETTINGS).hint] == [True, False, False]

@@ -4,7 +4,7 @@ import pytest
 from crash_points import crash_images
 from fencepost.effects.disk import DiskFull, SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.storage.checkpoints import Damaged, NewerFormat, is_unfinished, read_file, write_file
+from fencepost.storage.checkpoints import UNFINISHED, Damaged, NewerFormat, read_file, write_file
 
 PATH = "/data/checkpoint-1"
 
@@ -122,7 +122,7 @@ def test_after_any_crash_it_is_the_old_one_or_the_new_one_and_the_new_one_once_p
             continue
         found = versions.index(read_file(image, PATH, "store", 1))
         assert promised <= found <= promised + 1, description
-        left = [name for name in image.list("/data") if is_unfinished(name)]
+        left = [name for name in image.list("/data") if name.endswith(UNFINISHED)]
         assert left in ([], ["checkpoint-1.writing"]), description
         write_file(image, PATH, "store", 1, b"after")  # what a crash left is in nobody's way
         assert read_file(image.after_power_cut(), PATH, "store", 1) == b"after", description

@@ -11,6 +11,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches, records
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker, Record
+from fencepost.storage import log_opening
 from fencepost.storage.log import LogSettings, PartitionLog
 from fencepost.storage.open_files import OpenFiles
 from fencepost.storage.segment import Slice
@@ -148,6 +149,7 @@ class LogDriver:
             self.log = PartitionLog.open(
                 self.disk, DIRECTORY, 1, "t", 0, self.settings, self.files, manifest, self.age_ms
             )
+            log_opening.tidy(self.log)
         else:
             if self.disk.exists(DIRECTORY):
                 self.disk.remove_tree(DIRECTORY)

@@ -1,0 +1,89 @@
+"""What a start removes from a data directory, and what it leaves there and names.
+
+The rule: only what bears exactly a name that we give, and is needed by no checkpoint, is removed. People keep notes,
+copies and links in our folders; nothing of theirs goes, or keeps a broker from starting.
+"""
+
+from collections.abc import Callable, Collection
+
+from ..effects.disk import Disk
+from . import kept_parts, layout, store_checkpoint
+from .checkpoints import UNFINISHED
+from .journal_preparing import PREPARING, file_sequence
+from .log import PartitionLog
+from .strangers import warnings_of
+
+
+def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:
+    """Remove folders of logs that are gone, kept parts that are applied, and all checkpoints but those to `keep`.
+
+    Returns a warning for each thing that is not ours, or that the system does not let us remove: nobody needs it gone.
+    """
+    warnings: list[str] = []
+    folder = layout.logs_directory(directory)
+    named = {log.directory.rsplit("/", 1)[-1] for log in logs}
+    others = [name for name in disk.list(folder) if name not in named]
+    gone = [name for name in others if layout.parse_log_directory_name(name) and disk.is_directory(f"{folder}/{name}")]
+    warnings += _remove(disk, folder, gone, disk.remove_tree)
+    warnings += warnings_of(folder, [name for name in others if name not in gone])
+    old = [number for number in store_checkpoint.numbers(disk, directory) if number not in keep]
+    warnings += _remove(disk, directory, [f"checkpoint-{number}" for number in old], disk.unlink)
+    return warnings + _remove_kept_parts(disk, directory, logs)
+
+
+def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog]) -> list[str]:
+    """Those that were applied, and those of logs that are gone."""
+    folder = layout.kept_parts_directory(directory)
+    known = {log.log_id for log in logs}
+    files, _ = kept_parts.list_files(disk, directory)
+    gone = [f"{folder}/{found.name}" for found in files if found.log_id not in known]
+    for log in logs:
+        if log.offline is None and log.kept_parts:
+            gone += log.kept_parts
+            log.kept_parts = []
+    warnings: list[str] = []
+    for path in gone:
+        parent, _, name = path.rpartition("/")
+        warnings += _remove(disk, parent, [name], disk.unlink)
+    return warnings
+
+
+def name_strangers(disk: Disk, directory: str) -> list[str]:
+    """A warning for what is not ours beside the checkpoints, in the journal's folder and in that of kept parts."""
+    beside = [
+        name
+        for name in disk.list(directory)
+        if name.startswith(layout.CHECKPOINT) and layout.checkpoint_number(name.removesuffix(UNFINISHED)) is None
+    ]
+    journal = layout.journal_directory(directory)
+    found = warnings_of(directory, beside)
+    found += warnings_of(
+        journal, [name for name in disk.list(journal) if file_sequence(name.removesuffix(PREPARING)) is None]
+    )
+    parts = layout.kept_parts_directory(directory)
+    if disk.exists(parts):
+        found += warnings_of(parts, [name for name in disk.list(parts) if kept_parts.parse_name(name) is None])
+    return found
+
+
+def holds_anything(disk: Disk, directory: str) -> bool:
+    """Whether there are logs or a journal here."""
+    journal, logs = layout.journal_directory(directory), layout.logs_directory(directory)
+    if disk.exists(journal) and any(file_sequence(name) is not None for name in disk.list(journal)):
+        return True
+    return disk.exists(logs) and any(layout.parse_log_directory_name(name) for name in disk.list(logs))
+
+
+def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> list[str]:
+    """Raises OSError of the sync alone."""
+    warnings: list[str] = []
+    for name in names:
+        try:
+            remove(f"{folder}/{name}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            warnings.append(f"{folder}/{name} is not needed any more and cannot be removed: {error.strerror or error}")
+    if names:
+        disk.sync_directory(folder)
+    return warnings

@@ -1,0 +1,15 @@
+"""What an error of the system says about the bytes on disk: mostly nothing.
+
+Only a path that is missing, or is of another kind than we made, is something that the disk shows. All other errors say
+that this process could not look, now: nobody may conclude from them that anything is damaged.
+"""
+
+import errno
+
+MISPLACED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_MAY_PASS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM}
+
+
+def may_pass(error: OSError) -> bool:
+    """Whether it is about limits or rights of the process, so that the same call can succeed later."""
+    return error.errno in _MAY_PASS
