@@ -296,6 +296,10 @@ class SystemFile(File):
         if fd >= 0:
             os.close(fd)
 
+    def fileno(self) -> int:
+        """The descriptor, which stays this file's to close."""
+        return self._fd
+
     def detach(self) -> int:
         """The descriptor, which is now the caller's to close."""
         fd, self._fd = self._fd, -1
@@ -341,19 +345,27 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
-def _write_back(path: str) -> None:
+def _write_back(files: Sequence[File], directories: Sequence[str]) -> None:
     """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
 
-    It is a hint: it promises nothing, and leaves errors to be told by the fdatasync of each descriptor that was open
-    when they happened, as Linux does. 4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
+    It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may have
+    been deleted; that a write-back failed is told by the fdatasync of each descriptor that was open then, as on Linux.
+    4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
     """
     syncfs = _syncfs()
-    if syncfs is not None:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            syncfs(fd)
-        finally:
-            os.close(fd)
+    if syncfs is None:
+        return
+    for file in files:
+        if isinstance(file, SystemFile):
+            syncfs(file.fileno())
+            return
+    for path in directories[:1]:
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                syncfs(fd)
+            finally:
+                os.close(fd)
 
 
 @functools.cache
@@ -442,7 +454,7 @@ class SystemDisk(Disk):
         if len(syncs) < MANY_SYNCS:
             _call_all(syncs)
             return
-        _write_back(files[0].path if files else directories[0])
+        _write_back(files, directories)
         with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
             for _ in pool.map(_call_all, [syncs[start::SYNC_THREADS] for start in range(SYNC_THREADS)]):
                 pass  # raises what one of them raised, when all have ended

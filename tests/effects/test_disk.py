@@ -335,6 +335,35 @@ def test_many_files_are_each_synced_at_once_whether_the_system_has_syncfs_or_not
         file.close()
 
 
+def test_many_files_are_synced_though_the_first_was_deleted_meanwhile(disk, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(fd))
+    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(disk_module.MANY_SYNCS)]
+    disk.unlink(files[0].path)
+    disk.sync_all(files)
+    assert len(synced) == len(files)
+    for file in files:
+        file.close()
+
+
+def test_many_directories_are_synced_though_the_hint_before_it_cannot_be_given(disk, tmp_path, monkeypatch):
+    paths = [str(tmp_path / f"{i}") for i in range(disk_module.MANY_SYNCS)]
+    for path in paths:
+        disk.make_directory(path)
+    synced, opened = [], os.open
+    refused = [OSError(errno.EMFILE, "too many open files")]
+    monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(fd))
+
+    def open_second(path, flags):
+        if refused:
+            raise refused.pop()
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", open_second)
+    disk.sync_all([], paths)
+    assert len(synced) == len(paths)
+
+
 @pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
 def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
