@@ -12,9 +12,9 @@ from crc32c import crc32c
 
 from .batches import HEADER_BYTES, LENGTH_ENDS_AT, MAGIC, TRANSACTIONAL_BIT
 from .compression import compress
-from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _sized, _zigzag, lies
+from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _sized, lies, zigzag
 
-ZIGZAG = [_zigzag(number) for number in range(0x4000)]
+ZIGZAG = [zigzag(number) for number in range(0x4000)]
 """The zigzag varints of 0 to 16,383, ready made."""
 
 _READY = len(ZIGZAG)
@@ -47,23 +47,23 @@ def _without_headers(keys: Sequence[bytes | None], values: Sequence[bytes | None
         if timestamp != time:
             time = timestamp
             stamp = b"\x00" + _delta(time, base)
-        number = ready[index] if index < ready_most else _zigzag(index)
+        number = ready[index] if index < ready_most else zigzag(index)
         size = len(stamp) + len(number) + 3  # a byte each, or more: key's length, value's length, headers
         if key is None:
             key_size, key = _NO_KEY, b""
         else:
             length = len(key)
-            key_size = ready[length] if length < ready_most else _zigzag(length)
+            key_size = ready[length] if length < ready_most else zigzag(length)
             size += length + len(key_size) - 1
         if value is None:
             value_size, value = _NO_KEY, b""
         else:
             length = len(value)
-            value_size = ready[length] if length < ready_most else _zigzag(length)
+            value_size = ready[length] if length < ready_most else zigzag(length)
             size += length + len(value_size) - 1
         add(
             (
-                ready[size] if size < ready_most else _zigzag(size),
+                ready[size] if size < ready_most else zigzag(size),
                 stamp,
                 number,
                 key_size,
@@ -86,11 +86,11 @@ def _with_headers(
     pieces: list[bytes] = []
     for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
         own = headers.get(index, ())
-        parts = [b"\x00", _delta(timestamp, base), _zigzag(index), *_sized(key), *_sized(value), _zigzag(len(own))]
+        parts = [b"\x00", _delta(timestamp, base), zigzag(index), *_sized(key), *_sized(value), zigzag(len(own))]
         for name, content in own:
             parts += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(content))
         body = b"".join(parts)
-        pieces += (_zigzag(len(body)), body)
+        pieces += (zigzag(len(body)), body)
     return b"".join(pieces)
 
 
@@ -98,7 +98,7 @@ def _delta(timestamp: int, base: int) -> bytes:
     delta = timestamp - base
     if not LOWEST <= delta <= HIGHEST:
         lies(f"timestamp {timestamp} is too far from {base}")
-    return _zigzag(delta) if delta else _FIRST_TIME
+    return zigzag(delta) if delta else _FIRST_TIME
 
 
 def compressed(codec: int, records: bytes) -> bytes:

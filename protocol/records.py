@@ -17,7 +17,6 @@ from .batches import (
     CODEC_BITS,
     CONTROL_BIT,
     CRC_COVERS_FROM,
-    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_BYTES,
     LENGTH_ENDS_AT,
@@ -207,26 +206,19 @@ def build(
     transactional: bool = False,
     control: bool = False,
     log_append_time: int | None = None,
-    max_timestamp: int | None = None,
-    delete_horizon_ms: int | None = None,
     leader_epoch: int = -1,
 ) -> bytes:
     """A whole batch. Offsets of the records are absolute: the first at `base_offset` or, once cleaned, above it.
 
     last_offset_delta: where cleaning took the last records; otherwise that of the last record.
-    max_timestamp: where it is not that of the records left.
-    log_append_time, delete_horizon_ms: set the bit that goes with each, and the timestamp in the header.
+    log_append_time: sets the bit that goes with it, and the timestamp in the header.
     Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
     """
     base_timestamp = contents[0].timestamp if contents else -1
-    if delete_horizon_ms is not None:
-        base_timestamp = delete_horizon_ms
-    if max_timestamp is None:
-        max_timestamp = max((record.timestamp for record in contents), default=-1)
+    max_timestamp = max((record.timestamp for record in contents), default=-1)
     attributes = codec & CODEC_BITS if contents else 0
     attributes |= TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     attributes |= LOG_APPEND_TIME_BIT * (log_append_time is not None)
-    attributes |= DELETE_HORIZON_BIT * (delete_horizon_ms is not None)
     if last_offset_delta is None:
         last_offset_delta = contents[-1].offset - base_offset if contents else -1
     payload = b"".join([_written(record, base_offset, base_timestamp) for record in contents])
@@ -247,7 +239,7 @@ def build(
         base_sequence,
         len(contents),
     )
-    return _with_crc(header, payload)
+    return with_crc(header, payload)
 
 
 def keyed_batch(
@@ -276,11 +268,11 @@ def keyed_batch(
 def keyed_record(number: int, key: bytes, value: bytes | None) -> bytes:
     """The record at that place of a batch, of the batch's time and without headers."""
     if value is None:
-        body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, b"\x01\x00"))
+        body = b"".join((b"\x00\x00", zigzag(number), zigzag(len(key)), key, b"\x01\x00"))
     else:
-        size = _zigzag(len(value))
-        body = b"".join((b"\x00\x00", _zigzag(number), _zigzag(len(key)), key, size, value, b"\x00"))
-    return _zigzag(len(body)) + body
+        size = zigzag(len(value))
+        body = b"".join((b"\x00\x00", zigzag(number), zigzag(len(key)), key, size, value, b"\x00"))
+    return zigzag(len(body)) + body
 
 
 def batch_of_payload(
@@ -308,32 +300,9 @@ def batch_of_payload(
     return made(memoryview(_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc) + checked + payload))
 
 
-def _with_crc(header: bytes, payload: Bytes) -> bytes:
+def with_crc(header: bytes, payload: Bytes) -> bytes:
     crc = crc32c(payload, crc32c(header[CRC_COVERS_FROM:]))
     return b"".join((header[: CRC_COVERS_FROM - 4], _CRC.pack(crc), header[CRC_COVERS_FROM:], payload))
-
-
-def rebuilt(batch: Batch, kept: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytes:
-    """What cleaning leaves of `batch`: the same header, so offsets and sequences stand, over the records kept.
-
-    None kept gives a batch of no records, which still tells the producer's last sequence and the last offset.
-    Raises: KafkaError INVALID_RECORD, as `build` does.
-    """
-    return build(
-        kept,
-        base_offset=batch.base_offset,
-        last_offset_delta=batch.last_offset_delta,
-        codec=batch.codec,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        transactional=batch.is_transactional,
-        control=batch.is_control,
-        log_append_time=batch.max_timestamp if batch.is_log_append_time else None,
-        max_timestamp=None if kept else batch.max_timestamp,
-        delete_horizon_ms=delete_horizon_ms,
-        leader_epoch=batch.leader_epoch,
-    )
 
 
 def recompressed(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
@@ -357,7 +326,7 @@ def recompressed(batch: Batch, payload: bytes, codec: int, level: int | None = N
         batch.base_sequence,
         batch.record_count,
     )
-    return _with_crc(header, payload)
+    return with_crc(header, payload)
 
 
 def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
@@ -366,27 +335,27 @@ def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
         lies(f"timestamp {record.timestamp} is too far from {base_timestamp}")
     pieces = [
         b"\x00",  # attributes, unused
-        _zigzag(timestamp_delta),
-        _zigzag(record.offset - base_offset),
+        zigzag(timestamp_delta),
+        zigzag(record.offset - base_offset),
         *_sized(record.key),
         *_sized(record.value),
-        _zigzag(len(record.headers)),
+        zigzag(len(record.headers)),
     ]
     for name, value in record.headers:
         pieces += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(value))
     body = b"".join(pieces)
-    return _zigzag(len(body)) + body
+    return zigzag(len(body)) + body
 
 
 def _sized(value: bytes | None) -> tuple[bytes, bytes]:
-    return (b"\x01", b"") if value is None else (_zigzag(len(value)), value)
+    return (b"\x01", b"") if value is None else (zigzag(len(value)), value)
 
 
 _SHORT = [bytes((unsigned,)) for unsigned in range(0x80)]
 _SHORT += [bytes((unsigned & 0x7F | 0x80, unsigned >> 7)) for unsigned in range(0x80, 0x1000)]
 
 
-def _zigzag(number: int) -> bytes:
+def zigzag(number: int) -> bytes:
     unsigned = number << 1 if number >= 0 else ~(number << 1)
     if unsigned < 0x1000:
         return _SHORT[unsigned]

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
 from ..effects.disk import Buffer
-from ..protocol import records
 from ..protocol.batches import Batch
 from ..protocol.errors import KafkaError
-from ..protocol.records import Record
+from ..protocol.raw_records import emptied, raw_records, rewritten
+from ..protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 from .aborted import AbortedTransaction
 
 DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that memory does not depend on their size
@@ -60,7 +60,8 @@ class KeyMap:
         if self.offsets and len(self.offsets) + batch.record_count > self._most_keys:
             return False
         try:
-            found = {name_of(r.key): r.offset for r in records.records(batch) if r.key is not None}
+            raw = raw_records(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES))
+            found = {name_of(record.key): record.offset for record in raw if record.key is not None}
         except KafkaError:
             return True
         self.offsets.update(found)
@@ -115,24 +116,25 @@ class Rules:
         horizon_ms = batch.delete_horizon_ms
         tombstones_go = horizon_ms is not None and horizon_ms <= self._now_ms
         latest = self._latest
-        kept: list[Record] = []
         tombstones = False
         try:
-            for record in records.records(batch):
+            payload = payload_of(batch, DECOMPRESSED_LIMIT_BYTES)
+            kept = bytearray(batch.record_count)
+            for number, record in enumerate(raw_records(batch, payload)):
                 if record.key is None or latest.get(name_of(record.key), -1) > record.offset:
                     continue
-                if record.value is None:
+                if record.is_tombstone:
                     if tombstones_go:
                         continue
                     tombstones = True
-                kept.append(record)
-            if not kept:
+                kept[number] = 1
+            if not any(kept):
                 return self._emptied(batch)
             if tombstones and horizon_ms is None:
                 horizon_ms = self._horizon_ms
-            elif len(kept) == batch.record_count:
+            elif all(kept):
                 return batch.buffer
-            return records.rebuilt(batch, kept, delete_horizon_ms=horizon_ms)
+            return rewritten(batch, payload, kept, delete_horizon_ms=horizon_ms)
         except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
             return batch.buffer
 
@@ -140,7 +142,7 @@ class Rules:
         """Only its header, if a producer's sequences stand in it and nowhere else."""
         if batch.base_offset not in self._last_batches:
             return None
-        return records.rebuilt(batch, []) if batch.record_count else batch.buffer
+        return emptied(batch) if batch.record_count else batch.buffer
 
     def _kept_marker(self, batch: Batch) -> Buffer | None:
         if batch.producer_id in self._with_data:
@@ -148,9 +150,10 @@ class Rules:
             return batch.buffer
         horizon_ms = batch.delete_horizon_ms
         if batch.record_count and horizon_ms is None:
-            return records.rebuilt(batch, list(records.records(batch)), delete_horizon_ms=self._horizon_ms)
+            payload = payload_of(batch, DECOMPRESSED_LIMIT_BYTES)
+            return rewritten(batch, payload, b"\1" * batch.record_count, delete_horizon_ms=self._horizon_ms)
         if batch.record_count and horizon_ms is not None and horizon_ms > self._now_ms:
             return batch.buffer
         if self._last_epochs.get(batch.producer_id) != batch.producer_epoch:
             return None
-        return records.rebuilt(batch, []) if batch.record_count else batch.buffer
+        return emptied(batch) if batch.record_count else batch.buffer

@@ -8,9 +8,11 @@ Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimesta
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..protocol import batches, records
+from ..protocol import batches
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.raw_records import times
+from ..protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 from .log_flush import TailBatch
 from .log_indexes import load_indexes
 from .log_reads import judge_errors
@@ -60,12 +62,15 @@ class _Lookup:
                 if batch.last_offset >= self._start_offset:
                     yield batch
 
-    def _records(self, batch: Batch) -> Iterator[records.Record]:
-        """Those from the log's start on. Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read."""
+    def _times(self, batch: Batch) -> Iterator[tuple[int, int]]:
+        """(offset, timestamp) of records from the log's start on, of a batch that has been checked.
+
+        Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read.
+        """
         try:
-            for record in records.records(batch):
-                if record.offset >= self._start_offset:
-                    yield record
+            for offset, timestamp in times(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES)):
+                if offset >= self._start_offset:
+                    yield offset, timestamp
         except KafkaError as lie:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, lie.detail) from lie
 
@@ -107,9 +112,9 @@ class TimeLookup(_Lookup):
         return None
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        for record in self._records(batch):
-            if record.timestamp >= self._timestamp:
-                return Timestamped(record.offset, record.timestamp)
+        for offset, timestamp in self._times(batch):
+            if timestamp >= self._timestamp:
+                return Timestamped(offset, timestamp)
         return None
 
 
@@ -143,9 +148,9 @@ class LatestLookup(_Lookup):
     def _in_batch(self, batch: Batch) -> Timestamped | None:
         """Of the records from the start on: the log may start within a batch."""
         best: Timestamped | None = None
-        for record in self._records(batch):
-            if best is None or record.timestamp > best.timestamp:
-                best = Timestamped(record.offset, record.timestamp)
+        for offset, timestamp in self._times(batch):
+            if best is None or timestamp > best.timestamp:
+                best = Timestamped(offset, timestamp)
         return best
 
 

@@ -8,6 +8,7 @@ from bad_batches import CASES
 from fencepost.protocol.batches import check_produced, read, verify, with_log_append_time
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.raw_records import emptied
 from fencepost.protocol.records import (
     Marker,
     Record,
@@ -16,7 +17,6 @@ from fencepost.protocol.records import (
     keyed_batch,
     payload_of,
     read_marker,
-    rebuilt,
     recompressed,
     records,
 )
@@ -229,21 +229,6 @@ def test_under_log_append_time_every_record_has_the_brokers_time():
     assert [each.timestamp for each in records(found)] == [99, 99, 99]
 
 
-@given(shapes(), st.sampled_from(Codec), st.data())
-def test_cleaning_keeps_the_header_the_offsets_and_the_sequences(contents, codec, data):
-    keep = data.draw(st.lists(st.booleans(), min_size=len(contents), max_size=len(contents)))
-    before = opened(build(contents, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2))
-    kept = [each for each, chosen in zip(contents, keep, strict=True) if chosen]
-    after = opened(rebuilt(before, kept))
-    assert list(records(after)) == kept
-    assert (after.base_offset, after.last_offset, after.last_sequence) == (0, before.last_offset, before.last_sequence)
-    assert (after.producer_id, after.producer_epoch, after.record_count) == (9, 1, len(kept))
-    assert after.codec == (codec if kept else 0)
-    dated = opened(rebuilt(before, kept, delete_horizon_ms=5_000))
-    assert dated.delete_horizon_ms == 5_000
-    assert list(records(dated)) == kept
-
-
 @pytest.mark.parametrize("before", Codec)
 @pytest.mark.parametrize("after", Codec)
 def test_recompressing_changes_the_codec_and_nothing_else(before, after):
@@ -281,7 +266,7 @@ def test_aiokafka_reads_our_markers():
 
 def test_control_records_of_other_kinds_and_emptied_ones_are_no_markers():
     assert read_marker(opened(build([Record(0, 0, b"\0\0\0\2", b"")], control=True))) is None
-    assert read_marker(opened(rebuilt(opened(control_marker(Marker.ABORT, 5, 3, 11, 0)), []))) is None
+    assert read_marker(opened(emptied(opened(control_marker(Marker.ABORT, 5, 3, 11, 0))))) is None
 
 
 @pytest.mark.parametrize(
@@ -312,7 +297,7 @@ def test_timestamps_too_far_apart_for_a_delta_are_refused_when_they_are_to_be_wr
     read_back = list(records(opened(far)))
     assert [each.timestamp for each in read_back] == [-(2**63), FARTHEST]
     with pytest.raises(KafkaError) as caught:
-        rebuilt(opened(far), read_back)
+        build(read_back)
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 

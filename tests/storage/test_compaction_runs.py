@@ -1,12 +1,15 @@
 """A run of compaction: its slices, its swap, and what a crash, a full disk or damage on the way leaves of the log."""
 
+import many_headers
 import pytest
 from compacted_log import HORIZON_MS, clean, compacted_log, put, values, visible
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import records
 from fencepost.storage.log import PartitionLog
 from log_driver import DIRECTORY, LogDriver
+from peak_memory import peak_bytes
 
 
 def test_kafka_6264_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
@@ -186,3 +189,16 @@ def test_what_was_swapped_after_a_manifest_was_taken_is_still_named_by_it() -> N
     assert first in driver.disk.list(DIRECTORY)
     driver.checkpoint()
     assert first not in driver.disk.list(DIRECTORY)
+
+
+def test_a_record_with_a_million_headers_is_moved_as_bytes() -> None:
+    """What is kept of a batch is copied, and what was in it never made into objects."""
+    driver = compacted_log()
+    driver.append(many_headers.batch(1_000_000, key=b"kept"))
+    put(driver, (b"k", b"newer"))
+    size = many_headers.BYTES_EACH * 1_000_000
+    assert peak_bytes(lambda: clean(driver)) < 8 * size
+    first = driver.batches()[0]
+    assert (first.base_offset, first.record_count) == (0, 1), "of two records one stays"
+    (record,) = records(first)
+    assert (record.key, record.value, len(record.headers)) == (b"kept", b"v", 1_000_000)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import many_headers
 import pytest
 import raw_batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker, Record, build
+from lines_run import lines_run
 from log_driver import LogDriver, batch_of
+from peak_memory import peak_bytes
 
 
 def stamped(driver: LogDriver, *timestamps: int, codec: int = 0, **fields: int | bool) -> int:
@@ -155,3 +158,17 @@ def test_a_damaged_batch_is_no_answer_and_puts_the_log_offline(
         asked(driver)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert "the CRC" in str(driver.log.offline)
+
+
+def test_a_record_with_a_million_headers_costs_a_look_up_no_more_than_its_bytes() -> None:
+    """They take 2 MB, and 1 KB as they were sent."""
+    driver = LogDriver()
+    driver.append(many_headers.batch(1_000_000))
+    driver.append(many_headers.batch(1_000_000))
+    driver.settle()
+    for asked in (lambda: first(driver, many_headers.AT + 2), lambda: latest(driver)):
+        driver.files.indexes.clear()
+        asked()
+        assert peak_bytes(asked) < 4 * many_headers.BYTES_EACH * 1_000_000
+        assert lines_run(asked) < 5_000
+    assert first(driver, many_headers.AT + 1) == (1, many_headers.AT + 1)

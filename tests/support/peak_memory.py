@@ -1,0 +1,15 @@
+"""How much memory a call takes at its peak: of what Python allocates, the same on every machine."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """Beyond what was there before."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
