@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 
 from ..effects.disk import Disk, DiskFull
-from ..storage import checkpoints
+from ..storage import checkpoints, layout
 from ..storage.store import BrokerHalted
+from ..storage.strangers import warnings_of
 from .internal_topic import InternalTopic
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ KEPT = 2
 SLICE_ROWS = 1_500  # some 2 ms
 PAUSE_S = 0.002
 AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
+
+_UNUSABLE = (checkpoints.Damaged, ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException)
 
 Row = tuple[Any, ...]
 Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of its log, offset
@@ -64,8 +67,7 @@ class Snapshot(NamedTuple):
 
 def snapshot_number(name: str) -> int | None:
     """The number in a file's name, or None if it is no snapshot's."""
-    digits = name.removeprefix(f"{KIND}-")
-    return int(digits) if name != digits and digits.isdigit() else None
+    return layout.parse_number(name, f"{KIND}-")
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
@@ -97,12 +99,16 @@ class CoordinatorSnapshots:
 
         Raises: checkpoints.NewerFormat.
         """
+        names = [name for name in self._disk.list(self._directory) if name.startswith(f"{KIND}-")]
+        strangers = [name for name in names if snapshot_number(name.removesuffix(checkpoints.UNFINISHED)) is None]
+        for warning in warnings_of(self._directory, strangers):
+            log.warning(warning)
         found = self._numbers()
         for number in found:
             try:
                 self._restore(number)
                 return
-            except (checkpoints.Damaged, ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+            except (*_UNUSABLE, FileNotFoundError) as error:  # a link to nothing
                 log.warning("%s is not used: %s", self._path(number), error)
         log_bytes = sum(partition.log.size_bytes for partition in self._partitions())
         if found or log_bytes > AFTER_BYTES:
@@ -215,8 +221,9 @@ class CoordinatorSnapshots:
 
     def _numbers(self) -> list[int]:
         """Of the snapshots on disk, the newest first."""
-        numbers = (snapshot_number(name) for name in self._disk.list(self._directory))
-        return sorted((number for number in numbers if number is not None), reverse=True)
+        numbers = [snapshot_number(name) for name in self._disk.list(self._directory)]
+        found = [number for number in numbers if number is not None and not self._disk.is_directory(self._path(number))]
+        return sorted(found, reverse=True)
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/{KIND}-{number}"

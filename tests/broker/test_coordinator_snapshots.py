@@ -149,6 +149,29 @@ def test_damaged_snapshots_are_named_and_the_state_is_the_same(damaged: int, cap
     assert ("no snapshot of the coordinators" in caplog.text) == (damaged == 2)
 
 
+def test_what_bears_nearly_a_snapshots_name_is_left_alone_and_not_taken_for_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+    before = pictured(world.broker)
+    disk = world.disk.after_process_crash()
+    world.abandon()
+    strangers = ["coordinators-07", "coordinators-²", "coordinators-x"]
+    for name in strangers:
+        disk.open(f"/d/{name}", create=True).close()
+    disk.make_directory("/d/coordinators-9")
+    with caplog.at_level(logging.WARNING), SimulatedBroker(SETTINGS, disk=disk, seed=7) as later:
+        assert "not made by fencepost, left alone: coordinators-07, coordinators-x, coordinators-²" in caplog.text
+        assert later.broker.group_offsets.topic.replay_from
+        assert pictured(later.broker) == before
+        for _ in range(3):
+            busy(later, 2)
+            later.loop.run_until_complete(later.broker.coordinator_snapshots.take())
+    assert {*strangers, "coordinators-9"} <= set(disk.list("/d"))
+
+
 def test_a_snapshot_of_other_logs_or_that_knows_more_than_they_have_is_not_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

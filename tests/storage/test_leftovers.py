@@ -1,0 +1,281 @@
+"""What a start removes from a data directory is ours by its exact name; all else stays, is named, and is in no way."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fencepost.effects.disk import SystemDisk
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Unlink
+from fencepost.storage import layout
+from fencepost.storage.recovery import RecoveryReport, StoreDamaged, open_store
+from fencepost.storage.store import Store, StoreSettings
+from store_driver import DIRECTORY, Driven, values_of
+
+
+class RealDisk(Driven):
+    """A store in a real folder, where there are links."""
+
+    def __init__(self, directory: Path) -> None:
+        from fencepost.effects.simulated.clock import SimulatedClock
+        from fencepost.effects.simulated.rng import SeededRng
+        from fencepost.storage.upkeep import Upkeep
+
+        self.disk = SystemDisk()
+        self.clock = SimulatedClock()
+        settings = StoreSettings(journal_max_bytes=1 << 20, min_free_bytes=0, max_open_files=64)
+        self.store: Store
+        self.report: RecoveryReport
+        self.store, self.report = open_store(self.disk, self.clock, SeededRng(1), str(directory), settings)
+        self.upkeep = Upkeep(self.store)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A log with a record in a segment and one in the journal."""
+    driver = RealDisk(tmp_path / "data")
+    log = driver.create("t")
+    driver.append(log, [b"a"])
+    driver.round()
+    driver.flush()
+    driver.checkpoint()
+    driver.append(log, [b"b"])
+    driver.round(sync=True)
+    driver.store.close()
+    return tmp_path / "data"
+
+
+def a_file(path: Path) -> None:
+    path.write_bytes(b"mine")
+
+
+def an_empty_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "00000000000000000000.0.log").write_bytes(b"mine")
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere at all")
+
+
+def target_of(path: Path) -> Path:
+    """Beside the data directory."""
+    return next(parent for parent in path.parents if parent.name == "data").parent / "target"
+
+
+def a_link_to_a_file(path: Path) -> None:
+    target_of(path).write_bytes(b"mine")
+    path.symlink_to(target_of(path))
+
+
+def a_link_to_a_folder(path: Path) -> None:
+    target_of(path).mkdir()
+    path.symlink_to(target_of(path))
+
+
+STRANGE = [a_file, an_empty_folder, a_folder, a_link_to_nothing, a_link_to_a_file, a_link_to_a_folder]
+Make = Callable[[Path], None]
+
+
+def check_left_alone(directory: Path, path: Path, *, named: bool = True) -> None:
+    """Two starts leave it as it is, name it, and have all records."""
+    before = seen(path)
+    for _ in range(2):
+        driver = RealDisk(directory)
+        assert not driver.report.offline
+        assert values_of(driver.log("t")) == [(0, b"a"), (1, b"b")]
+        driver.checkpoint()
+        driver.checkpoint()
+        driver.store.close()
+        assert seen(path) == before
+        told = [w for w in driver.report.warnings if "not made by fencepost" in w and path.name in w]
+        assert bool(told) == named, driver.report.warnings
+
+
+def seen(path: Path) -> object:
+    if path.is_symlink():
+        return path.readlink()
+    if path.is_dir():
+        return sorted((each.name, seen(each)) for each in path.iterdir())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("make", STRANGE)
+@pytest.mark.parametrize(
+    "name",
+    ["a backup", "t-0.1.bak", "t-0.01", "t-00.1", "t-0", "t.7", "ü-0.7", "t-0.7 (copy)", ".DS_Store", "lost+found"],
+)
+def test_what_stands_among_the_logs_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+    make(directory / "logs" / name)
+    check_left_alone(directory, directory / "logs" / name)
+
+
+@pytest.mark.parametrize("make", [a_file, a_link_to_nothing, a_link_to_a_file])
+def test_a_file_under_the_name_of_a_logs_folder_is_left_alone(directory: Path, make: Make) -> None:
+    make(directory / "logs" / "gone-0.7")
+    check_left_alone(directory, directory / "logs" / "gone-0.7")
+
+
+@pytest.mark.parametrize("make", STRANGE)
+@pytest.mark.parametrize("name", ["notes.txt", "notes.preparing", "1.journal", "٠" * 20 + ".journal", "old.journal"])
+def test_what_stands_in_the_journals_folder_and_is_not_ours_is_left_alone(
+    directory: Path, make: Make, name: str
+) -> None:
+    make(directory / "journal" / name)
+    check_left_alone(directory, directory / "journal" / name)
+
+
+@pytest.mark.parametrize("make", [an_empty_folder, a_folder])
+def test_a_folder_under_the_name_of_a_journal_file_is_left_alone(directory: Path, make: Make) -> None:
+    path = directory / "journal" / f"{9:020d}.journal"
+    make(path)
+    check_left_alone(directory, path, named=False)
+
+
+@pytest.mark.parametrize("make", STRANGE)
+@pytest.mark.parametrize("name", ["checkpoint-07", "checkpoint-²", "checkpoint-٣", "checkpoint-5.bak", "checkpoint-"])
+def test_what_stands_beside_the_checkpoints_and_is_not_ours_is_left_alone(
+    directory: Path, make: Make, name: str
+) -> None:
+    make(directory / name)
+    check_left_alone(directory, directory / name)
+
+
+@pytest.mark.parametrize("make", [an_empty_folder, a_folder])
+def test_a_folder_under_the_name_of_a_checkpoint_is_left_alone(directory: Path, make: Make) -> None:
+    make(directory / "checkpoint-99")
+    check_left_alone(directory, directory / "checkpoint-99", named=False)
+
+
+def test_a_checkpoint_that_is_a_link_to_nothing_counts_as_damaged(directory: Path) -> None:
+    a_link_to_nothing(directory / "checkpoint-99")
+    driver = RealDisk(directory)
+    assert "checkpoint 99 is a link to nothing, using the one before" in driver.report.warnings
+    assert values_of(driver.log("t")) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("make", STRANGE)
+@pytest.mark.parametrize("name", ["notes.txt", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.0.bak"])
+def test_what_stands_among_kept_parts_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+    (directory / "journal-parts").mkdir()
+    make(directory / "journal-parts" / name)
+    check_left_alone(directory, directory / "journal-parts" / name)
+
+
+@pytest.mark.parametrize("make", STRANGE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.writing",
+        "notes.txt",
+        "00000000000000000000.01.log",
+        "00000000000000000007.0.log.bak",
+        "0000000000000000007.0.log",
+        "٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٧.0.log",
+        "00000000000000000007.producers.bak",
+        "journal-parts-x",
+    ],
+)
+def test_what_stands_in_a_logs_folder_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+    folder = next((directory / "logs").glob("t-0.*"))
+    make(folder / name)
+    check_left_alone(directory, folder / name)
+
+
+def test_a_folder_under_the_name_of_a_segment_is_left_alone(directory: Path) -> None:
+    folder = next((directory / "logs").glob("t-0.*"))
+    a_folder(folder / "00000000000000000007.1.log")
+    check_left_alone(directory, folder / "00000000000000000007.1.log")
+
+
+def test_folders_of_logs_that_are_gone_are_removed(directory: Path) -> None:
+    a_folder(directory / "logs" / "gone-0.7")
+    RealDisk(directory)
+    assert not (directory / "logs" / "gone-0.7").exists()
+
+
+def test_of_a_link_under_the_name_of_a_log_that_is_gone_only_the_link_is_removed(directory: Path) -> None:
+    a_link_to_a_folder(directory / "logs" / "gone-0.7")
+    target = (directory / "logs" / "gone-0.7").resolve()
+    a_file(target / "precious")
+    RealDisk(directory)
+    assert not (directory / "logs" / "gone-0.7").is_symlink()
+    assert (target / "precious").read_bytes() == b"mine"
+
+
+def test_a_log_whose_folder_is_a_link_is_served_and_leaves_what_it_leads_to_when_it_is_deleted(directory: Path) -> None:
+    """Somebody moved a partition to another disk."""
+    folder = next((directory / "logs").glob("t-0.*"))
+    elsewhere = directory.parent / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    driver = RealDisk(directory)
+    assert values_of(driver.log("t")) == [(0, b"a"), (1, b"b")]
+    driver.store.commit([driver.store.drop_part(driver.log("t"))])
+    for _ in range(3):
+        driver.checkpoint()
+    assert not folder.is_symlink()
+    assert elsewhere.is_dir()
+
+
+def test_many_strangers_are_one_line(directory: Path) -> None:
+    for number in range(9):
+        a_file(directory / "logs" / f"stray{number}")
+    told = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]
+    names = "stray0, stray1, stray2, stray3, stray4 and 4 more"
+    assert told == [f"{directory}/logs: not made by fencepost, left alone: {names}"]
+
+
+def test_a_leftover_that_cannot_be_removed_is_named_and_keeps_nobody_from_starting() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    Driven(disk)
+    disk = disk.after_process_crash()
+    disk.make_directory(f"{DIRECTORY}/logs/gone-0.7")
+    disk.fail(lambda one: isinstance(one, Unlink) and "gone" in one.path, error=errno.EACCES)
+    report = Driven(disk).report
+    assert report.warnings == [
+        f"{DIRECTORY}/logs/gone-0.7 is not needed any more and cannot be removed: Permission denied"
+    ]
+
+
+@pytest.mark.parametrize("name", ["logs/.DS_Store", "journal/notes.txt", "logs/backup"])
+def test_a_directory_with_nothing_of_ours_is_a_new_one(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    a_file(path)
+    assert list(RealDisk(tmp_path / "data").store.logs) == [layout.CATALOGUE_LOG_ID]
+    assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["logs/t-0.3", f"journal/{3:020d}.journal"])
+def test_a_directory_with_logs_or_a_journal_but_no_checkpoint_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    a_file(path)
+    with pytest.raises(StoreDamaged, match="no checkpoint"):
+        RealDisk(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("t-0.1", ("t", 0, 1)),
+        ("a-b.c-12.34", ("a-b.c", 12, 34)),
+        ("__consumer_offsets-49.100", ("__consumer_offsets", 49, 100)),
+        ("t-0.1-2.3", ("t-0.1", 2, 3)),
+        ("-0.1", None),
+        ("t-0.1\n", None),
+        ("t-0.x", None),
+        ("t-.1", None),
+        ("a b-0.1", None),
+    ],
+)
+def test_names_of_logs_folders_are_taken_apart_exactly(name: str, found: tuple[str, int, int] | None) -> None:
+    assert layout.parse_log_directory_name(name) == found
+    assert found is None or layout.log_directory_name(*found) == name
