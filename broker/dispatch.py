@@ -47,6 +47,7 @@ AREAS = (
     "transaction_admin",
     "groups",
     "group_admin",
+    "security",
     "ledger",
 )
 PRODUCE, API_VERSIONS = 0, 18

@@ -24,7 +24,7 @@ class Feature(NamedTuple):
     needs: tuple[tuple[int, int], ...] = ()
 
 
-METADATA_VERSION = 29  # 4.2-IV1: tools read the release off it, and hide what older ones did not have
+METADATA_VERSION = 30  # 4.3-IV0: tools read the release off it, and hide what older ones did not have
 OLDEST_METADATA_VERSION = 7
 
 FEATURES = (

@@ -9,20 +9,13 @@ from typing import NamedTuple
 
 from ..protocol.apis import APIS, Api
 from ..protocol.messages.cluster import ApiVersionsResponse
-from ..protocol.messages.security import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from .errors import UnsupportedVersionError
 
 OWN_APIS_FROM = 20_000  # found by the feature, not in the table
 OWN_FEATURE = "fencepost.version"
 TRANSACTION_FEATURE = "transaction.version"
 
-_SASL = (Api(SaslHandshakeRequest, SaslHandshakeResponse), Api(SaslAuthenticateRequest, SaslAuthenticateResponse))
-SPOKEN: dict[type, Api] = {api.request: api for api in (*APIS.values(), *_SASL)}
+SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
 """Every API that the client speaks, by its request."""
 
 

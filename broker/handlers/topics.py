@@ -18,6 +18,8 @@ from ...protocol.messages.topics import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from ...protocol.primitives import ZERO_UUID
 from ..dispatch import Call, handles
@@ -294,6 +296,17 @@ def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest
         )
     for assignment in asked.assignments:
         _check_replicas(broker, assignment.broker_ids)
+
+
+# ---- ListPartitionReassignments ------------------------------------------------------------------------------
+
+
+@handles(ListPartitionReassignmentsRequest, waits=False)
+def list_partition_reassignments(
+    broker: "Broker", call: Call, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """No partition of one broker is ever on its way to another."""
+    return ListPartitionReassignmentsResponse()
 
 
 # ---- DeleteRecords -------------------------------------------------------------------------------------------

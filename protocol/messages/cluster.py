@@ -182,7 +182,7 @@ class DescribeTopicPartitionsResponse:
     next_cursor: Cursor | None = None
 
 
-@request(api=35, versions="1-4", flexible="2+")
+@request(api=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest:
     """How much is stored, of some topics or of all."""
 
@@ -217,6 +217,7 @@ class DescribeLogDirsResponse:
         topics: list[Topic]
         total_bytes: Int64 = field("4+", default=-1)
         usable_bytes: Int64 = field("4+", default=-1)
+        is_cordoned: Boolean = field("5+", default=False)  # no new partitions are put there (KIP-1066)
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", default=0)

@@ -147,9 +147,10 @@ def test_only_what_tells_of_nothing_undurable_is_answered_at_once():
     """The whole list: whoever adds to it says why. Fetch and the offset APIs read the durable view."""
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
-    constants = {"ApiVersions", "DescribeCluster", "FindCoordinator"}
+    constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments"}
+    refusals = {"SaslHandshake", "SaslAuthenticate", "DescribeAcls", "CreateAcls", "DeleteAcls"}
     timers = {"Heartbeat"}  # it tells of a membership, which is memory only
-    assert exempt == views | constants | timers | {"Metadata"}
+    assert exempt == views | constants | refusals | timers | {"Metadata"}
 
 
 def test_metadata_is_answered_at_once(broker):

@@ -25,12 +25,14 @@ with warnings.catch_warnings():  # kafka-python reads its definitions with a dep
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
 
 _KAFKA_PYTHON = (
     kafka.protocol.producer,
     kafka.protocol.consumer,
     kafka.protocol.metadata,
     kafka.protocol.admin,
+    kafka.protocol.sasl,
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)

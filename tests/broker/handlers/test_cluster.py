@@ -45,7 +45,7 @@ def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
     assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]
     levels = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
     assert levels == {feature.name: (feature.high, feature.high) for feature in complete}
-    assert levels["metadata.version"] == (29, 29)
+    assert levels["metadata.version"] == (30, 30)
     assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
 
 
