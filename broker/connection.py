@@ -74,6 +74,7 @@ class Connection:
         "seen",
         "slots",
         "transport",
+        "unsent_bytes",
     )
 
     def __init__(self, owner: Owner, max_frame_bytes: int) -> None:
@@ -83,7 +84,8 @@ class Connection:
         self.client_software = ""  # what ApiVersions said: name and version
         self.listener_address: tuple[str, int] = ("", 0)
         self.number = 0  # the later it was accepted, the higher
-        self.seen = True  # something came since the server last looked
+        self.seen = True  # something came, or was written, since the server last looked
+        self.unsent_bytes = 0  # what was still to be sent when the server last looked
         self.idle_since_ms = 0
         self.large_bytes = 0  # that came as parts of large frames
         self.newest_unit = 0  # that a request of this connection wrote, or that its reply waits for
@@ -234,6 +236,13 @@ class Connection:
         """The request at hand takes effect later, and those behind it are to wait for that."""
         self._stop(AT_WORK)
 
+    def is_active(self) -> bool:
+        """Whether anything came or left since this was last asked, or the client is kept waiting by the broker."""
+        seen, unsent_bytes = self.seen, self.unsent_bytes
+        self.seen = False
+        self.unsent_bytes = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return seen or self.unsent_bytes != unsent_bytes or self.waits_for_broker
+
     def has_left(self) -> bool:
         """Whether the client sends no more, which nobody is told of while it is not read. Workers may ask."""
         transport = self.transport
@@ -306,6 +315,7 @@ class Connection:
             out = b"".join((out, *more))
             slots.clear()
         transport.write(out)
+        self.seen = True
         self._metrics.bytes_out += len(out)
         return False
 
@@ -358,17 +368,25 @@ class Connection:
                 transport.write(b"".join(out))
             else:
                 send(self, out, self._metrics)
+        self.seen = True
         self._metrics.bytes_out += size
 
     # ---- the transport's side --------------------------------------------------------------------------------
 
+    @property
+    def writing_paused(self) -> bool:
+        return bool(self._stopped & PEER_DOES_NOT_READ)
+
     def pause_writing(self) -> None:
         """The peer does not read: nothing more is done for it."""
         self._stop(PEER_DOES_NOT_READ)
+        if isinstance(self.transport, Overflow):
+            self.transport.paused()
 
     def resume_writing(self) -> None:
         """It does again."""
-        self._allow(PEER_DOES_NOT_READ)
+        if not isinstance(self.transport, Overflow) or self.transport.resumed():
+            self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
         """The client will send no more. Close: a client that wants its answers stays."""

@@ -2,7 +2,8 @@
 
 The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
 cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
-simulated net - and where enough clients take their answers slowly, parts are read and copied.
+simulated net - and where enough clients take their answers slowly, parts are read and copied, a window at a time: a
+client that takes nothing costs no more memory than one.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from ..protocol.primitives import Buffer
 from ..storage.file_parts import FilePart, let_go
 from .metrics import Metrics
 
+WINDOW_BYTES = 256 << 10  # of a part, copied at one time
 SMALL_BYTES = 4 << 10  # buffers below it are joined: copying them costs less than a call for each
 
 
@@ -27,6 +29,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
     def get_extra_info(self, name: str) -> Any: ...
 
 
@@ -34,6 +37,11 @@ class Sender(Protocol):
     """What of a connection is needed to send for it."""
 
     transport: Transport | None
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether the transport has said that it holds enough, and not yet that it has sent most of that."""
+        ...
 
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
@@ -50,7 +58,7 @@ def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) ->
 
 
 class Overflow(Transport):
-    """Stands in for a transport whose socket is full, until all has left; what is written meanwhile waits behind."""
+    """Stands in for a transport that takes no more, until it has all; what is written meanwhile waits behind."""
 
     def __init__(
         self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
@@ -61,21 +69,25 @@ class Overflow(Transport):
         self._left: deque[Buffer | Elsewhere] = deque(_joined(out))
         self._begin = 0  # of the first of these
         self._writable: Writable | None = None
+        self._full = sender.writing_paused  # the transport holds enough
         self._closes = False
 
     def begin(self) -> None:
         """Hand the socket what it takes; stand in for the transport if that is not all."""
         fd = idle_socket(self._transport)
-        if fd < 0 or not self._handed(fd):
-            self._copy()
-        elif self._left:
+        if fd >= 0 and self._handed(fd):
+            if not self._left:
+                return
             try:
                 self._writable = Writable(fd, self._go_on)
             except OSError:  # too many wait like this, or there are no descriptors left
-                self._copy()
+                pass
+            else:
+                self._sender.transport = self
+                self._sender.pause_writing()
                 return
-            self._sender.transport = self
-            self._sender.pause_writing()
+        self._sender.transport = self
+        self._copy()
 
     def _handed(self, fd: int) -> bool:
         """Whether it is worth going on like this. To a socket that is broken nothing is left to be sent."""
@@ -89,31 +101,57 @@ class Overflow(Transport):
 
     def _go_on(self) -> None:
         """The socket takes more, or is broken."""
-        assert self._writable is not None
-        if self._handed(self._writable.fd) and self._left:
+        writable = self._writable
+        assert writable is not None
+        if self._handed(writable.fd) and self._left:
             return
-        self._writable.close()
-        self._sender.transport = self._transport
+        writable.close()
+        self._writable = None
         self._sender.resume_writing()
+
+    def paused(self) -> None:
+        """The transport holds enough."""
+        self._full = True
+
+    def resumed(self) -> bool:
+        """The transport has sent most of what it held. Returns whether it has all now, and has room for more."""
+        self._full = False
         self._copy()
-        if self._closes:
-            self._transport.close()
+        return not (self._left or self._full)
 
     def _copy(self) -> None:
-        """What is left goes through the transport."""
-        left, self._left, begin = self._left, deque(), self._begin
-        if not left:
-            return
-        copied: list[Buffer] = []
-        try:
-            for one in left:
-                copied.append(one.read(begin) if isinstance(one, FilePart) else memoryview(one)[begin:])  # type: ignore[arg-type]
-                begin = 0
-            self._transport.writelines(copied)
-        except KafkaError:  # the log knows it by now
-            self._transport.abort()
-        finally:
-            let_go(left)
+        """Give the transport what is left, as far as it takes it; when that is all, it is the sender's again."""
+        if self._transport.is_closing():
+            self.drop()
+        while self._left and not self._full:
+            try:
+                window = self._next_window()
+            except KafkaError:  # the log knows it by now
+                self.abort()
+                return
+            self._transport.writelines(window)
+        if not self._left:
+            self._sender.transport = self._transport
+            if self._closes:
+                self._transport.close()
+
+    def _next_window(self) -> list[Buffer]:
+        """The next bytes that are left, WINDOW_BYTES at most. Raises: KafkaError, as FilePart.read."""
+        window: list[Buffer] = []
+        room = WINDOW_BYTES
+        while self._left and room:
+            one, begin = self._left[0], self._begin
+            size = min(len(one) - begin, room)
+            if isinstance(one, FilePart):
+                window.append(one.read(begin, size))
+            else:
+                window.append(memoryview(one)[begin : begin + size])  # type: ignore[arg-type]
+            room -= size
+            self._begin += size
+            if self._begin == len(one):
+                let_go((self._left.popleft(),))
+                self._begin = 0
+        return window
 
     # ---- as a transport --------------------------------------------------------------------------------------
 
@@ -133,6 +171,9 @@ class Overflow(Transport):
         """When all has left."""
         self._closes = True
 
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self._left)) - self._begin + int(self._transport.get_write_buffer_size())
+
     def get_extra_info(self, name: str) -> Any:
         return self._transport.get_extra_info(name)
 
@@ -144,8 +185,10 @@ class Overflow(Transport):
         """Nothing more will leave."""
         if self._writable is not None:
             self._writable.close()
+            self._writable = None
         let_go(self._left)
         self._left.clear()
+        self._begin = 0
 
 
 def _joined(out: Sequence[Buffer | Elsewhere]) -> list[Buffer | Elsewhere]:

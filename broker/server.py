@@ -1,8 +1,8 @@
 """The listening side: accepts connections, bounds how many and how much, and ends them.
 
 The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
-while all of them together fit `queued.max.request.bytes`; a silent connection is closed after
-`connections.max.idle.ms`. On a halt every connection is cut without an answer.
+while all of them together fit `queued.max.request.bytes`; a connection over which nothing comes and nothing leaves is
+closed after `connections.max.idle.ms`. On a halt every connection is cut without an answer.
 Source: Kafka's SocketServer, ConnectionQuotas.
 """
 
@@ -201,14 +201,13 @@ class Server:
         log.warning("closing the connection of %s (%s): %s", connection.client_host, connection.client_id, reason)
 
     def _sweep(self) -> None:
-        """Close who was silent for too long."""
+        """Close those that neither sent nor took anything for too long."""
         idle_ms = self.settings().connections_max_idle_ms
         if idle_ms == NO_LIMIT:
             return
         now_ms = self._clock.monotonic_ms()
         for connection in list(self.connections):
-            if connection.seen:
-                connection.seen = False
+            if connection.is_active():
                 connection.idle_since_ms = now_ms
             elif now_ms - connection.idle_since_ms >= idle_ms:
                 self.metrics.closed_idle += 1

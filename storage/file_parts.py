@@ -55,9 +55,13 @@ class FilePart:
         """Hand a socket what follows `begin`. As File.send."""
         return self._file.send(socket_fd, self._size_bytes - begin, self._position + begin)
 
-    def read(self, begin: int = 0) -> bytes:
-        """What follows `begin`. Raises: KafkaError KAFKA_STORAGE_ERROR; then the log is offline, if this counts yet."""
-        size, position, file = self._size_bytes - begin, self._position + begin, self._file
+    def read(self, begin: int = 0, size: int | None = None) -> bytes:
+        """So many bytes from `begin` on; None: all.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR; then the log is offline, if this counts yet.
+        """
+        size = self._size_bytes - begin if size is None else size
+        position, file = self._position + begin, self._file
         try:
             found = file.read(size, position)
             if len(found) < size:

@@ -6,13 +6,14 @@ import random
 import socket
 import ssl
 import struct
-import time
 
 import pytest
+from eventually import wait_until
 from fencepost.broker import sending
 from fencepost.broker.metrics import Metrics
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.storage.file_parts import FilePart
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from served_broker import ServedBroker
@@ -60,8 +61,7 @@ def save(served):
         log = log_of(broker)
         return log.checkpointed_offset == log.end_offset
 
-    while not served.inside(step):
-        time.sleep(0.01)
+    wait_until(lambda: served.inside(step))
 
 
 def read_whole(client, version=NAMED):
@@ -91,11 +91,7 @@ def uncopied(served):
 
 def settled(served):
     """Wait until nothing is on its way any more."""
-    for _ in range(500):
-        if served.inside(lambda broker: uses(broker.store.open_files)) == 0:
-            return
-        time.sleep(0.01)
-    pytest.fail("a file is still in use")
+    wait_until(lambda: served.inside(lambda broker: uses(broker.store.open_files)) == 0)
 
 
 def connect_narrow(served):
@@ -111,12 +107,20 @@ def connect_narrow(served):
 
 def half_sent(served):
     """Wait until an answer waits for its client. Returns that connection."""
-    for _ in range(500):
-        for one in served.inside(lambda broker: list(broker.server.connections)):
-            if isinstance(one.transport, sending.Overflow):
-                return one
-        time.sleep(0.01)
-    pytest.fail("nothing waits to be sent")
+    wait_until(lambda: served.inside(standing_in))
+    return served.inside(standing_in)[0]
+
+
+def standing_in(broker):
+    """Connections whose answer waits for its client."""
+    return [one for one in broker.server.connections if isinstance(one.transport, sending.Overflow)]
+
+
+def has_looked(served):
+    """Return when the broker has read whatever it would read of what was sent to it before."""
+    with served.connect() as other:
+        for _ in range(2):
+            other.call(ApiVersionsRequest(), 0)
 
 
 def frame_of_first(client, request):
@@ -163,16 +167,14 @@ def test_requests_sent_ahead_are_answered_in_order_around_a_large_one(served):
 
 def test_a_client_that_reads_slowly_gets_every_byte(served):
     before = uncopied(served)
-    client = served.connect()
+    client = connect_narrow(served)
     client.send(large(), NAMED)
     client.send(large(2 * BATCHES), NAMED)
-    time.sleep(0.1)
+    half_sent(served)
     assert served.inside(lambda broker: uses(broker.store.open_files)) == 1
-    assert any(isinstance(one.transport, sending.Overflow) for one in served.broker.server.connections)
     received = bytearray()
     while len(received) < 2 << 20:
         received += client.socket.recv(30_000)
-        time.sleep(0.0005)
     client._received = bytes(received)
     assert content(served).startswith(bytes_of(fetched(client.receive())))
     assert bytes_of(fetched(client.receive())) == b""
@@ -184,7 +186,7 @@ def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made_
     """Else whoever asks and never reads takes as much memory, and as many files, as it likes."""
 
     def taken(broker):
-        return broker.metrics.requests[FETCH], broker.metrics.bytes_in
+        return broker.metrics.requests[FETCH]
 
     client = connect_narrow(served)
     client.send(large(), NAMED)
@@ -192,8 +194,10 @@ def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made_
     before = served.inside(taken)
     for _ in range(AHEAD):
         client.send(large(), NAMED)
-    time.sleep(0.2)
+    has_looked(served)
     assert served.inside(taken) == before
+    assert not connection._framer.held_bytes
+    assert not connection._backlog
     assert served.inside(lambda broker: uses(broker.store.open_files)) == 1
     assert not connection.slots
     frames = [client.receive_frame() for _ in range(1 + AHEAD)]
@@ -212,17 +216,13 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(served, reset):
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
     settled(served)
-    for _ in range(500):
-        if len(served.broker.server.connections) == connections:
-            break
-        time.sleep(0.01)
-    assert len(served.broker.server.connections) == connections
+    wait_until(lambda: len(served.broker.server.connections) == connections)
 
 
 def test_a_connection_cut_by_the_broker_leaves_nothing_behind(served):
-    client = served.connect()
+    client = connect_narrow(served)
     client.send(large(), NAMED)
-    time.sleep(0.05)
+    half_sent(served)
     served.inside(lambda broker: [one.abort() for one in broker.server.connections])
     settled(served)
     with pytest.raises((Closed, ConnectionError)):
@@ -230,9 +230,9 @@ def test_a_connection_cut_by_the_broker_leaves_nothing_behind(served):
 
 
 def test_a_connection_that_is_hung_up_on_is_closed_after_its_answer(served):
-    client = served.connect()
+    client = connect_narrow(served)
     client.send(large(), NAMED)
-    time.sleep(0.05)
+    half_sent(served)
     served.inside(lambda broker: [one.hang_up() for one in broker.server.connections])
     assert len(bytes_of(fetched(client.receive()))) > 2 << 20
     with pytest.raises(Closed):
@@ -247,6 +247,29 @@ def test_without_descriptors_the_rest_is_copied(served, monkeypatch):
     monkeypatch.setattr(sending, "Writable", none_left)
     client = served.connect()
     assert read_whole(client) == content(served)
+    settled(served)
+
+
+def test_clients_that_read_nothing_cost_a_window_each_where_there_are_no_descriptors(served, monkeypatch):
+    def none_left(fd, call):
+        raise OSError(24, "Too many open files")
+
+    read = []
+
+    def noted(part, begin, size):
+        read.append(size)
+        return real(part, begin, size)
+
+    real = FilePart.read
+    monkeypatch.setattr(FilePart, "read", noted)
+    monkeypatch.setattr(sending, "Writable", none_left)
+    clients = [connect_narrow(served) for _ in range(20)]
+    for client in clients:
+        client.send(large(), NAMED)
+    wait_until(lambda: served.inside(lambda broker: len(standing_in(broker)) == len(clients)))
+    assert sum(read) <= len(clients) * sending.WINDOW_BYTES
+    for client in clients:
+        assert content(served).startswith(bytes_of(fetched(client.receive())))
     settled(served)
 
 
@@ -313,8 +336,8 @@ class Part(FilePart):
     def __len__(self):
         return len(self.content)
 
-    def read(self, begin=0):
-        return self.content[begin:]
+    def read(self, begin=0, size=None):
+        return self.content[begin : begin + size]
 
     def release(self):
         self.released += 1
@@ -326,6 +349,7 @@ class Wire:
     def __init__(self, **extra):
         self.extra = extra
         self.written = []
+        self.held, self.takes = 0, extra.get("takes")
 
     def get_extra_info(self, name):
         return self.extra.get(name)
@@ -338,14 +362,25 @@ class Wire:
 
     def writelines(self, buffers):
         self.written += [bytes(one) for one in buffers]
+        if self.takes is not None:
+            self.held += sum(map(len, buffers))
+            if self.held >= self.takes:
+                self.sender.pause_writing()
 
 
 class Sender:
     def __init__(self, transport):
         self.transport = transport
+        self.writing_paused = False
+        transport.sender = self
+
+    def pause_writing(self):
+        self.writing_paused = True
+        if isinstance(self.transport, sending.Overflow):
+            self.transport.paused()
 
 
-@pytest.mark.parametrize("kind", ["no socket", "tls", "waiting", "closing"])
+@pytest.mark.parametrize("kind", ["no socket", "tls", "waiting"])
 def test_through_any_other_transport_parts_are_copied_in_order(kind):
     here, there = socket.socketpair()
     with here, there:
@@ -354,7 +389,6 @@ def test_through_any_other_transport_parts_are_copied_in_order(kind):
             "no socket": {},
             "tls": {"socket": here, "sslcontext": ssl.create_default_context()},
             "waiting": {"socket": here, "waiting": 1},
-            "closing": {"socket": here, "closing": True},
         }[kind]
         wire, metrics = Wire(**extra), Metrics()
         parts = [Part(b"first part"), Part(b"second part")]
@@ -366,6 +400,46 @@ def test_through_any_other_transport_parts_are_copied_in_order(kind):
         assert metrics.bytes_uncopied == 0
         with pytest.raises(BlockingIOError):
             there.recv(1)
+
+
+def test_a_transport_that_is_closing_gets_nothing_and_no_part_is_read_for_it():
+    wire = Wire(closing=True)
+    part = Part(b"part")
+    sending.send(Sender(wire), [b"head", part], Metrics())
+    assert (wire.written, part.released) == ([], 1)
+
+
+def test_of_a_part_only_a_window_is_read_until_the_transport_has_sent_that():
+    wire = Wire(takes=sending.WINDOW_BYTES)
+    content = [random.Random(seed).randbytes(3 * sending.WINDOW_BYTES + seed) for seed in range(2)]
+    parts = [Part(each) for each in content]
+    sender = Sender(wire)
+    sending.send(sender, [b"head", parts[0], b"between", parts[1]], Metrics())
+    whole = b"".join((b"head", content[0], b"between", content[1]))
+    windows = 1
+    while (standing := sender.transport) is not wire:
+        written = b"".join(wire.written)
+        assert written == whole[: windows * sending.WINDOW_BYTES]
+        assert standing.get_write_buffer_size() == len(whole) - len(written)
+        wire.held, windows = 0, windows + 1
+        standing.resumed()
+    assert b"".join(wire.written) == whole
+    assert windows == 7
+    assert [part.released for part in parts] == [1, 1]
+
+
+def test_what_is_written_while_a_part_waits_comes_behind_it_and_a_close_behind_that():
+    wire = Wire(takes=1)
+    wire.close = lambda: wire.written.append("closed")
+    sender = Sender(wire)
+    sending.send(sender, [b"head", Part(bytes(sending.WINDOW_BYTES))], Metrics())
+    standing = sender.transport
+    standing.write(b"more")
+    standing.close()
+    assert b"more" not in wire.written
+    assert not standing.resumed()
+    assert wire.written[-3:] == [bytes(4), b"more", "closed"]
+    assert sender.transport is wire
 
 
 def test_buffers_alone_go_as_they_are():
