@@ -3,7 +3,8 @@
 A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
 one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
 store's age, never on the wall clock. A bug that the records of one log bring out is that log's own trouble: it is not
-compacted again, and the broker goes on; an OSError of a run halts it, as any other.
+compacted again, and the broker goes on. Want of descriptors, memory or rights ends one run; any other OSError of what
+a run writes halts the broker.
 """
 
 import logging
@@ -14,6 +15,7 @@ from ..effects.disk import DiskFull
 from ..protocol.errors import KafkaError
 from ..storage.log import PartitionLog
 from ..storage.store import Store
+from ..storage.system_errors import may_pass
 
 log = logging.getLogger("fencepost.broker")
 
@@ -96,8 +98,11 @@ class Cleaning:
         except KafkaError as error:
             log.error("%s-%s is not compacted: %s", one.topic, one.partition, error.detail)
             one.compaction_failed(run)
-        except OSError:
-            raise
+        except (OSError, MemoryError) as error:
+            if isinstance(error, OSError) and (one.open_files.sync_failed or not may_pass(error)):
+                raise
+            log.warning("%s-%s is not compacted now, a later run tries again: %r", one.topic, one.partition, error)
+            one.compaction_failed(run)
         except Exception as error:
             self._give_up(one, error)
             one.compaction_failed(run)

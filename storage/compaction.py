@@ -86,7 +86,8 @@ class Compaction:
     def run_slice(self) -> None:
         """Go on for a few milliseconds.
 
-        Raises: KafkaError KAFKA_STORAGE_ERROR, if a segment is damaged (the log is offline then); DiskFull; OSError.
+        Raises: KafkaError KAFKA_STORAGE_ERROR, if a segment is damaged (the log is offline then), or cannot be read (a
+        later run may); DiskFull and OSError of what it writes.
         """
         until_ms = self._monotonic_ms() + SLICE_MS
         try:
@@ -139,18 +140,17 @@ class Compaction:
         """Batches of one segment from `offset` on, checked."""
         state = self.states[number]
         position, ends_at = 0, -1
-        if state.base_offset < offset:
-            indexes = load_indexes(self._log, self.states, number)
-            position, ends_at = indexes.place_before(offset - state.base_offset)
-            ends_at += state.base_offset if ends_at >= 0 else 0
-        path = self._path(state, LOG_SUFFIX)
         try:
-            with self._files.use(path) as file:
+            if state.base_offset < offset:
+                indexes = load_indexes(self._log, self.states, number)
+                position, ends_at = indexes.place_before(offset - state.base_offset)
+                ends_at += state.base_offset if ends_at >= 0 else 0
+            with self._files.use(self._path(state, LOG_SUFFIX)) as file:
                 for _, batch in scan(file, state, position=position, ends_at=ends_at):
                     if batch.last_offset >= offset:
                         yield batch
-        except OSError as error:
-            raise SegmentDamaged(path, 0, str(error)) from error
+        except OSError as error:  # not of what is written: that has nothing to do with this generator
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be read now: {error}") from error
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:
         """Base offsets of living producers' newest batches, and epochs of those that have none, from the snapshot."""
@@ -163,7 +163,7 @@ class Compaction:
         try:
             payload = checkpoints.read_file(self._files.disk, path, log_snapshots.KIND, log_snapshots.VERSION)
             producers = producer_snapshots.unpack(payload)
-        except (checkpoints.Damaged, FileNotFoundError, ValueError) as problem:
+        except (checkpoints.Damaged, OSError, ValueError) as problem:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no compaction without {path}: {problem}") from problem
         for producer_id, producer in producers.items():
             if producer.window:

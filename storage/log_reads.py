@@ -17,8 +17,8 @@ from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .index import Indexes
 from .log_flush import TailBatch
 from .log_indexes import load_indexes
-from .open_files import OUT_OF_RESOURCES
 from .segment import LOG_SUFFIX, NOTHING_HERE, SegmentDamaged, SegmentState, Slice, Span, read_span
+from .system_errors import may_pass
 
 if TYPE_CHECKING:
     from .log import PartitionLog
@@ -193,8 +193,8 @@ def _aborted_in(
 
 
 def damage_found(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
-    """A segment that counts cannot be read: the log goes offline (not for want of descriptors or memory)."""
-    if log.offline is None and not (isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES):
+    """A segment that counts cannot be read: the log goes offline (not for want of descriptors, memory or rights)."""
+    if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):
         log.offline = str(error)
         logger.error("%s-%d is offline: %s", log.topic, log.partition, error)
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -77,6 +77,11 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync failed: what is on disk is unknown, and stays so."""
+        return self._failed is not None
+
     def use(self, path: str, *, create: bool = False) -> OpenFile:
         """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
         return self.use_if_open(path) or self._opened(path, create)

@@ -1,5 +1,6 @@
 """Compaction in a running broker: what goes wrong in one log stays there."""
 
+import errno
 import logging
 import struct
 
@@ -51,6 +52,38 @@ def test_a_bug_in_the_compaction_of_one_log_leaves_that_one_as_it_is_and_the_bro
     assert begun.broker.halted is None
     assert cleaned_offset(begun, "sick") == 0
     assert cleaned_offset(begun, "sound") > 0
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "many"), OSError(errno.EACCES, "no"), MemoryError()])
+def test_a_compaction_that_lacks_something_is_tried_again_later(begun, monkeypatch, caplog, error):
+    original, left = Compaction.run_slice, [error] * 2
+
+    def run_slice(run: Compaction) -> None:
+        if left:
+            raise left.pop()
+        original(run)
+
+    monkeypatch.setattr(Compaction, "run_slice", run_slice)
+    client = SimulatedClient(begun)
+    with caplog.at_level(logging.WARNING, "fencepost.broker"):
+        feed(client, "sound", 10)
+    assert caplog.text.count("sound-0 is not compacted now, a later run tries again") == 2
+    assert begun.broker.halted is None
+    assert begun.broker.topics.by_name["sound"].partitions[0].log.offline is None
+    assert cleaned_offset(begun, "sound") > 0
+
+
+def test_a_sync_that_fails_under_a_compaction_halts_the_broker_whatever_its_error(begun, monkeypatch):
+    def run_slice(run: Compaction) -> None:
+        run._files._failed = OSError(errno.ENOMEM, "in a sync")
+        raise OSError(errno.ENOMEM, "in a sync")
+
+    monkeypatch.setattr(Compaction, "run_slice", run_slice)
+    client = SimulatedClient(begun)
+    with pytest.raises(ConnectionError):
+        feed(client, "sound", 24)
+    assert isinstance(begun.broker.halted, OSError)
+    begun.abandon()
 
 
 def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatch):

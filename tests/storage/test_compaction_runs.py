@@ -1,10 +1,14 @@
 """A run of compaction: its slices, its swap, and what a crash, a full disk or damage on the way leaves of the log."""
 
+import errno
+import itertools
+
 import many_headers
 import pytest
 from compacted_log import HORIZON_MS, clean, compacted_log, put, values, visible
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Open, Read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import records
 from fencepost.storage.log import PartitionLog
@@ -96,6 +100,43 @@ def test_damage_met_by_compaction_puts_the_log_offline() -> None:
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert driver.log.offline is not None
     driver.log.compaction_failed(run)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO])
+def test_a_run_that_cannot_open_or_read_a_file_is_no_damage(number: int) -> None:
+    """Snapshot of the producers, indexes, segments: at every open and read of a run."""
+    for step in range(1_000):
+        disk = SimulatedDisk(history=False)
+        driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0)
+        for sequence in range(8):
+            put(driver, (b"k%d" % (sequence % 3), b"v"), producer_id=7, producer_epoch=0, base_sequence=sequence)
+            if sequence % 3 == 2:
+                driver.settle()
+        expected = values(driver)
+        driver.files.close()
+        steps = itertools.count()
+        looks = lambda one: isinstance(one, Open | Read) and next(steps) == step  # noqa: B023, E731
+        fault = disk.fail(looks, error=number)
+        run = driver.log.compaction(driver.age_ms, lambda: 0)
+        assert run is not None
+        try:
+            while not run.finished:
+                run.run_slice()
+        except (KafkaError, OSError) as error:
+            failed = error
+            driver.log.compaction_failed(run)
+        else:
+            failed = None
+            driver.log.compacted(run)
+        fault.times = fault.hits  # from here on the disk is sound
+        assert bool(fault.hits) == (failed is not None), (step, failed)
+        assert driver.log.offline is None
+        driver.compact()
+        assert driver.log.cleaned_offset > 0
+        assert values(driver) == expected
+        if not fault.hits:
+            break
+    assert step > 4  # the snapshot and a segment, each opened and read, and more
 
 
 def test_a_run_is_cut_into_slices_by_the_clock() -> None:
