@@ -24,6 +24,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.records import records
 from ..storage import checkpoints, kept_parts, layout, log_snapshots, store_checkpoint
 from ..storage.aborted import TXN_ENTRY
+from ..storage.aborted import unpack as unpack_aborted
 from ..storage.checkpoints import Damaged, NewerFormat
 from ..storage.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
 from ..storage.journal_format import APPEND, CREATE, DROP, LOG_START, Part
@@ -34,6 +35,7 @@ from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentSta
 from ..storage.segment import scan as scan_segment
 from ..storage.store_checkpoint import LogEntry, StoreCheckpoint
 from .failures import Failure
+from .log_aborts import AbortCheck
 from .log_facts import Fact
 
 LOOKS_BESIDE_A_BROKER = 5
@@ -188,8 +190,9 @@ class _Look:
             self._broken.add(entry.log_id)
             return
         self._ends[entry.log_id] = manifest.end_offset
+        check = AbortCheck()
         for state in manifest.segments:
-            self._segment(entry.log_id, folder, state)
+            self._segment(entry.log_id, folder, state, check)
         for snapshot in manifest.snapshots:
             if not snapshot.empty:
                 self._snapshot(f"{folder}/{snapshot.name}")
@@ -230,24 +233,45 @@ class _Look:
             if part.kind == APPEND:
                 self._appended(path, 0, part)
 
-    def _segment(self, log_id: int, folder: str, state: SegmentState) -> None:
+    def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
+        """check: has followed the segments before."""
         path = f"{folder}/{state.stem}{LOG_SUFFIX}"
         self._report.counts["segments"] += 1
         try:
             for batch in self._segment_batches(path, state):
                 self._report.counts["batches"] += 1
+                check.follow(batch)
                 if log_id == layout.CATALOGUE_LOG_ID:
                     self._apply(path, batch)
         except SegmentDamaged as damage:
             self._report.damage(path, damage.reason, damage.position)
             self._broken.add(log_id)
+        except KafkaError as error:
+            self._report.damage(path, f"a marker that does not parse: {error.text}")
+            self._broken.add(log_id)
         except FileNotFoundError:
             self._report.damage(path, "it is missing")
+            self._broken.add(log_id)
+        except OSError as error:
+            self._report.damage(path, f"it cannot be read: {error.strerror}")
             self._broken.add(log_id)
         self._report.counts["bytes"] += state.size_bytes
         self._index(f"{folder}/{state.stem}{OFFSET_SUFFIX}", state.offset_index, OFFSET_ENTRY.size)
         self._index(f"{folder}/{state.stem}{TIME_SUFFIX}", state.time_index, TIME_ENTRY.size)
-        self._index(f"{folder}/{state.stem}{TXN_SUFFIX}", state.txn_index, TXN_ENTRY.size)
+        path = f"{folder}/{state.stem}{TXN_SUFFIX}"
+        entries = self._index(path, state.txn_index, TXN_ENTRY.size)
+        if log_id not in self._broken:
+            self._aborts(path, entries, check)
+
+    def _aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
+        """Compare with the segments what a broker would believe. entries: None if that is nothing."""
+        try:
+            found = None if entries is None else unpack_aborted(entries)
+        except ValueError as error:
+            self._report.note(path, f"{error}; it will be derived again")
+            found = None
+        for what in check.compare(found):
+            self._report.damage(path, what)
 
     def _segment_batches(self, path: str, state: SegmentState) -> Iterator[Batch]:
         file = self._disk.open(path, read_only=True)
@@ -259,17 +283,22 @@ class _Look:
         finally:
             file.close()
 
-    def _index(self, path: str, row: IndexRow, entry_bytes: int) -> None:
-        """Indexes can be derived again: what is wrong with one is worth a note."""
+    def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
+        """The entries that count; None if the file does not have them. They can be derived again: worth a note."""
         if not row.entries:
-            return
+            return b""
         try:
             content = self._whole(path)[: row.entries * entry_bytes]
         except FileNotFoundError:
             self._report.note(path, "it is missing; it will be derived again")
-            return
+            return None
+        except OSError as error:
+            self._report.note(path, f"it cannot be read ({error.strerror}); it will be derived again")
+            return None
         if len(content) < row.entries * entry_bytes or crc32c(content) != row.crc:
             self._report.note(path, "it is not what was written; it will be derived again")
+            return None
+        return content
 
     def _snapshot(self, path: str) -> None:
         self._report.counts["snapshots"] += 1

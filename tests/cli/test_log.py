@@ -22,6 +22,7 @@ from fencepost.storage import layout
 from fencepost.storage.checkpoints import write_file
 from fencepost.storage.recovery import open_store
 from fencepost.storage.store import StoreSettings
+from left_directory import left_in
 from offset_requests import commit
 from produce_requests import create
 from simulated_broker import SimulatedBroker
@@ -47,19 +48,9 @@ class Directory:
     def create(self, *names: str) -> None:
         self.broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name) for name in names]))
 
-    def left_in(self, target: Path, source: str = "/d") -> Path:
+    def left_in(self, target: Path) -> Path:
         """A copy in real files, as a killed process would leave it."""
-        disk = self.broker.disk
-        target.mkdir()
-        for name in disk.list(source):
-            path = f"{source}/{name}"
-            if disk.is_directory(path):
-                self.left_in(target / name, path)
-            elif name != "lock":
-                file = disk.open(path, read_only=True)
-                (target / name).write_bytes(file.read(file.size(), 0))
-                file.close()
-        return target
+        return left_in(target, self.broker.disk, "/d")
 
 
 @pytest.fixture(scope="module")

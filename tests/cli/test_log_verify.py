@@ -1,0 +1,169 @@
+"""`fencepost log verify`: what it compares with what. The directories are real ones, written by a broker in memory."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fencepost.broker.settings import BrokerSettings
+from fencepost.cli import main
+from fencepost.effects.disk import SystemDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.storage import store_checkpoint
+from fencepost.storage.aborted import TXN_ENTRY, AbortedTransaction, pack, unpack
+from fencepost.storage.index import IndexRow
+from fencepost.storage.log_manifest import Manifest
+from left_directory import left_in
+from produce_requests import batch, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from txn_client import Txn
+
+Entries = list[AbortedTransaction]
+
+
+def verify(directory: Path) -> tuple[int, list[dict[str, str]]]:
+    """(exit code, what is damaged)."""
+    found = CliRunner().invoke(main, ["log", "verify", str(directory), "-o", "json"])
+    facts = [json.loads(line) for line in found.output.splitlines()]
+    return found.exit_code, [fact for fact in facts if fact["is"] == "damage"]
+
+
+# ---- aborted transactions ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In t: x commits at 0-1 and aborts at 2 (5), y aborts at 3 (4); all in one segment that a checkpoint names."""
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
+        broker.ask(create("t"))
+        x, y = Txn(broker, "x", 2), Txn(broker, "y", 2)
+        for txn in (x, y):
+            assert txn.init() == ErrorCode.NONE
+        x.write("t", b"committed", 0)
+        assert x.end(True) == ErrorCode.NONE
+        x.write("t", b"aborted", 0)
+        y.write("t", b"aborted", 0)
+        for txn in (y, x):
+            assert txn.end(False) == ErrorCode.NONE
+        broker.wait(60)
+        return left_in(tmp_path_factory.mktemp("txn") / "copy", broker.disk, "/d")
+
+
+def say(directory: Path, change: Callable[[Entries], Entries]) -> str:
+    """Make the aborted index of t say something else, with a checksum in the checkpoint that goes with it."""
+    disk, path = SystemDisk(), ""
+    number = store_checkpoint.numbers(disk, str(directory))[0]
+    content = store_checkpoint.read(disk, str(directory), number)
+    for entry in content.logs:
+        if entry.topic == "t":
+            manifest = Manifest.from_row(entry.manifest)
+            (state,) = manifest.segments
+            (index,) = directory.glob(f"logs/t-0.*/{state.stem}.txnindex")
+            path = str(index)
+            written = pack(change(unpack(index.read_bytes())))
+            index.write_bytes(written)
+            changed = state._replace(txn_index=IndexRow.of(written, TXN_ENTRY.size))
+            entry.manifest = manifest._replace(segments=(changed,))
+    store_checkpoint.write(disk, str(directory), number, content)
+    return path
+
+
+def replaced(number: int, **fields: int) -> Callable[[Entries], Entries]:
+    return lambda entries: [
+        entry._replace(**fields) if position == number else entry for position, entry in enumerate(entries)
+    ]
+
+
+@pytest.fixture
+def copy(transactions: Path, tmp_path: Path) -> Path:
+    disk = SystemDisk()
+    return left_in(tmp_path / "copy", disk, str(transactions))
+
+
+def test_an_index_that_tells_what_the_segments_tell_is_sound(copy: Path) -> None:
+    found: Entries = []
+    say(copy, lambda entries: found.extend(entries) or entries)  # type: ignore[func-returns-value]
+    assert [entry[1:] for entry in found] == [(3, 4, 2), (2, 5, 6)]
+    assert verify(copy) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda entries: [], "is not in it"),
+        (lambda entries: entries[:1], "from offset 2 to 5 is not in it"),
+        (lambda entries: entries[1:], "from offset 3 to 4 is not in it"),
+        (replaced(0, first_offset=4), "began at offset 3"),
+        (replaced(1, first_offset=1), "began after offset 1"),
+        (replaced(1, first_offset=0), "began after offset 1"),
+        (replaced(0, last_stable_offset=5), "last stable offset 5 instead of 2"),
+        (
+            lambda entries: [entries[0], entries[1], entries[1]._replace(first_offset=0, last_offset=1)],
+            "no abort marker",
+        ),
+        (replaced(0, producer_id=77), "no abort marker"),
+    ],
+)
+def test_an_index_that_tells_otherwise_is_damage_however_well_its_checksum_fits(
+    copy: Path, change: Callable[[Entries], Entries], what: str
+) -> None:
+    path = say(copy, change)
+    code, damage = verify(copy)
+    assert code == 1
+    assert {fact["path"] for fact in damage} == {path}
+    assert any(what in fact["what"] for fact in damage), damage
+
+
+def test_an_index_of_which_nothing_is_believed_is_no_damage(copy: Path) -> None:
+    (index,) = copy.glob("logs/t-0.*/*.txnindex")
+    index.write_bytes(b"\0" * index.stat().st_size)
+    assert verify(copy) == (0, [])
+    index.unlink()
+    assert verify(copy) == (0, [])
+
+
+def test_an_index_that_cannot_be_read_is_a_note_and_a_segment_damage(copy: Path) -> None:
+    (index,) = copy.glob("logs/t-0.*/*.txnindex")
+    index.unlink()
+    index.mkdir()
+    assert verify(copy) == (0, [])
+    (segment,) = copy.glob("logs/t-0.*/*.log")
+    segment.unlink()
+    segment.mkdir()
+    code, damage = verify(copy)
+    assert (code, damage[0]["path"]) == (1, str(segment))
+
+
+# ---- producers, and the journal ---------------------------------------------------------------------------------
+
+
+def test_both_producer_snapshots_are_looked_at(tmp_path: Path) -> None:
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
+        broker.ask(create("c", cleanup_policy="compact"))
+        for sequence in range(3):
+            broker.ask(produce("c", idempotent(sequence, key=b"k")), 9)
+            broker.wait(30)
+        copy = left_in(tmp_path / "copy", broker.disk, "/d")
+    older, newer = sorted(copy.glob("logs/c-0.*/*.producers"))
+    assert verify(copy) == (0, [])
+    for path in (older, newer):
+        sound = path.read_bytes()
+        path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+        code, damage = verify(copy)
+        assert (code, [fact["path"] for fact in damage]) == (1, [str(path)])
+        path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_hole_between_segments_and_journal_is_damage_be_it_of_one_offset(missing: int, tmp_path: Path) -> None:
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
+        broker.ask(create("t"))
+        broker.ask(produce("t", batch(3)), 9)
+        broker.wait(60)  # in a segment now
+        broker.broker.topics.by_name["t"].partitions[0].log.end_offset += missing
+        broker.ask(produce("t", batch(3)), 9)
+        copy = left_in(tmp_path / "copy", broker.disk, "/d")
+    code, damage = verify(copy)
+    assert (code, len(damage)) == (int(missing > 0), int(missing > 0))
+    assert all(f"goes on at offset {3 + missing}, but ends at 3" in fact["what"] for fact in damage), damage
