@@ -65,6 +65,20 @@ async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(d
     assert log.high_watermark == 1
 
 
+@driven_by("os")
+async def test_in_mode_os_what_is_released_is_not_taken_for_synced(disk, driven, log, rounds):
+    """A checkpoint names what when_synced says, and a power cut must not take any of that back."""
+    driven.append(log, [b"x"])
+    unit = driven.store.last_unit
+    await asyncio.sleep(0.01)
+    assert driven.store.released_unit == unit > driven.store.synced_unit
+    told = []
+    rounds.when_synced(unit, lambda: told.append(driven.store.synced_unit))
+    assert told == []
+    await asyncio.sleep(1)
+    assert told == [unit]
+
+
 @driven_by("interval")
 async def test_in_mode_interval_everything_written_is_synced_within_the_interval_under_load(disk, driven, log, rounds):
     for _ in range(40):

@@ -69,6 +69,24 @@ def test_the_straight_way_and_the_general_one_say_and_leave_the_same(version, mo
     assert in_older_words(history(3)[0]) == in_older_words(straight[0])
 
 
+def test_each_turn_has_a_time_of_its_own():
+    """Else a transaction is taken for as old as the first one, and is ended by its timeout as soon as it begins."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        txn = begun(broker)
+        for _ in range(3):
+            broker.wait(50)
+            now_ms, age_ms = broker.broker.clock.now_ms(), broker.broker.store.age_ms()
+            assert txn.add("t", 0) == [OK]
+            found = broker.broker.transactions.transactions["x"]
+            assert found.start_ms - now_ms in range(100)
+            assert found.started_age_ms - age_ms in range(100)
+            broker.wait(50)
+            now_ms = broker.broker.clock.now_ms()
+            assert txn.end(True) == OK
+            assert broker.broker.transactions.transactions["x"].last_update_ms - now_ms in range(100)
+
+
 def test_what_is_remembered_is_bounded_and_forgetting_harms_nobody(monkeypatch):
     monkeypatch.setattr(straight_transactions, "REMEMBERED", 2)
     straight = history(1)

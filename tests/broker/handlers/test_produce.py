@@ -4,7 +4,7 @@ import pytest
 import raw_batches
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import read, walk
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Record, build, records
 from produce_requests import (
     EARLY_MS,
@@ -22,6 +22,7 @@ from produce_requests import (
 )
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
+from txn_client import begun
 
 OK = ErrorCode.NONE
 HOUR_MS = 3_600_000
@@ -396,6 +397,33 @@ def test_an_unknown_producer_turned_away_is_not_overtaken_by_its_next_batch(clie
     store.space_low = False
     assert code(client.ask(produce("t", idempotent(1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code(client.ask(produce("t", idempotent(0)))) == OK
+
+
+def test_an_unknown_producer_refused_at_the_limit_is_not_overtaken_by_its_next_batch():
+    with SimulatedBroker(BrokerSettings(max_producer_ids=1)) as broker:
+        broker.ask(create("t"))
+        assert code(broker.ask(produce("t", idempotent(0)))) == OK
+        assert code(broker.ask(produce("t", idempotent(0, producer_id=8)))) == ErrorCode.UNKNOWN_PRODUCER_ID
+        broker.broker.settings = BrokerSettings()
+        next_one = produce("t", idempotent(1, producer_id=8))
+        assert code(broker.ask(next_one)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert code(broker.ask(produce("t", idempotent(0, producer_id=8)))) == OK
+        assert code(broker.ask(next_one)) == OK
+
+
+def test_a_batch_whose_transaction_is_not_ready_is_not_overtaken_by_the_next(broker, monkeypatch):
+    def not_ready(*_):
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    broker.ask(create("t"))
+    txn = begun(broker)
+    assert txn.add("t", 0) == [OK]
+    with monkeypatch.context() as turned_away:
+        turned_away.setattr(broker.broker.admission, "admit_batch", not_ready)
+        turned_away.setattr(broker.broker.admission, "goes_on", lambda *_: False)
+        assert txn.send("t", b"first") == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert txn.send("t", b"second") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [txn.send("t", b"first", sequence=0), txn.send("t", b"second")] == [OK, OK]
 
 
 def test_while_the_tail_is_full_producers_are_not_read_readers_are_and_afterwards_all_goes_on():
