@@ -121,21 +121,17 @@ def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_crea
         return _described(broker, topic) if topic else _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
     assert asked.name is not None
     topic = broker.topics.by_name.get(asked.name)
-    if topic is None:
-        try:
-            topic = _made_or_refused(broker, asked.name, may_create, enough)
-        except KafkaError as error:
-            return _refused(error.code, asked.name, ZERO_UUID)
-    return _described(broker, topic)
-
-
-def _made_or_refused(broker: "Broker", name: str, may_create: bool, enough: bool) -> Topic:
-    check_name(name)
-    if not may_create:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if enough and broker.settings.auto_create_topics_enable:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # as Kafka while it makes one: clients ask again
-    return broker.topics.auto_create(name)
+    if topic is not None:
+        return _described(broker, topic)
+    try:
+        check_name(asked.name)
+        if may_create and not enough:
+            broker.topics.auto_create(asked.name)
+    except KafkaError as error:
+        return _refused(error.code, asked.name, ZERO_UUID)
+    # Kafka names a topic only after it is made: whoever asked it into being asks again, and is not told of one that
+    # somebody has just deleted.
+    return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
 
 
 def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
