@@ -6,6 +6,7 @@ import itertools
 import many_headers
 import pytest
 from compacted_log import HORIZON_MS, clean, compacted_log, put, values, visible
+from failing_steps import fail_each_step
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Open, Read
@@ -137,6 +138,48 @@ def test_a_run_that_cannot_open_or_read_a_file_is_no_damage(number: int) -> None
         if not fault.hits:
             break
     assert step > 4  # the snapshot and a segment, each opened and read, and more
+
+
+def test_no_error_of_the_system_at_any_step_of_a_run_loses_anything() -> None:
+    drivers: list[LogDriver] = []
+
+    def make() -> SimulatedDisk:
+        driver = LogDriver(SimulatedDisk(), cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0)
+        for sequence in range(8):
+            put(driver, (b"k%d" % (sequence % 3), b"v"), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        driver.settle()
+        put(driver, (b"filler", b"."))
+        driver.settle()
+        driver.files.close()
+        drivers[:] = [driver]
+        return driver.disk
+
+    def work(disk: SimulatedDisk) -> None:
+        log = drivers[0].log
+        run = log.compaction(0, lambda: 0)
+        assert run is not None
+        try:
+            while not run.finished:
+                run.run_slice()
+        except KafkaError:
+            log.compaction_failed(run)
+        except OSError:
+            log.compaction_failed(run)
+            raise
+        else:
+            log.compacted(run)
+        drivers[0].checkpoint()
+
+    def judge(disk: SimulatedDisk, done: None) -> None:
+        driver = drivers[0]
+        assert driver.log.offline is None
+        for image in (disk.after_process_crash(), disk.after_power_cut()):
+            twin = LogDriver(image, cleanup_policy="compact", segment_bytes=160)
+            twin.rows, twin.journal = driver.rows, driver.journal
+            assert twin.reopen().offline is None
+            assert values(twin) == {b"k0": b"v", b"k1": b"v", b"k2": b"v"}
+
+    assert fail_each_step(make, work, judge) > 10
 
 
 def test_a_run_is_cut_into_slices_by_the_clock() -> None:

@@ -1,6 +1,7 @@
 """What the journal had for a log that could not be opened: kept outside of its folder, and applied when it fits."""
 
 import pytest
+from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches
 from fencepost.protocol.records import Marker, control_marker
@@ -203,6 +204,41 @@ def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
         outcomes.add(len(both[0]))
         assert image.list(KEPT) == [] if image.exists(KEPT) else True
     assert outcomes == ({0, 1} if found == "after a power cut" else {1})
+
+
+def test_no_error_of_the_system_in_a_start_that_keeps_parts_loses_any():
+    driver = begun()
+    folder = driver.log("t").directory
+    disk = driver.disk.after_power_cut()
+    copy = copied(disk, folder)
+    lose(disk, folder)
+
+    def judge(disk: SimulatedDisk, started: Driven | None) -> None:
+        for image in (disk.after_process_crash(), disk.after_power_cut()):
+            put_back(image, folder, copy)
+            assert values_of(Driven(image).log("t")) == ALL
+
+    assert fail_each_step(disk.after_process_crash, Driven, judge) > 40
+
+
+def test_no_error_of_the_system_in_a_start_that_applies_parts_loses_any():
+    disk, _ = offline_with_copy()
+
+    def judge(disk: SimulatedDisk, started: Driven | None) -> None:
+        assert started is None or not started.report.offline
+        for image in (disk.after_process_crash(), disk.after_power_cut()):
+            assert values_of(Driven(image).log("t")) == ALL
+
+    assert fail_each_step(disk.after_process_crash, Driven, judge) > 40
+
+
+def test_no_crash_in_a_start_that_applies_parts_loses_any():
+    disk, _ = offline_with_copy()
+    first = len(disk.operations)
+    Driven(disk)
+    for number in range(first, len(disk.operations) + 1):
+        for image in (disk.at(number, kept=()), disk.killed_at(number)):
+            assert values_of(Driven(image).log("t")) == ALL, number
 
 
 def test_a_log_that_misses_a_part_of_the_journal_stays_offline_and_says_which_offsets():

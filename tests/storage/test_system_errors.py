@@ -1,0 +1,94 @@
+"""An error of the system at each step of a start, and of what a store does: nothing is lost, and nothing is damaged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from failing_steps import fail_each_step
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage import log_opening
+from recovery_oracle import SETTINGS, Workload, check
+from scripted_workloads import WORKLOADS, producer_snapshots
+from store_driver import DIRECTORY, Driven
+
+APART = 5  # steps from one that the suite takes to the next
+
+Script = Callable[[SimulatedDisk], Any]
+
+
+def name_of(workload: Script) -> str:
+    return workload.__name__
+
+
+def left_by(workload: Script) -> Callable[[], SimulatedDisk]:
+    disk = SimulatedDisk()
+    workload(disk)
+    return disk.after_process_crash
+
+
+def start(disk: SimulatedDisk) -> Driven:
+    return Driven(disk, settings=SETTINGS)
+
+
+def check_later_starts(disk: SimulatedDisk) -> None:
+    for again in (disk.after_process_crash(), disk.after_power_cut()):
+        check(again)
+
+
+def judge_start(disk: SimulatedDisk, started: Driven | None) -> None:
+    assert started is None or not started.report.offline
+    check_later_starts(disk)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
+def test_a_start_that_meets_an_error_of_the_system_loses_nothing(workload: Script) -> None:
+    turn = WORKLOADS.index(workload)
+    assert fail_each_step(left_by(workload), start, judge_start, turn=turn, apart=APART) > 5
+
+
+def test_a_start_that_meets_an_error_of_the_system_at_any_step_at_all_loses_nothing() -> None:
+    assert fail_each_step(left_by(producer_snapshots), start, judge_start) > 40
+
+
+def test_a_start_that_the_system_ends_while_it_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is: before the first log is made ready to be written to."""
+    make = left_by(producer_snapshots)
+    before = len(make().operations)
+    tidied: list[object] = []
+    looked: list[SimulatedDisk] = []
+    original = log_opening.tidy
+    monkeypatch.setattr(log_opening, "tidy", lambda log: (tidied.append(log), original(log)))
+
+    def begin(disk: SimulatedDisk) -> Driven:
+        tidied.clear()
+        return start(disk)
+
+    def judge(disk: SimulatedDisk, started: Driven | None) -> None:
+        if started is None and not tidied:
+            looked.append(disk)
+            assert {one.path for one in disk.operations[before:]} <= {f"{DIRECTORY}/lock"}
+
+    fail_each_step(make, begin, judge)
+    assert len(looked) > 20
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
+def test_an_error_of_the_system_in_flush_checkpoint_or_journal_loses_nothing(
+    workload: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[Workload] = []
+    original = Workload.__init__
+
+    def note(store: Workload, *arguments: Any, **options: Any) -> None:
+        original(store, *arguments, **options)
+        alive.append(store)
+
+    def judge(disk: SimulatedDisk, done: object) -> None:
+        for each in alive:
+            assert {log.offline for log in each.store.logs.values()} == {None}
+        alive.clear()
+        check_later_starts(disk)
+
+    monkeypatch.setattr(Workload, "__init__", note)
+    turn = WORKLOADS.index(workload)
+    assert fail_each_step(SimulatedDisk, workload, judge, turn=turn, apart=APART) > 5
