@@ -381,8 +381,12 @@ def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
         file.close()
 
 
-def test_syncing_nothing_at_all_is_allowed(disk):
+def test_syncing_nothing_at_all_touches_nothing(disk, monkeypatch):
+    calls = []
+    for name in ("open", "fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda *arguments, name=name: calls.append(name))
     disk.sync_all([])
+    assert calls == []
 
 
 @pytest.mark.parametrize(

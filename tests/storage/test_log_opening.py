@@ -9,6 +9,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.log import PartitionLog
+from fencepost.storage.log_opening import RESTORE_HINT
 from fencepost.storage.producers import ProducerStates
 from log_driver import DIRECTORY, LogDriver, batch_of
 
@@ -174,12 +175,14 @@ def test_without_any_snapshot_a_log_that_is_not_whole_stays_offline() -> None:
     driver.checkpoint()
     assert driver.log.segments[0].base_offset > 0
     manifest = msgpack.unpackb(driver.rows[-1])
-    for name in snapshot_names(driver):
+    snapshots = snapshot_names(driver)
+    for name in snapshots:
         flip(driver, name)
     files = driver.disk.list(DIRECTORY)
     log = driver.reopen()
     assert log.offline is not None
-    assert "the state of producers is lost" in log.offline
+    lost = [f"{DIRECTORY}/{name}: it fails its checksum" for name in reversed(snapshots)]
+    assert log.offline == f"the state of producers is lost ({'; '.join(lost)}); {RESTORE_HINT}"
     assert driver.disk.list(DIRECTORY) == files
     assert msgpack.unpackb(msgpack.packb(log.manifest())) == manifest  # the evidence stays in every checkpoint
     assert log.flush_job(1) is None
@@ -327,8 +330,8 @@ def test_a_segment_that_is_missing_or_short_puts_the_log_offline(
     damage(driver, name)
     left = driver.disk.list(DIRECTORY)
     log = driver.reopen()
-    assert log.offline is not None
-    assert name in log.offline
+    why = "is missing" if damage is remove else "has 72 bytes, the checkpoint counts 73"
+    assert log.offline == f"{DIRECTORY}/{name} {why}: offsets {number} to {number} are missing; {RESTORE_HINT}"
     assert driver.disk.list(DIRECTORY) == left
     assert msgpack.packb(log.manifest()) == driver.rows[-1]
 
@@ -338,7 +341,8 @@ def test_a_lost_folder_puts_the_log_offline() -> None:
     driver.values(b"value")
     driver.settle()
     driver.disk.remove_tree(DIRECTORY)
-    assert driver.reopen().offline is not None
+    segment = f"{DIRECTORY}/00000000000000000000.0.log"
+    assert driver.reopen().offline == f"{segment} is missing: offsets 0 to 0 are missing; {RESTORE_HINT}"
 
 
 def test_batches_above_the_snapshot_are_verified() -> None:
@@ -352,14 +356,24 @@ def test_batches_above_the_snapshot_are_verified() -> None:
     flip(driver, "00000000000000000000.0.log", size - 5)
     log = driver.reopen()
     assert log.offline is not None
-    assert "CRC" in log.offline
+    at = f"{DIRECTORY}/00000000000000000000.0.log: at byte {size * 7 // 8}"
+    assert log.offline == f"{at}: the CRC of the batch does not match; {RESTORE_HINT}"
 
 
 def test_a_manifest_that_does_not_parse_puts_the_log_offline() -> None:
     driver = LogDriver()
-    for row in (7, [], [1, 2, 3], "text", [0, 0, 0, [], [[1]], 5], [0, 0, 0, [], 9]):
+    rows = {
+        "a manifest is a row, not 7": 7,
+        "not enough values to unpack (expected 5, got 0)": [],
+        "not enough values to unpack (expected 5, got 3)": [1, 2, 3],
+        "not enough values to unpack (expected 5, got 4)": "text",
+        "too many values to unpack (expected 5": [0, 0, 0, [], [[1]], 5],
+        "'int' object is not iterable": [0, 0, 0, [], 9],
+    }
+    for why, row in rows.items():
         log = PartitionLog.open(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
         assert log.offline is not None
+        assert log.offline.startswith(f"its entry in the checkpoint does not parse: {why}")
         assert log.manifest() == row
 
 
@@ -371,8 +385,7 @@ def test_segments_that_overlap_put_the_log_offline() -> None:
     row = msgpack.unpackb(driver.rows[-1])
     row[4][1] = row[4][0]
     log = PartitionLog.open(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
-    assert log.offline is not None
-    assert "overlap" in log.offline
+    assert log.offline == f"the checkpoint has segments of {DIRECTORY} that overlap at offset 1"
 
 
 # ---- what two checkpoints need -----------------------------------------------------------------------------------

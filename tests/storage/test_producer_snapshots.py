@@ -1,5 +1,8 @@
 """Snapshots of producers: they hold everything, taken whole or in slices, and a damaged one changes nothing."""
 
+import io
+
+import msgpack
 import pytest
 from fencepost.storage.producers import ProducerStates
 from one_partition import LAST_EPOCH, OnePartition, P, aged, contents, known
@@ -88,18 +91,49 @@ def test_a_snapshot_cut_or_damaged_is_refused_and_changes_nothing():
     assert partition.states.snapshot() == payload
 
 
-def test_flipped_bits_of_a_snapshot_are_refused_or_parse(partition):
+def as_documented(payload: bytes) -> dict[int, dict[str, object]]:
+    """What docs/formats.md says that these bytes say, read without the code that wrote them."""
+    _, *rows = msgpack.Unpacker(io.BytesIO(payload), use_list=True)
+    found = {}
+    for producer_id, epoch, coordinator_epoch, next_sequence, first_open, age_ms, last_timestamp, *batches in rows:
+        found[producer_id] = {
+            "epoch": epoch,
+            "coordinator_epoch": coordinator_epoch,
+            "next_sequence": next_sequence,
+            "first_open": first_open,
+            "age_ms": age_ms,
+            "last_timestamp": last_timestamp,
+            "window": [tuple(batches[at : at + 3]) for at in range(0, len(batches), 3)],
+        }
+    return found
+
+
+def test_a_snapshot_is_read_as_its_format_is_documented():
+    rows = [[2], [7, 3, 5, 13, 40, 1_000, 1_700, 9, 30, 1_690, 11, 38, 1_701], [8, 0, -1, -2, -1, 2_000, -1]]
+    payload = b"".join(map(msgpack.packb, rows))
+    assert contents(payload) == as_documented(payload)
+    states = restored(payload)
+    assert [tuple(each) for each in states.describe()] == [(7, 3, 12, 1_700, 5, 40), (8, 0, -1, -1, -1, -1)]
+    assert states.first_open_offset() == 40
+    assert contents(states.snapshot()) == as_documented(payload)
+
+
+def test_flipped_bits_of_a_snapshot_are_refused_or_read_as_what_they_say_now(partition):
     """The file's checksum is what finds them; nothing but ValueError may come of what it lets through."""
     for sequence in range(3):
         partition.send_in_transaction(P, 0, sequence)
     payload = partition.states.snapshot()
+    refused = 0
     for bit in range(len(payload) * 8):
         damaged = bytearray(payload)
         damaged[bit // 8] ^= 1 << bit % 8
         try:
-            restored(bytes(damaged))
+            states = restored(bytes(damaged))
         except ValueError:
-            pass
+            refused += 1
+            continue
+        assert contents(states.snapshot()) == as_documented(bytes(damaged)) != as_documented(payload)
+    assert 0 < refused < len(payload) * 8
 
 
 def test_a_producer_that_is_over_is_neither_in_later_snapshots_nor_missing_in_one_begun_before(partition):
