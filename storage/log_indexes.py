@@ -14,8 +14,9 @@ from crc32c import crc32c
 from ..protocol.batches import Batch
 from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
-from .open_files import OUT_OF_RESOURCES, OpenFiles
+from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentState, scan
+from .system_errors import is_limit
 
 if TYPE_CHECKING:
     from .log import PartitionLog
@@ -33,19 +34,29 @@ def load_indexes(log: "PartitionLog", states: Sequence[SegmentState], number: in
     loaded = files.indexes.get(stem, state.size_bytes)
     if loaded is not None:
         return loaded
-    offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
-    time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
-    walked = offset_entries is None or time_entries is None
-    if offset_entries is None or time_entries is None:
-        offset_entries, time_entries = _derive(log, state)
-        _put_back(files, stem + OFFSET_SUFFIX, offset_entries, state.offset_index, OFFSET_ENTRY.size)
-        _put_back(files, stem + TIME_SUFFIX, time_entries, state.time_index, TIME_ENTRY.size)
-    aborted = _load_aborted(log, states, number)
-    loaded = Indexes(offset_entries, time_entries, aborted, covers_bytes=state.size_bytes)
+    entries = _load_entries(files, stem, state)
+    walked = entries is None
+    if entries is None:
+        entries = _derive(log, state)
+        _put_back(files, stem + OFFSET_SUFFIX, entries[0], state.offset_index, OFFSET_ENTRY.size)
+        _put_back(files, stem + TIME_SUFFIX, entries[1], state.time_index, TIME_ENTRY.size)
+    loaded = Indexes(*entries, _load_aborted(log, states, number), covers_bytes=state.size_bytes)
     if walked:
         loaded.add_checked(0, state.size_bytes)
     files.indexes.put(stem, loaded)
     return loaded
+
+
+def load_places(log: "PartitionLog", state: SegmentState) -> Indexes:
+    """Only where batches stand. Keeps nothing, and writes nothing: for a log that is being opened. Raises as above."""
+    return Indexes(*(_load_entries(log.open_files, f"{log.directory}/{state.stem}", state) or _derive(log, state)))
+
+
+def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[bytes, bytes] | None:
+    """The entries of `.index` and `.timeindex`, if both files have theirs."""
+    offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
+    time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
+    return None if offset_entries is None or time_entries is None else (offset_entries, time_entries)
 
 
 def _load_aborted(log: "PartitionLog", states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
@@ -73,7 +84,7 @@ def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> by
         with files.use(path) as file:
             entries = file.read(row.entries * entry_bytes, 0)
     except OSError as error:
-        if error.errno in OUT_OF_RESOURCES:  # the segment could not be opened either
+        if is_limit(error):
             raise
         return None
     return entries if len(entries) == row.entries * entry_bytes and crc32c(entries) == row.crc else None

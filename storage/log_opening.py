@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import checkpoints, kept_parts, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
-from .log_indexes import load_indexes
+from .log_indexes import load_places
 from .log_manifest import Manifest, Retired
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
 from .strangers import warnings_of
@@ -208,13 +208,12 @@ def _apply_above(log: "PartitionLog", offset: int) -> None:
 
     A batch is as old as its segment's newest: not older than it is, and not made young by the restart.
     """
-    for number, state in enumerate(log.segments):
+    for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
             continue
         position, ends_at = 0, -1
         if state.base_offset < offset:
-            indexes = load_indexes(log, log.segments, number)
-            position, ends_at = indexes.place_before(offset - state.base_offset)
+            position, ends_at = load_places(log, state).place_before(offset - state.base_offset)
             ends_at += state.base_offset if ends_at >= 0 else 0
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
             for _, batch in scan(file, state, position=position, ends_at=ends_at):

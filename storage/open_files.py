@@ -6,7 +6,6 @@ were open when it failed, so closing first could turn an error into a successful
 Used from the loop and from workers; the lock covers the bookkeeping, never a call to the disk.
 """
 
-import errno
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ from ..effects.disk import Disk, File
 from .index import IndexCache
 
 LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
-OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # they say nothing of the file
 
 
 class OpenFile:

@@ -7,9 +7,15 @@ that this process could not look, now: nobody may conclude from them that anythi
 import errno
 
 MISPLACED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-_MAY_PASS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM}
+_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_MAY_PASS = _LIMITS | {errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM}
 
 
 def may_pass(error: OSError) -> bool:
     """Whether it is about limits or rights of the process, so that the same call can succeed later."""
     return error.errno in _MAY_PASS
+
+
+def is_limit(error: OSError) -> bool:
+    """Whether descriptors or memory are used up: no other file could be opened or read either."""
+    return error.errno in _LIMITS

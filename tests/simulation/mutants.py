@@ -28,6 +28,7 @@ from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.log import PartitionLog
+from fencepost.storage.log_reads import AbortedLookup
 from fencepost.storage.producers import ProducerStates
 from fencepost.storage.store import Store
 from simulation.run import Result, simulate
@@ -91,6 +92,7 @@ def last_stable_offset_is_the_high_watermark(stack):
 @mutant
 def the_list_of_aborted_transactions_is_empty(stack):
     _replaced(stack, PartitionLog, "aborted_between", lambda self, offset, below: [])
+    _replaced(stack, AbortedLookup, "find", lambda self, below: [])
 
 
 @mutant

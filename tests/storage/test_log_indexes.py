@@ -181,6 +181,30 @@ def test_want_of_descriptors_or_memory_says_nothing_of_a_file(
     assert answers(driver) == expected
 
 
+def test_opening_a_log_changes_no_index_and_reads_no_segment_for_its_aborts() -> None:
+    driver = LogDriver(index_interval_bytes=1, segment_bytes=400)
+    for sequence in range(12):
+        driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
+        if sequence % 2:
+            driver.marker(1, 0, Marker.ABORT)
+        if sequence == 10:
+            driver.settle()  # the snapshot is of the middle of a segment
+    driver.flush()
+    driver.checkpoint()
+    last = driver.log.segments[-1]
+    assert last.txn_index.entries
+    assert last.base_offset < driver.log.snapshots.kept[-1].offset < last.end_offset
+    lose(driver)
+    earlier = [state.stem for state in driver.log.segments[:-1]]
+    struck = driver.disk.fail(
+        lambda one: isinstance(one, Read) and any(stem in one.path for stem in earlier), times=None
+    )
+    assert driver.reopen().offline is None
+    assert not struck.hits
+    assert index_files(driver) == {}
+    assert [each.last_sequence for each in driver.log.producers.describe()] == [11]
+
+
 def test_other_intervals_give_other_entries_and_the_same_answers() -> None:
     driver = plain()
     expected = answers(driver)
