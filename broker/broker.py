@@ -264,8 +264,10 @@ class Broker:
 
     def _deadline(self) -> None:
         self._deadline_timer = None
-        self.waiting.expire(self.clock.monotonic_ms())
-        self._set_deadline_timer()
+        try:
+            self.waiting.expire(self.clock.monotonic_ms())
+        finally:
+            self._set_deadline_timer()
 
 
 def _store_settings(broker: Broker) -> StoreSettings:

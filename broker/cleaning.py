@@ -2,9 +2,9 @@
 
 A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
 one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
-store's age, never on the wall clock. A bug that the records of one log bring out is that log's own trouble: it is not
-compacted again, and the broker goes on. Want of descriptors, memory or rights ends one run; any other OSError of what
-a run writes halts the broker.
+store's age, never on the wall clock. A bug that one log brings out is that log's own trouble, where nothing is written
+or what was written is given up: its producers stay, or it is not compacted again, and the broker goes on. Want of
+descriptors, memory or rights ends one run; any other OSError of what a run writes halts the broker.
 """
 
 import logging
@@ -75,8 +75,12 @@ class Cleaning:
 
     async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:
         """Forget producers that were silent for so long and have no open transaction."""
-        while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
-            await self._tasks.pause(PAUSE_S)
+        try:
+            while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
+                await self._tasks.pause(PAUSE_S)
+        except Exception as error:
+            log.error("producers of %s-%s are not forgotten: a bug", one.topic, one.partition, exc_info=error)
+            self._tell(error)
 
     def may_compact(self, one: PartitionLog) -> bool:
         """Whether it is compacted from time to time at all."""
@@ -114,5 +118,8 @@ class Cleaning:
     def _give_up(self, one: PartitionLog, error: Exception) -> None:
         self.given_up[one.log_id] = error
         log.error("%s-%s is not compacted any more until the next start", one.topic, one.partition, exc_info=error)
+        self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
         for told in self.on_failure:
             told(error)

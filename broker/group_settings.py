@@ -26,6 +26,8 @@ class GroupSettings:
     group_max_size: int = option(2**31 - 1, "Members that one group may have.", type=INT, at_least=1)
     group_metadata_max_bytes: int = option(
         256 << 20,
-        "Memory for the subscriptions of all members of all groups; above it nobody joins.",
+        "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "
+        "joins, and groups that nobody is in are forgotten if they have no offsets; above twice that no assignments "
+        "are taken.",
         at_least=1 << 20,
     )

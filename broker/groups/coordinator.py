@@ -11,15 +11,18 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import BrokerHalted
+from ..contained import contained
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
-from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, size_bytes
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, said_bytes
+from .memory import GroupMemory
 from .states import TABLE, Event, State
 
 if TYPE_CHECKING:
@@ -30,7 +33,8 @@ log = logging.getLogger("fencepost.broker")
 SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
 SWEEP_PAUSE_S = 0.002
 MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
-PENDING_BYTES = 512  # of a member that was told its id and has not come back, beside the group's name
+EVICTED_AT_ONCE = 200  # empty groups, for one request
+AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
 
@@ -40,7 +44,7 @@ class GroupCoordinator:
     def __init__(self, broker: "Broker", loop: asyncio.AbstractEventLoop) -> None:
         settings = broker.settings
         self.groups: dict[str, Group] = {}
-        self.size_bytes = 0  # of what all members said
+        self.memory = GroupMemory()
         self._rules = Rules(settings.group_max_size, settings.group_initial_rebalance_delay_ms)
         self._broker = broker
         self._clock = broker.clock
@@ -77,7 +81,7 @@ class GroupCoordinator:
         for group_id, kept in self._loaded.items():
             group = self.groups[group_id] = Group.restored(group_id, self._rules, self._log, kept, now_ms)
             group.empty_since_ms = self._empty_since_ms(kept)
-            self.size_bytes += group.size_bytes
+            self.memory.count(group, len(self._values[group_id]))
             self._see_to(group)
         self._loaded.clear()
 
@@ -122,11 +126,32 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if not shortest_ms <= asked.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        asked_bytes = size_bytes(asked.protocols)
-        too_large = asked_bytes > settings.message_max_bytes  # no record of the group could hold it
-        if too_large or self.size_bytes + asked_bytes > settings.group_metadata_max_bytes:
+        too_large = said_bytes(asked.protocols) > settings.message_max_bytes  # no record of the group could hold it
+        group = self.groups.get(group_id)
+        growth = self.memory.growth(group, group_id, asked)
+        if too_large or not self._has_room(growth, settings.group_metadata_max_bytes, group_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
+
+    def _has_room(self, growth: int, most: int, group_id: str) -> bool:
+        """Whether this group may take so much more; groups that nobody is in and that have no offsets are given up."""
+        memory, offsets = self.memory, self._broker.group_offsets
+        if growth <= 0 or memory.size_bytes + growth <= most:
+            return True
+        for empty in list(islice(memory.empty, EVICTED_AT_ONCE)):
+            if empty == group_id:
+                continue
+            if offsets.knows(empty):
+                memory.discount(empty)
+            else:
+                try:
+                    self.delete(empty)
+                except KafkaError:  # its partition of the log is offline: others first, the next time
+                    memory.empty.move_to_end(empty)
+            if memory.size_bytes + growth <= most:
+                return True
+        log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
+        return False
 
     def _unknown(self, group_id: str) -> ErrorCode:
         """What members of a group are told that is not here: where its log is offline, nobody knows who they are."""
@@ -225,9 +250,9 @@ class GroupCoordinator:
     def _forget(self, group_id: str) -> None:
         self._values.pop(group_id, None)
         self._alarm_ms.pop(group_id, None)
+        self.memory.discount(group_id)
         group = self.groups.pop(group_id, None)
         if group is not None:
-            self.size_bytes -= _held_bytes(group)
             group.delete()
 
     async def forget_from_time_to_time(self) -> None:
@@ -238,8 +263,9 @@ class GroupCoordinator:
                 if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
                     return
                 try:
-                    if not self._broker.group_offsets.knows(group_id):
-                        self.offsets_expired(group_id)
+                    with contained(self._broker.metrics, f"group {group_id!r}", besides=KafkaError):
+                        if not self._broker.group_offsets.knows(group_id):
+                            self.offsets_expired(group_id)
                 except KafkaError as error:
                     log.warning("groups that nobody is in stay for now: %s", error.text)
                     break
@@ -252,6 +278,9 @@ class GroupCoordinator:
         value = group_records.value(kept._replace(since_ms=now_ms, since_age_ms=age_ms))
         if len(value) + RECORD_OVERHEAD_BYTES > self._broker.settings.message_max_bytes:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the group is larger than a record may be")
+        growth = 2 * (len(value) - len(self._values.get(group.group_id, b"")))
+        if not self._has_room(growth, 2 * self._broker.settings.group_metadata_max_bytes, group.group_id):
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         topic.ensure()
         record = group_records.key(group.group_id), value
         topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=now_ms)])
@@ -263,14 +292,13 @@ class GroupCoordinator:
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
         """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
-        before_bytes = _held_bytes(group)
         try:
             yield
         finally:
-            self.size_bytes += _held_bytes(group) - before_bytes
             if group.state is State.EMPTY and not group.pending and group.group_id not in self._values:
                 self._forget(group.group_id)  # it never came to anything
             else:
+                self.memory.count(group, len(self._values.get(group.group_id, b"")))
                 self._see_to(group)
 
     def _see_to(self, group: Group) -> None:
@@ -293,26 +321,26 @@ class GroupCoordinator:
 
     def _ring(self) -> None:
         now_ms = self._clock.monotonic_ms()
+        due = []  # all of them first: whatever a group does, it rings once
         while self._alarms and self._alarms[0][0] <= now_ms:
             at_ms, group_id = heappop(self._alarms)
-            if self._alarm_ms.get(group_id) != at_ms:
-                continue
-            del self._alarm_ms[group_id]
-            try:
-                self._expire(self.groups[group_id], now_ms)
-            except BrokerHalted:
-                return
-            except Exception as error:  # a bug, which is this group's alone
-                self._broker.metrics.failed(error)
-                log.exception("group %s failed", group_id)
-        self._set_timer()
+            if self._alarm_ms.get(group_id) == at_ms:
+                del self._alarm_ms[group_id]
+                due.append(self.groups[group_id])
+        try:
+            for group in due:
+                self._expire(group, now_ms)
+        except BrokerHalted:
+            return  # nobody is answered any more
+        finally:
+            self._set_timer()
 
     def _expire(self, group: Group, now_ms: int) -> None:
+        """Have a group do what is due. A bug is this group's alone: it is looked at again after a while."""
+        if group.wake_ms > now_ms:
+            self._see_to(group)
+            return
         with self._event(group):
-            if group.wake_ms <= now_ms:
+            group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
+            with contained(self._broker.metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)
-
-
-def _held_bytes(group: Group) -> int:
-    """What its members make a group hold; those who may never come back are counted with its name."""
-    return group.size_bytes + len(group.pending) * (PENDING_BYTES + len(group.group_id))

@@ -16,6 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
 from ...storage.journal import Part
+from ..contained import contained
 from ..coordinator_snapshots import Row
 from ..internal_topic import InternalTopic
 from ..topic_names import OFFSETS_TOPIC
@@ -210,7 +211,7 @@ class GroupOffsets:
         while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
             began_ms = self._clock.monotonic_ms()
             for group in list(self.state.committed):
-                while self.forget_expired(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
+                while self._forget_some(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
                     if await tasks.pause(PAUSE_S):
                         return
                     began_ms = self._clock.monotonic_ms()
@@ -234,6 +235,13 @@ class GroupOffsets:
             log.warning("offsets of group %s that have expired stay for now: %s", group, error.text)
             return False
         return len(gone) == FEW_OFFSETS
+
+    def _forget_some(self, group: str) -> bool:
+        """As forget_expired; a bug is this group's alone."""
+        more = False
+        with contained(self._broker.metrics, f"offsets of group {group!r}"):
+            more = self.forget_expired(group)
+        return more
 
     def _expired(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""

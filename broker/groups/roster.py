@@ -20,7 +20,7 @@ class Roster:
         self.leader: str | None = None
         self.protocol: str | None = None  # of this generation
         self.protocol_type: str | None = None
-        self.size_bytes = 0  # of what the members said under their protocols
+        self.size_bytes = 0  # of memory that the members take
         self._knowing: Counter[str] = Counter()  # members by protocol
         self._pending_sync: set[str] = set()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
+from ..contained import contained
 from ..internal_topic import InternalTopic
 from ..topic_names import LEDGER_TOPIC
 from . import machine
@@ -157,7 +158,8 @@ class Ledger:
     async def watch(self, tasks: "Tasks") -> None:
         """Look for them from time to time, until the broker ends."""
         while not await tasks.pause(min(self.broker.settings.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
-            self.look()
+            with contained(self.broker.metrics, "the look at transactions that wait for long"):
+                self.look()
 
     def look(self) -> None:
         """Name, once, each transaction that waits for longer than transaction.prepared.alert.ms; and count them."""

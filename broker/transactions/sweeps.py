@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.errors import KafkaError
+from ...storage.store import BrokerHalted
+from ..contained import contained
 from . import machine
 
 if TYPE_CHECKING:
@@ -72,13 +74,17 @@ class Sweeps:
 
     async def _abort(self, ids: Sequence[str]) -> None:
         for number, transactional_id in enumerate(ids, 1):
-            try:
-                if self._coordinator.abort_late(transactional_id):
-                    log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
-            except KafkaError as error:  # of one partition of the log, perhaps: the others' ids go on
-                log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
+            with contained(self._broker.metrics, f"transaction {transactional_id!r}"):
+                self._abort_one(transactional_id)
             if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
                 return
+
+    def _abort_one(self, transactional_id: str) -> None:
+        try:
+            if self._coordinator.abort_late(transactional_id):
+                log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
+        except KafkaError as error:  # of one partition of the log, perhaps: the others' ids go on
+            log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:
         transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
@@ -99,9 +105,20 @@ class Sweeps:
 
     async def _expire(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), EXPIRED_AT_ONCE):
-            self._coordinator.forget(self._unused(ids[start : start + EXPIRED_AT_ONCE]))
+            self._forget(self._unused(ids[start : start + EXPIRED_AT_ONCE]))
             if await self._tasks.pause(SLICE_PAUSE_S):
                 return
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        """All at once; where that meets a bug, each by itself, so that it is kept to one of them. Raises KafkaError."""
+        try:
+            self._coordinator.forget(ids)
+        except (KafkaError, BrokerHalted, OSError):
+            raise
+        except Exception:
+            for transactional_id in ids:
+                with contained(self._broker.metrics, f"transactional id {transactional_id!r}, which expires"):
+                    self._coordinator.forget([transactional_id])
 
     def _unused(self, ids: Sequence[str]) -> list[str]:
         transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()

@@ -7,7 +7,7 @@ import struct
 import pytest
 from fencepost.broker.settings import BrokerSettings
 from fencepost.storage.compaction import Compaction
-from produce_requests import answers, batch, create, produce
+from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
@@ -96,3 +96,18 @@ def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatc
         feed(client, "sound", 24)
     assert isinstance(begun.broker.halted, OSError)
     begun.abandon()
+
+
+def test_a_bug_in_the_expiry_of_one_logs_producers_is_kept_to_it():
+    settings = BrokerSettings(producer_id_expiration_ms=5_000, producer_id_expiration_check_interval_ms=1_000)
+    with SimulatedBroker(settings) as broker:
+        logs = {}
+        for name in ("sick", "sound"):
+            broker.ask(create(name))
+            broker.ask(produce(name, idempotent(0)))
+            logs[name] = broker.broker.topics.by_name[name].partitions[0].log
+        logs["sick"].producers.expire = lambda *_: 1 / 0
+        broker.wait(10)
+        assert broker.broker.halted is None
+        assert (len(logs["sick"].producers), len(logs["sound"].producers)) == (1, 0)
+        assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}

@@ -317,3 +317,20 @@ def test_an_offline_partition_of_the_log_does_not_keep_the_others_from_being_ser
         assert commit(later, "a", "t", {0: 6}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         assert fetch(later, "b") == {("t", 0): 5}
         assert commit(later, "b", "t", {0: 6}) == [0]
+
+
+def test_a_bug_in_forgetting_the_offsets_of_one_group_is_kept_to_it(monkeypatch):
+    settings = BrokerSettings(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1_000)
+    with SimulatedBroker(settings) as broker:
+        broker.broker.topics.create("t", 1)
+        for group in ("bad", "good"):
+            assert commit(broker, group, "t", {0: 1}) == [0]
+        offsets = broker.broker.group_offsets
+        delete = offsets.delete
+        monkeypatch.setattr(offsets, "delete", lambda group, gone: 1 / 0 if group == "bad" else delete(group, gone))
+        broker.wait(70)
+        assert set(offsets.groups()) == {"bad"}
+        assert broker.broker.halted is None
+        monkeypatch.undo()
+        broker.wait(2)
+        assert set(offsets.groups()) == set()

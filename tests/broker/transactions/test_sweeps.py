@@ -127,3 +127,34 @@ def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
         with broker.again() as second:
             second.wait(9)
             assert state(second) == "Ongoing"
+
+
+def test_a_bug_in_one_transaction_that_is_late_is_kept_to_it(monkeypatch):
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        for name in ("bad", "late"):
+            txn = Txn(broker, name, 2)
+            assert txn.init(timeout_ms=1_000) == OK
+            txn.write("t", b"x")
+        coordinator = broker.broker.transactions
+        abort = coordinator.abort_late
+        monkeypatch.setattr(coordinator, "abort_late", lambda name: 1 / 0 if name == "bad" else abort(name))
+        broker.wait(25)
+        assert (state(broker, "bad"), state(broker, "late")) == ("Ongoing", "CompleteAbort")
+        monkeypatch.undo()
+        broker.wait(15)
+        assert state(broker, "bad") == "CompleteAbort"
+        assert broker.broker.halted is None
+        assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}
+
+
+def test_a_bug_in_one_id_that_expires_is_kept_to_it(monkeypatch):
+    with SimulatedBroker(EXPIRING) as broker:
+        many(broker, 500)
+        coordinator = broker.broker.transactions
+        forget = coordinator.forget
+        monkeypatch.setattr(coordinator, "forget", lambda ids: 1 / 0 if "id-7" in ids else forget(ids))
+        broker.wait(65)
+        assert set(coordinator.transactions) == {"id-7"}
+        assert broker.broker.halted is None
+        assert broker.broker.metrics.failures

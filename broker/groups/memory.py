@@ -1,0 +1,55 @@
+"""How much memory all groups take together, and which of them could be given up. Pure.
+
+The rule: what a client can make long is counted: names, what members say under their protocols, the group's record,
+and what of that is not said by members, which is their assignments, again. All else is a fixed cost for each group,
+member and protocol. A group that nobody is in goes first where room is needed; if it has committed offsets it only
+leaves the count: it goes with them.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from .members import Joining, held_bytes, text_bytes
+
+if TYPE_CHECKING:
+    from .machine import Group
+
+GROUP_BYTES = 2_000
+PENDING_BYTES = 700  # of a member that was told its id, of 300 bytes at most, and has not come back
+
+
+class GroupMemory:
+    """Counts groups as things happen to them."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.empty: OrderedDict[str, None] = OrderedDict()  # groups that nobody is in and that count, the longest first
+        self._counted: dict[str, int] = {}
+
+    def count(self, group: "Group", record_bytes: int) -> None:
+        """Something happened to this group."""
+        members_bytes = group.size_bytes
+        held = GROUP_BYTES + text_bytes(group.group_id) + text_bytes(group.protocol_type)
+        held += members_bytes + PENDING_BYTES * len(group.pending)
+        held += record_bytes + max(0, record_bytes - members_bytes)
+        self.size_bytes += held - self._counted.get(group.group_id, 0)
+        self._counted[group.group_id] = held
+        if group.members or group.pending:
+            self.empty.pop(group.group_id, None)
+        else:
+            self.empty[group.group_id] = None
+
+    def discount(self, group_id: str) -> None:
+        """This group is gone, or counts no more until something happens to it."""
+        self.size_bytes -= self._counted.pop(group_id, 0)
+        self.empty.pop(group_id, None)
+
+    @staticmethod
+    def growth(group: "Group | None", group_id: str, asked: Joining) -> int:
+        """So much more is held, at most, if this join is let in."""
+        held = held_bytes(asked.client_id, asked.instance_id, asked.protocols)
+        if group is None:
+            return held + GROUP_BYTES + text_bytes(group_id) + text_bytes(asked.protocol_type)
+        known = group.static.get(asked.instance_id or "", asked.member_id)
+        member = group.members.get(known)
+        return held - (0 if member is None else member.size_bytes)
