@@ -302,8 +302,8 @@ def test_a_transaction_that_is_open_elsewhere_delays_nobody(java, broker, look, 
     other.do("close")
 
 
-def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(broker, look, producer, name):
-    """Apache Kafka says that the commit is done, and its records are gone."""
+def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(java, broker, look, producer, name):
+    """Apache Kafka says that the commit is done, and its records are gone. This producer is of no more use."""
     look.topic(name, 2)
     producer.do("begin")
     for partition in (0, 1):
@@ -321,6 +321,13 @@ def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(b
     (marked,) = operator.call(WriteTxnMarkersRequest(markers=[marker]), 1).markers
     operator.close()
     assert marked.topics[0].partitions[0].error_code == 0
-    with pytest.raises(JavaError):
-        producer.do("commit")
+    for call in ("commit", "abort", "begin"):
+        with pytest.raises(JavaError) as caught:
+            producer.do(call)
+        assert "InvalidTxnStateException" in caught.value.kinds
     assert [settled(look, name, partition) for partition in (0, 1)] == [[], []]
+    another = java.producer(broker.bootstrap, f"id-{name}")
+    another.do("init")
+    transaction(another, name, "again")
+    another.do("close")
+    assert settled(look, name, 0) + settled(look, name, 1) == [b"again"]
