@@ -287,7 +287,7 @@ def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:
     return HousekeepingSettings(
         checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
         retention_check_interval_ms=settings.log_retention_check_interval_ms,
-        cleaner_backoff_ms=settings.log_cleaner_backoff_ms,
+        cleaner_backoff_ms=lambda: broker.settings.log_cleaner_backoff_ms,
         producer_expiration_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
         producer_expiration_ms=lambda: broker.settings.producer_id_expiration_ms,
     )

@@ -22,6 +22,7 @@ log = logging.getLogger("fencepost.broker")
 T = TypeVar("T")
 SLICE_MS = 4
 PAUSE_S = 0.002
+LONGEST_PAUSE_S = 60.0
 
 Visit = Callable[[PartitionLog], Awaitable[None]]
 
@@ -50,9 +51,11 @@ class Cleaning:
         self.on_failure: list[Callable[[Exception], None]] = []  # told of what must never happen
         self.given_up: dict[int, Exception] = {}  # by log id: what is not compacted again before the next start
 
-    async def every(self, interval_ms: int, visit: Visit, concerns: Callable[[PartitionLog], bool] = _any) -> None:
-        """One pass after another, `interval_ms` from the end of one to the next. concerns: the logs to visit."""
-        while not await self._tasks.pause(max(interval_ms / 1000, 2 * PAUSE_S)):
+    async def every(
+        self, interval_ms: Callable[[], int], visit: Visit, concerns: Callable[[PartitionLog], bool] = _any
+    ) -> None:
+        """One pass after another, `interval_ms()` from the end of one to the next. concerns: the logs to visit."""
+        while not await self._pause(interval_ms):
             self._slice_began_ms = self._store.clock.monotonic_ms()
             for one in list(self._store.logs.values()):
                 if one.offline is None and concerns(one):
@@ -60,6 +63,16 @@ class Cleaning:
                     await self._give_way()
                 if self._tasks.ending:
                     return
+
+    async def _pause(self, interval_ms: Callable[[], int]) -> bool:
+        """As pause; an interval that is changed meanwhile counts within LONGEST_PAUSE_S."""
+        waited_s = 0.0
+        while (left_s := max(interval_ms() / 1000, 2 * PAUSE_S) - waited_s) > 0:
+            pause_s = min(left_s, LONGEST_PAUSE_S)
+            if await self._tasks.pause(pause_s):
+                return True
+            waited_s += pause_s
+        return self._tasks.ending
 
     async def _give_way(self) -> None:
         """Let the loop go on, if this slice is used up."""

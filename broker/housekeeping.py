@@ -39,7 +39,7 @@ class HousekeepingSettings:
 
     checkpoint_interval_ms: int = 10_000
     retention_check_interval_ms: int = 300_000
-    cleaner_backoff_ms: int = 15_000
+    cleaner_backoff_ms: Callable[[], int] = lambda: 15_000  # it may be changed while running
     producer_expiration_check_interval_ms: int = 600_000
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000  # it may be changed while running
 
@@ -96,8 +96,8 @@ class Housekeeping:
         self.keep(self._fill())
         self.keep(self._checkpoint())
         self.keep(self._remove())
-        self.keep(cleaning.every(settings.retention_check_interval_ms, cleaning.retention))
-        self.keep(cleaning.every(settings.producer_expiration_check_interval_ms, self._expire_producers))
+        self.keep(cleaning.every(lambda: settings.retention_check_interval_ms, cleaning.retention))
+        self.keep(cleaning.every(lambda: settings.producer_expiration_check_interval_ms, self._expire_producers))
         self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
 
     async def stop(self) -> None:

@@ -259,7 +259,7 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     log_cleanup_policy: tuple[str, ...] = option(
         ("delete",), "Default of cleanup.policy.", one_of=CLEANUP, dynamic=True
     )
-    log_cleaner_backoff_ms: int = option(15_000, "How often compaction looks.", at_least=0)
+    log_cleaner_backoff_ms: int = option(15_000, "How often compaction looks.", at_least=0, dynamic=True)
     log_cleaner_min_cleanable_ratio: float = option(
         0.5, "Default of min.cleanable.dirty.ratio.", at_least=0, at_most=1, dynamic=True
     )

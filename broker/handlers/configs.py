@@ -20,6 +20,7 @@ from ...protocol.messages.configs import (
 )
 from ..config_names import is_harmless
 from ..dispatch import Call, handles
+from ..ignored_configs import IGNORED, check_ignored
 from ..options import ConfigType, InvalidOption, Option
 from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
 from ..topic_names import check_name
@@ -224,6 +225,9 @@ def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     try:
         configs = merge(broker.topics.broker_configs(name), BROKER_OPTIONS)
+        for config in resource.configs:
+            if config.name in IGNORED and config.name in configs:
+                check_ignored(config.name, configs[config.name], name)
         if validate_only:
             broker.topics.check_broker_configs(name, configs)
         else:
@@ -233,8 +237,10 @@ def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate
 
 
 def _is_fixed(name: str) -> bool:
-    """Whether a broker's setting cannot change while it runs: ours that do not, and Kafka's that mean nothing here."""
-    return not BROKER_OPTIONS[name].dynamic if name in BROKER_OPTIONS else is_harmless(name)
+    """Whether a setting of a broker cannot change while it runs: some of ours, most of those that are not obeyed."""
+    if name in BROKER_OPTIONS:
+        return not BROKER_OPTIONS[name].dynamic
+    return is_harmless(name) and name not in IGNORED
 
 
 def _replacing(resource: AlterConfigsRequest.Resource) -> _Merge:

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
 from fencepost.storage.compaction import Compaction
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
@@ -111,3 +112,23 @@ def test_a_bug_in_the_expiry_of_one_logs_producers_is_kept_to_it():
         assert broker.broker.halted is None
         assert (len(logs["sick"].producers), len(logs["sound"].producers)) == (1, 0)
         assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}
+
+
+def test_how_often_compaction_looks_may_be_changed_while_it_waits():
+    with SimulatedBroker(BrokerSettings(log_cleaner_backoff_ms=3_600_000, log_checkpoint_interval_ms=300)) as broker:
+        broker.ask(create("t", cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=0))
+        feed(SimulatedClient(broker), "t", 8)
+        broker.wait(100)
+        assert cleaned_offset(broker, "t") == 0
+        asked = IncrementalAlterConfigsRequest.Resource(
+            resource_type=4,
+            resource_name="1",
+            configs=[
+                IncrementalAlterConfigsRequest.Resource.Config(
+                    name="log.cleaner.backoff.ms", config_operation=0, value="300"
+                )
+            ],
+        )
+        assert broker.ask(IncrementalAlterConfigsRequest(resources=[asked])).responses[0].error_code == 0
+        broker.wait(70)
+        assert cleaned_offset(broker, "t") > 0

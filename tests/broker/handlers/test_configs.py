@@ -268,3 +268,13 @@ def test_a_brokers_setting_changes_while_it_runs_for_every_topic_that_says_nothi
 def test_a_brokers_setting_that_nobody_knows_is_kept_as_kafka_keeps_it(broker: SimulatedBroker) -> None:
     assert change(broker, BROKER, "1", ("some.plugins.setting", SET, "1")) == OK
     assert describe(broker, BROKER, "1", ["some.plugins.setting"]).configs == []
+
+
+def test_what_is_not_obeyed_is_kept_and_does_not_prevent_a_start(broker: SimulatedBroker) -> None:
+    name = "sasl.kerberos.min.time.before.relogin"
+    assert change(broker, BROKER, "1", (name, SET, "60000")) == (0, None)
+    assert change(broker, BROKER, "1", (name, SET, "soon"))[0] == 42
+    with broker.again() as second:
+        assert second.broker.topics.broker_configs("1") == {name: "60000"}
+        assert change(second, BROKER, "1", (name, DELETE, None)) == (0, None)
+        assert second.broker.topics.broker_configs("1") == {}
