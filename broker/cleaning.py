@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from ..effects.disk import DiskFull
+from ..effects.disk import TryLater
 from ..protocol.errors import KafkaError
 from ..storage.log import PartitionLog
 from ..storage.store import Store
@@ -110,7 +110,7 @@ class Cleaning:
                 if await self._tasks.pause(PAUSE_S) or one.offline is not None:
                     one.compaction_failed(run)
                     return
-        except DiskFull:
+        except TryLater:
             one.compaction_failed(run)
         except KafkaError as error:
             log.error("%s-%s is not compacted: %s", one.topic, one.partition, error.detail)

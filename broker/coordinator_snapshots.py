@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from ..effects.disk import Disk, DiskFull
+from ..effects.disk import Disk, TryLater
 from ..storage import checkpoints, layout
 from ..storage.store import BrokerHalted
 from ..storage.strangers import warnings_of
@@ -157,8 +157,8 @@ class CoordinatorSnapshots:
         if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
             try:
                 await self.take()
-            except DiskFull:
-                log.warning("no room for a snapshot of the coordinators; the last one still counts")
+            except TryLater as error:
+                log.warning("no snapshot of the coordinators, the last one still counts: %s", error)
 
     async def take_last(self) -> None:
         """At an orderly end, if anything was appended since the last one, and the state was wholly read."""
@@ -167,7 +167,7 @@ class CoordinatorSnapshots:
             return
         try:
             await self.take()
-        except (DiskFull, BrokerHalted):
+        except (TryLater, BrokerHalted):
             pass  # the logs have it all
         except OSError as error:
             self._broker.rounds.halt(error)
@@ -179,7 +179,7 @@ class CoordinatorSnapshots:
         return sum(partition.appended_bytes for partition in self._partitions())
 
     async def take(self) -> None:
-        """Write one, in slices. Raises DiskFull, and then the last one still counts; BrokerHalted.
+        """Write one, in slices. Raises TryLater, and then the last one still counts; BrokerHalted.
 
         Not while a partition is offline, which may not have been read: the last one knows better what it held.
         """

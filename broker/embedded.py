@@ -9,6 +9,7 @@ sync it stops by itself, and the block that it was used in raises BrokerHaltedEr
 import atexit
 import contextlib
 import os
+import resource
 import threading
 import weakref
 from asyncio import CancelledError, shield, wrap_future
@@ -24,6 +25,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..storage.store import BrokerHalted
 from .broker import Broker as InnerBroker
 from .broker import Serve
+from .descriptors import shares
 from .embedded_life import Ended, Life
 from .options import InvalidOption, nearest, text_of
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
@@ -238,7 +240,7 @@ class Broker:
             if self._data_dir is not None:
                 SystemDisk().make_directory(self._data_dir)
             texts = {**self._texts, "listeners": self.bootstrap_servers, "log.dir": self._directory}
-            settings = BrokerSettings.of({Source.STATIC_BROKER: texts})
+            settings = _within_descriptors(BrokerSettings.of({Source.STATIC_BROKER: texts}))
             self._lives += 1
             disk = ForgetfulDisk(syncs=self._data_dir is not None, seed=self._lives)
             self._life = Life(settings, disk, self.clock, self._between)
@@ -282,6 +284,16 @@ class Broker:
             self.stop()
         except BrokerHaltedError:
             pass
+
+
+def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
+    """The same, with a share of the descriptors that the process may have for files, as `fencepost serve` does it."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return settings
+    open_files = shares(descriptors, settings.max_open_files, settings.max_connections).open_files
+    layer = {**settings.layers[Source.STATIC_BROKER], "max.open.files": str(open_files)}
+    return settings.with_layer(Source.STATIC_BROKER, layer)
 
 
 def _texts(settings: dict[str, Setting]) -> dict[str, str]:

@@ -3,8 +3,8 @@
 While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
 
 Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
-disk is met by trying again later. Any other failure of a write or sync, or a bug in here, halts the broker: whatever
-is durable stays so, and nobody is told anything that may not be.
+disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or a bug
+in here, halts the broker: whatever is durable stays so, and nobody is told anything that may not be.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..effects.clock import Clock
-from ..effects.disk import DiskFull, Lane
+from ..effects.disk import CannotOpen, Lane, TryLater
 from ..storage.log import PartitionLog
 from ..storage.store import Store
 from ..storage.upkeep import LOST_AGE_MS, Removal, Upkeep
@@ -28,7 +28,7 @@ FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushe
 FLUSH_THREADS = 2  # of the lane's: a checkpoint, what is removed and the journal's files need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
-AFTER_DISK_FULL_S = 0.5
+AFTER_FAILURE_S = 0.5
 SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
 SLICE_PAUSE_S = 0.002
 
@@ -119,7 +119,7 @@ class Housekeeping:
             if self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
                 await self._checkpoint_once()
             await self._remove_all()
-        except DiskFull:
+        except TryLater:
             pass  # the journal has it all
 
     # ---- what tasks are made of ------------------------------------------------------------------------------
@@ -165,11 +165,20 @@ class Housekeeping:
         self._lane.submit(run, done)
         return await future
 
+    async def _make_room(self, error: TryLater) -> None:
+        """Wait before it is tried again. Where no descriptor was left, the files of logs give theirs up.
+
+        Raises as OpenFiles.sync: then the broker must halt.
+        """
+        if isinstance(error, CannotOpen):
+            await self.job(self._store.open_files.give_way)
+        await self.pause(AFTER_FAILURE_S)
+
     async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
-        """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, DiskFull last."""
+        """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, TryLater last."""
         ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
         if errors := [error for error in ended if error is not None]:
-            raise min(errors, key=lambda error: isinstance(error, DiskFull))
+            raise min(errors, key=lambda error: isinstance(error, TryLater))
 
     def keep(self, work: Awaitable[None]) -> None:
         """Run one more task, until the end; what it raises halts the broker."""
@@ -236,8 +245,8 @@ class Housekeeping:
             self._last_flush_ms = self._clock.monotonic_ms()
             try:
                 more = await self._flush_pass()
-            except DiskFull:
-                await self.pause(AFTER_DISK_FULL_S)
+            except TryLater as error:
+                await self._make_room(error)
                 continue
             if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.wants_recycling):
                 self._flush_wanted.set()
@@ -251,13 +260,13 @@ class Housekeeping:
         return taken > 0
 
     async def _flush_once(self) -> int:
-        """Take some tails to segments. Returns how many bytes. Raises: DiskFull, nothing lost."""
+        """Take some tails to segments. Returns how many bytes. Raises: TryLater, nothing lost."""
         run = self._upkeep.begin_flush()
         if run is None:
             return 0
         try:
             await self._all(run.parts(FLUSH_THREADS))
-        except DiskFull:
+        except TryLater:
             self._upkeep.flush_failed(run)
             raise
         self._upkeep.flushed(run)
@@ -275,8 +284,8 @@ class Housekeeping:
             while not self.ending and (job := journal.fill_job()) is not None:
                 try:
                     await self.job(job.run)
-                except DiskFull:
-                    await self.pause(AFTER_DISK_FULL_S)
+                except TryLater as error:
+                    await self._make_room(error)
                 journal.filled(job)
                 self._look_at_congestion()
 
@@ -306,8 +315,8 @@ class Housekeeping:
             named = self._upkeep.named_units
             try:
                 await self._checkpoint_once()
-            except DiskFull:
-                await self.pause(AFTER_DISK_FULL_S)
+            except TryLater as error:
+                await self._make_room(error)
             if self._upkeep.named_units == named:  # what holds the journal is not flushed: rounds do not bring the next
                 await self.pause(TICK_S)
 
@@ -343,7 +352,7 @@ class Housekeeping:
         try:
             await self.synced(run.needs_unit)
             await self.job(run.run)
-        except DiskFull:
+        except TryLater:
             self._upkeep.checkpoint_failed(run)
             raise
         self.checkpoints += 1
@@ -359,9 +368,9 @@ class Housekeeping:
             self._removal_wanted.clear()
             try:
                 await self._remove_all()
-            except DiskFull:
+            except TryLater as error:
                 self._removal_wanted.set()
-                await self.pause(AFTER_DISK_FULL_S)
+                await self._make_room(error)
 
     async def _remove_all(self) -> None:
         """In the order of the checkpoints: an old one goes before the files that it names. None after a halt."""

@@ -133,7 +133,7 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     )
     max_open_files: int = option(
         1_024,
-        "Segment and index files held open at one time. `serve` takes up to 8192 by itself, if the process may.",
+        "Segment and index files held open at one time, within the limit of the process. `serve` takes up to 8192.",
         type=INT,
         at_least=64,
     )

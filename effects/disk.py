@@ -15,12 +15,16 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from . import direct, forks, page_cache
 from .direct import Buffer as Buffer
+from .disk_errors import NO_SPACE, classed
+from .disk_errors import CannotOpen as CannotOpen
+from .disk_errors import DiskFull as DiskFull
+from .disk_errors import TryLater as TryLater
 from .lanes import Lane as Lane
 from .lanes import ThreadLane
 
@@ -31,12 +35,7 @@ MANY_SYNCS = 64
 BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
 SYNC_THREADS = 8
 IOV_MAX = os.sysconf("SC_IOV_MAX")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-
-
-class DiskFull(OSError):
-    """No space left for what was to be written. A part of it may have been."""
 
 
 class AlreadyLocked(Exception):
@@ -149,13 +148,16 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when all creates, renames and unlinks in this directory are on the device."""
+        """Return when all creates, renames and unlinks in this directory are on the device.
+
+        Raises CannotOpen; any other OSError as File.sync.
+        """
         ...
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
         """As `sync` of each file and `sync_directory` of each directory, and much quicker if there are many.
 
-        Raises the OSError of one that failed; the others are then in doubt too.
+        Raises the OSError of one that failed; the others are then in doubt too. CannotOpen, if no sync failed.
         """
         ...
 
@@ -307,7 +309,7 @@ class SystemFile(File):
 
     def _named(self, error: OSError) -> OSError:
         """The same error with the file's name; out of space in its own class."""
-        kind = DiskFull if error.errno in _NO_SPACE else OSError
+        kind = DiskFull if error.errno in NO_SPACE else OSError
         return kind(error.errno, error.strerror, self._path)
 
 
@@ -341,8 +343,15 @@ class SystemLock(Lock):
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:
+    """Raises what one of them raised; CannotOpen only when all others went well."""
+    cannot: CannotOpen | None = None
     for call in calls:
-        call()
+        try:
+            call()
+        except CannotOpen as error:
+            cannot = error
+    if cannot is not None:
+        raise cannot
 
 
 def _write_back(files: Sequence[File], directories: Sequence[str]) -> None:
@@ -384,17 +393,6 @@ def _mode(path: str) -> int | None:
         return None
 
 
-@contextlib.contextmanager
-def _names_need_space() -> Iterator[None]:
-    """A directory may have to grow for a name: that the disk is full is then told as it is for bytes."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_SPACE:
-            raise
-        raise DiskFull(error.errno, error.strerror, error.filename) from None
-
-
 class SystemDisk(Disk):
     """The machine's file system."""
 
@@ -402,7 +400,7 @@ class SystemDisk(Disk):
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         access = os.O_RDONLY if read_only else os.O_RDWR
-        with _names_need_space():
+        with classed():
             return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
 
     def exists(self, path: str) -> bool:
@@ -413,25 +411,26 @@ class SystemDisk(Disk):
         return mode is not None and stat.S_ISDIR(mode)
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        with classed():
+            return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        with _names_need_space():
+        with classed():
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def make_temporary_directory(self, prefix: str) -> str:
         return tempfile.mkdtemp(prefix=prefix)
 
     def rename(self, old: str, new: str) -> None:
-        with _names_need_space():
+        with classed():
             os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        with _names_need_space():  # on a file system that copies on write, even this
+        with classed():  # on a file system that copies on write, even this
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        with _names_need_space():
+        with classed():
             if os.path.islink(path):
                 os.unlink(path)  # what it leads to is somebody else's
             else:
@@ -441,7 +440,8 @@ class SystemDisk(Disk):
         return os.stat(path).st_size
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        with classed():
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.
             flush_to_device(fd, os.fsync)
@@ -456,8 +456,8 @@ class SystemDisk(Disk):
             return
         _write_back(files, directories)
         with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            for _ in pool.map(_call_all, [syncs[start::SYNC_THREADS] for start in range(SYNC_THREADS)]):
-                pass  # raises what one of them raised, when all have ended
+            shares = [pool.submit(_call_all, syncs[start::SYNC_THREADS]) for start in range(SYNC_THREADS)]
+        _call_all([share.result for share in shares])  # all have ended
 
     def free_bytes(self, path: str) -> int:
         volume = os.statvfs(path)

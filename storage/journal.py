@@ -363,7 +363,7 @@ class Journal:
         return self._files.preparation()
 
     def filled(self, job: Job) -> None:
-        """A fill_job has ended, well or with DiskFull (any other error halts the broker)."""
+        """A fill_job has ended, well or with TryLater (any other error halts the broker)."""
         self._files.settle()
 
     @property

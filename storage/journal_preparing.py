@@ -123,7 +123,7 @@ class Preparation:
         self.failed = False
 
     def run(self) -> None:
-        """Raises: DiskFull (what was made stays made, the rest may be tried again), OSError."""
+        """Raises: TryLater (what was made stays made, the rest may be tried again), OSError."""
         try:
             self._run()
         except BaseException:
@@ -145,7 +145,8 @@ class Preparation:
             self._create(self._new)
 
     def _remove(self, file: JournalFile) -> None:
-        self._disk.unlink(file.path)
+        if self._disk.exists(file.path):  # else an earlier attempt could not go on
+            self._disk.unlink(file.path)
         self._disk.sync_directory(self._directory)
         file.file.close()
 
@@ -153,7 +154,9 @@ class Preparation:
         """The old name goes for certain before the header changes: no name ever stands on another file's header."""
         old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)
-        self._disk.rename(old.path, path + PREPARING)
+        if old.path != path + PREPARING:
+            self._disk.rename(old.path, path + PREPARING)
+            old.path = path + PREPARING  # it is a spare still, if this goes no further
         self._disk.sync_directory(self._directory)
         self.spares.popleft()
         self._make(old.file, path, header)
@@ -175,9 +178,11 @@ class Preparation:
             file.close()
             self._disk.unlink(path + PREPARING)
             raise
-        self._disk.rename(path + PREPARING, path)
-        self._disk.sync_directory(self._directory)
-        file.close()  # its errors would speak of the old name
+        try:
+            self._disk.rename(path + PREPARING, path)
+            self._disk.sync_directory(self._directory)
+        finally:
+            file.close()  # its errors would speak of the old name
         self.made.append(JournalFile(self._disk.open(path), path, header))
 
     def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:

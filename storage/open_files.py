@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from ..effects.disk import Disk, File
+from ..effects.disk import CannotOpen, Disk, File
 from .index import IndexCache
 
 LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
+LEAST_OPEN = 16  # however few the process may open
 
 
 class OpenFile:
@@ -57,7 +58,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """A bounded pool of open files by path. The bound gives way only to files that are all in use or unsynced, and to
+    """A bounded pool of open files by path. The bound is passed only for files that are all in use or unsynced, and to
     LENT ones that were forgotten."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
@@ -139,6 +140,8 @@ class OpenFiles:
                 raise OSError(self._failed.errno, self._failed.strerror, self._failed.filename) from self._failed
             try:
                 self.disk.sync_all(files, directories)
+            except CannotOpen:
+                raise  # no sync has failed
             except OSError as error:
                 self._failed = error
                 # Not DiskFull any more: bytes that were counted as written are lost, trying again would be a lie.
@@ -155,6 +158,19 @@ class OpenFiles:
                 return
             unsynced = [path for path, entry in self._entries.items() if entry.dirty and not entry.pins]
         self.sync_all(unsynced[: surplus + self.limit // 2])
+
+    def give_way(self) -> None:
+        """The process has no descriptor left: hold half as many files as now, from now on.
+
+        Blocking: for workers. Raises as sync.
+        """
+        with self._lock:
+            self.limit = max(min(self.limit, len(self._entries)) // 2, LEAST_OPEN)
+        self.make_room()
+        with self._lock:
+            closing = self._surplus()
+        for file in closing:
+            file.close()
 
     def forget(self, path: str) -> None:
         """Close a file that is to be removed; if it is in use, when that ends."""
@@ -185,7 +201,12 @@ class OpenFiles:
         self.indexes.clear()
 
     def _opened(self, path: str, create: bool) -> OpenFile:
-        opened = OpenFile(self, path, self.disk.open(path, create=create))
+        try:
+            file = self.disk.open(path, create=create)
+        except CannotOpen:
+            self.give_way()
+            file = self.disk.open(path, create=create)
+        opened = OpenFile(self, path, file)
         with self._lock:
             entry = self._entries.setdefault(path, opened)
             entry.pins += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..disk import AlreadyLocked, Buffer, Disk, File, Lock
+from ..disk import AlreadyLocked, Buffer, CannotOpen, Disk, File, Lock
 from ..lanes import Lane
 from .cuts import Cut
 from .faults import Fault, Matches, os_error
@@ -273,8 +273,10 @@ class SimulatedDisk(Disk):
     # What its files call
 
     def read(self, file: "SimulatedFile", size: int, position: int) -> bytes:
-        if self._faults and (fault := self._struck(Read(self._next, _clean(file.path), position, size))):
-            raise fault.exception(file.path)
+        if self._faults:
+            operation = Read(self._next, _clean(file.path), position, size)
+            if fault := self._struck(operation):
+                raise fault.exception(file.path, operation)
         return self._seen.content(file.inode).read(size, position)
 
     def write(self, file: "SimulatedFile", data: bytes, position: int) -> None:
@@ -326,17 +328,20 @@ class SimulatedDisk(Disk):
         if fault is None:
             self._history.record(operation)
             return
-        if isinstance(operation, Sync | SyncDirectory):
+        raised = fault.exception(operation.path, operation)
+        if isinstance(operation, Sync | SyncDirectory) and not isinstance(raised, CannotOpen):
             self._history.record(replace(operation, failed=True))
             raise OSError(fault.error, os.strerror(fault.error), operation.path)
         if isinstance(operation, Write):
             self._write_part(operation, fault.after_bytes)
-        raise fault.exception(operation.path)
+        raise raised
 
     def _look(self, kind: type[Unrecorded], path: str) -> None:
         """What changes nothing can fail all the same."""
-        if self._faults and (fault := self._struck(kind(self._next, _clean(path)))):
-            raise fault.exception(path)
+        if self._faults:
+            operation = kind(self._next, _clean(path))
+            if fault := self._struck(operation):
+                raise fault.exception(path, operation)
 
     def _struck(self, operation: Operation) -> Fault | None:
         return next((fault for fault in self._faults if fault.strikes(operation)), None)

@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..disk import DiskFull
-from .operations import Operation
+from ..disk_errors import CannotOpen, error_class
+from .operations import Operation, Read, Sync, Truncate, Write
 
 Matches = Callable[[Operation], bool]
 
@@ -27,11 +27,15 @@ class Fault:
         self.hits += 1
         return True
 
-    def exception(self, path: str) -> OSError:
-        return os_error(self.error, path)
+    def exception(self, path: str, operation: Operation) -> OSError:
+        """As the real disk raises it for this operation; of an open file, errors of opening are none."""
+        by_name = not isinstance(operation, Read | Write | Truncate | Sync)
+        return os_error(self.error, path, by_name=by_name)
 
 
-def os_error(number: int, path: str) -> OSError:
+def os_error(number: int, path: str, *, by_name: bool = True) -> OSError:
     """As the real disk raises it."""
-    kind = DiskFull if number in (errno.ENOSPC, errno.EDQUOT) else OSError
+    kind = error_class(number)
+    if kind is CannotOpen and not by_name:
+        kind = OSError
     return kind(number, os.strerror(number), path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fencepost.effects import disk as disk_module
 from fencepost.effects.direct import PIECE_BYTES
-from fencepost.effects.disk import AlreadyLocked, DiskFull, SystemDisk
+from fencepost.effects.disk import AlreadyLocked, CannotOpen, DiskFull, SystemDisk
 from this_machine import bytes_in_memory, goes_past_cache
 
 
@@ -377,6 +377,29 @@ def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
     with pytest.raises(OSError) as raised:
         disk.sync_all(files)
     assert raised.value.filename == files[0].path
+    for file in files:
+        file.close()
+
+
+@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+def test_a_failed_sync_is_told_before_a_directory_that_cannot_be_opened(disk, tmp_path, monkeypatch, count):
+    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
+    last = os.stat(files[-1].path).st_ino
+
+    def flush(fd, flush):
+        if os.fstat(fd).st_ino == last:
+            raise OSError(errno.EIO, "failed")
+
+    def cannot(path):
+        raise CannotOpen(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SystemDisk, "sync_directory", lambda disk, path: cannot(path))
+        with pytest.raises(CannotOpen):
+            disk.sync_all(files, [str(tmp_path)])
+        patched.setattr(disk_module, "flush_to_device", flush)
+        with pytest.raises(OSError, match="failed"):
+            disk.sync_all(files, [str(tmp_path)])
     for file in files:
         file.close()
 

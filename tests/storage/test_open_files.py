@@ -1,9 +1,12 @@
 """The pool of open files: bounded, and never closing what is in use or unsynced."""
 
+import errno
 from collections.abc import Iterator
 
 import pytest
+from fencepost.effects.disk import CannotOpen
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Open, SyncDirectory
 from fencepost.storage.open_files import OpenFiles
 
 
@@ -105,3 +108,37 @@ def test_a_missing_file_is_not_made(files: OpenFiles) -> None:
     with pytest.raises(FileNotFoundError):
         files.use("/nothing")
     assert len(files) == 0
+
+
+def write(files: OpenFiles, *paths: str) -> None:
+    for path in paths:
+        with files.use(path) as file:
+            files.wrote(path)
+            file.write([b"content"], 0)
+
+
+def test_without_a_descriptor_files_are_synced_and_closed_and_the_open_tried_again(disk: SimulatedDisk) -> None:
+    files = OpenFiles(disk, 100)
+    paths = [f"/log-{number}" for number in range(50)]
+    for path in paths:
+        disk.open(path, create=True).close()
+    disk.sync_directory("/")
+    write(files, *paths[:40])
+    with files.use(paths[40]) as in_use:
+        disk.fail(lambda one: isinstance(one, Open), error=errno.EMFILE)
+        with files.use(paths[41]) as file:
+            assert file.size() == 0
+        assert in_use.size() == 0
+    assert len(files) <= 22
+    assert files.limit == 20
+    found = disk.after_power_cut()
+    assert sum(found.size(path) for path in paths) >= 20 * len(b"content")
+
+
+def test_a_directory_that_cannot_be_opened_is_no_failed_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+    write(files, "/0")
+    disk.fail(lambda one: isinstance(one, SyncDirectory), error=errno.EMFILE)
+    with pytest.raises(CannotOpen):
+        files.sync_all(["/0"], ["/"])
+    files.sync_all(["/0"], ["/"])
+    assert disk.after_power_cut().open("/0").read(10, 0) == b"content"
