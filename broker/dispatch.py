@@ -28,6 +28,7 @@ from .metrics import counted_at
 from .refusals import refusal
 from .request_limits import COUNTED_FROM_BYTES, check_extent, check_items
 from .turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
+from .unserved_apis import UNSERVED
 from .waiting import Parked
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Dispatcher:
             not handler.api.serves(header.api_version)
             and header.api_version != highest_served(handler.api, self._broker.settings)
         ):
+            connection.client_id = header.client_id
             self._unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
         self._requests[counted_at(header.api_key)] += 1
@@ -339,7 +341,14 @@ class Dispatcher:
             connection.reply(encode_response(api, 0, correlation_id, response), 0)
             return
         self._metrics.closed_unsupported += 1
-        connection.fail(f"API {key} v{version} is not served")
+        connection.fail(self._why_unsupported(key, version))
+
+    def _why_unsupported(self, key: int, version: int) -> str:
+        handler = self._handlers.get(key)
+        if handler is None:
+            return f"{UNSERVED.get(key, 'an API that Kafka does not know')} (API {key} v{version}) is not served"
+        api, newest = handler.api, highest_served(handler.api, self._broker.settings)
+        return f"{api.name} (API {key}) v{version} is not served: {api.min} to {newest} are"
 
 
 def _go_on(connection: Connection) -> Steps[None]:

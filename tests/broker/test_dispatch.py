@@ -1,7 +1,11 @@
 """What becomes of requests that handlers cannot serve, and of handlers that fail."""
 
+import struct
+
 import pytest
 from fencepost.broker import dispatch
+from fencepost.broker.dispatch import load_handlers
+from fencepost.broker.unserved_apis import UNSERVED
 from fencepost.broker.waiting import Parked
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -128,3 +132,24 @@ def test_a_handler_knows_who_asks(broker, answering):
     assert (call.version, call.client_id, call.correlation_id) == (3, "me", 1)
     assert call.client_host
     assert call.listener_address[1] == 9092
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "says"),
+    [
+        (43, 2, "ElectLeaders (API 43 v2) is not served"),
+        (9999, 0, "an API that Kafka does not know (API 9999 v0) is not served"),
+        (1, 3, "Fetch (API 1) v3 is not served: 4 to 17 are"),
+    ],
+)
+def test_what_is_not_served_closes_the_connection_and_is_named_in_the_log(broker, caplog, key, version, says):
+    client = SimulatedClient(broker)
+    frame = struct.pack(">hhih", key, version, 7, 5) + b"probe"
+    client.send_raw(struct.pack(">i", len(frame)) + frame)
+    assert client.closed()
+    assert f"(probe): {says}" in caplog.text
+    assert broker.broker.metrics.closed_unsupported == 1
+
+
+def test_no_api_that_is_served_is_named_among_those_that_are_not():
+    assert not UNSERVED.keys() & load_handlers().keys()
