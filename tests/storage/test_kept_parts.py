@@ -112,7 +112,7 @@ def test_what_is_kept_survives_a_power_cut_and_is_not_in_the_logs_folder():
     assert [(part.kind, part.offset) for part in parts] == [(APPEND, 2), (APPEND, 3)]
 
 
-def test_topics_that_are_deleted_take_what_was_kept_for_them_along():
+def test_a_deleted_topic_takes_what_was_kept_for_it_along():
     """The other way that the hint names."""
     driver = begun()
     disk = driver.disk.after_power_cut()
@@ -125,7 +125,7 @@ def test_topics_that_are_deleted_take_what_was_kept_for_them_along():
     assert disk.list(KEPT) == []
 
 
-def test_topics_that_were_deleted_just_before_a_crash_do_too():
+def test_a_topic_deleted_just_before_a_crash_takes_it_along_too():
     driver = begun()
     disk = driver.disk.after_power_cut()
     lose(disk, driver.log("t").directory)
@@ -138,7 +138,7 @@ def test_topics_that_were_deleted_just_before_a_crash_do_too():
     assert cut.list(KEPT) == []
 
 
-def test_a_start_that_was_deleted_is_kept_too():
+def test_a_log_start_that_was_moved_is_kept_too():
     """Else the records that DeleteRecords took would be back."""
     driver = begun()
     driver.store.commit([driver.store.log_start_part(driver.log("t"), 3)])
