@@ -81,9 +81,14 @@ class Broker:
         rng: Rng | None = None,
         net: Net | None = None,
         most_connections: int = UNBOUNDED,
+        ignore_dynamic: bool = False,
     ) -> None:
-        """most_connections: what the process can bear, whatever the settings say, now or later."""
+        """most_connections: what the process can bear, whatever the settings say, now or later.
+
+        ignore_dynamic: settings that were or are changed while running are kept, and not obeyed before another start.
+        """
         self.settings = settings
+        self.ignore_dynamic = ignore_dynamic
         self.most_connections = most_connections
         self.disk = disk or SystemDisk()
         self.clock = clock or SystemClock()

@@ -40,7 +40,8 @@ class Option:
     """One row of the table.
 
     `aliases` are other spellings, each with the factor that its number is multiplied by (hours to ms). `broker` names
-    the option a topic's default comes from. `no_effect`: accepted, kept and shown, but nothing here has to obey it.
+    the option a topic's default comes from. `dynamic_at_least`: the bound where it is set over the wire, which has to
+    leave the way open to set it back. `no_effect`: accepted, kept and shown, but nothing here has to obey it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Option:
     aliases: Mapping[str, int] = field(default_factory=dict)
     broker: str | None = None
     dynamic: bool = False
+    dynamic_at_least: int | None = None
     no_effect: bool = False
     check: Callable[[Value], str | None] | None = None
 
@@ -68,6 +70,18 @@ class Option:
         if reason:
             shown = self._wrong(value)
             raise InvalidOption(f"Invalid value {shown} for configuration {self.name}: {reason}", self.name)
+        return value
+
+    def parse_dynamic(self, text: str) -> Value:
+        """As parse, of what is set while the broker runs."""
+        value = self.parse(text)
+        least = self.dynamic_at_least
+        if least is not None and isinstance(value, int) and value < least:
+            raise InvalidOption(
+                f"Invalid value {value} for configuration {self.name}: Value must be at least {least} while the broker "
+                "runs: with less nobody might be able to set it back",
+                self.name,
+            )
         return value
 
     def _typed(self, text: str) -> Value:

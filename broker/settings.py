@@ -118,9 +118,16 @@ class BrokerSettings(TransactionSettings, GroupSettings):
         "Memory for what has come of requests of 16 KiB and more, over all connections; others wait. -1: no limit.",
         at_least=-1,
     )
-    max_connections: int = option(10_000, "Connections at one time.", type=INT, at_least=0, dynamic=True)
+    max_connections: int = option(
+        10_000, "Connections at one time.", type=INT, at_least=0, dynamic=True, dynamic_at_least=10
+    )
     max_connections_per_ip: int = option(
-        2**31 - 1, "Connections from one address at one time.", type=INT, at_least=0, dynamic=True
+        2**31 - 1,
+        "Connections from one address at one time.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+        dynamic_at_least=10,
     )
     connections_max_idle_ms: int = option(600_000, "A connection silent for so long is closed. -1: never.", at_least=-1)
     max_incremental_fetch_session_cache_slots: int = option(1_000, "Fetch sessions kept.", type=INT, at_least=0)

@@ -14,7 +14,8 @@ A setting of the broker is taken from a flag (`-X name=value`, and `--listen`, `
 `--durability`), else from the environment (`FENCEPOST_` and the name in capitals, `_` for `.`), else from the TOML
 file given with `--config` (names quoted, dotted or as nested tables), else it is the default. What is marked
 *dynamic* can also be changed while the broker runs (IncrementalAlterConfigs on the broker, or on all brokers), which
-wins over all of them and survives a restart. A name that nobody knows is refused with the nearest one; names that
+wins over all of them and survives a restart; `serve --ignore-dynamic` starts without it, for the day when what was
+set so keeps everybody out. A name that nobody knows is refused with the nearest one; names that
 only Kafka needs (ZooKeeper, KRaft, replication, thread counts) are ignored with one warning; names that ask for TLS,
 SASL or authorisation are refused while there is none.
 """
@@ -38,7 +39,8 @@ def _broker_rows(options: Mapping[str, Option]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for row in options.values():
         also = f" Also spelt {', '.join(f'`{alias}`' for alias in row.aliases)}." if row.aliases else ""
-        dynamic = " *Dynamic.*" if row.dynamic else ""
+        least = "" if row.dynamic_at_least is None else f", ≥ {row.dynamic_at_least}"
+        dynamic = f" *Dynamic{least}.*" if row.dynamic else ""
         yield f"| `{row.name}` | {_value(row)} | {_bounds(row)} | {row.doc}{also}{dynamic} |"
 
 

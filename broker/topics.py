@@ -6,6 +6,7 @@ is gone for everybody at once. Ids are given once and for ever: a topic made aga
 """
 
 import base64
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,8 @@ from .topic_names import INTERNAL, check_collision, check_name, unified
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+log = logging.getLogger("fencepost.broker")
 
 MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
 _CODECS = {
@@ -199,11 +202,19 @@ class Topics:
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidOption where alter_broker_configs would."""
-        self._broker.settings.with_layer(_layer(broker), _known(configs))
+        known = _known(configs)
+        for name, text in known.items():
+            BROKER_OPTIONS[name].parse_dynamic(text)
+        self._broker.settings.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
         for broker in ("", str(settings.node_id)):
-            settings = settings.with_layer(_layer(broker), _known(self.broker_configs(broker)))
+            stored = _known(self.broker_configs(broker))
+            if self._broker.ignore_dynamic:
+                for name, text in stored.items():
+                    log.warning("set while running, and ignored by this start: %s=%s", name, text)
+                continue
+            settings = settings.with_layer(_layer(broker), _usable(stored))
         return settings
 
     # ---- from the catalogue to the objects -------------------------------------------------------------------
@@ -307,3 +318,15 @@ def _layer(broker: str) -> Source:
 def _known(configs: Mapping[str, str]) -> dict[str, str]:
     """Of what is kept, what means anything to this version."""
     return {name: text for name, text in configs.items() if name in BROKER_OPTIONS and BROKER_OPTIONS[name].dynamic}
+
+
+def _usable(stored: Mapping[str, str]) -> dict[str, str]:
+    """What may still be set so: an earlier version may have taken more."""
+    found = {}
+    for name, text in stored.items():
+        try:
+            BROKER_OPTIONS[name].parse_dynamic(text)
+            found[name] = text
+        except InvalidOption as error:
+            log.warning("set while running by an earlier version, and ignored: %s", error)
+    return found

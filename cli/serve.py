@@ -24,6 +24,7 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 @click.option("--ephemeral", is_flag=True, envvar="FENCEPOST_EPHEMERAL", help="In a new directory, removed at the end.")
 @click.option("--durability", metavar="fsync|interval|os", help="What an acknowledgement waits for. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
+@click.option("--ignore-dynamic", is_flag=True, help="Do not obey settings that were changed while it ran.")
 @click.option("-X", "settings", metavar="NAME=VALUE", multiple=True, help="Any setting of docs/settings.md.")
 def serve(
     data_dir: str | None,
@@ -32,6 +33,7 @@ def serve(
     ephemeral: bool,
     durability: str | None,
     config: str | None,
+    ignore_dynamic: bool,
     settings: Sequence[str],
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; a second one ends it at once.
@@ -53,7 +55,7 @@ def serve(
     gc.disable()  # until it serves; imports alone would set it off fifty times
     from .serving import run
 
-    run(flags, _file(config), config or "file", ephemeral=ephemeral)
+    run(flags, _file(config), config or "file", ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:

@@ -37,7 +37,14 @@ LOOKS_APART = 10_000  # looking at everything takes at most one part in so many 
 FIRST_LOOK_S = 60.0
 
 
-def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ephemeral: bool) -> None:
+def run(
+    flags: Mapping[str, str],
+    file: Mapping[str, Any],
+    file_name: str,
+    *,
+    ephemeral: bool,
+    ignore_dynamic: bool = False,
+) -> None:
     """Serve until told to stop. Raises Failure; returns after a clean end."""
     began = time.monotonic()
     settings = _settings(flags, file, file_name)
@@ -50,7 +57,7 @@ def run(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str, *, ep
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        _run_loop(_Life(settings, began, most, ephemeral=ephemeral).live())
+        _run_loop(_Life(settings, began, most, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic).live())
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -160,16 +167,23 @@ class Freezing:
 class _Life:
     """From settings to the end of the process."""
 
-    def __init__(self, settings: BrokerSettings, began: float, most: Shares | None, *, ephemeral: bool) -> None:
+    def __init__(
+        self, settings: BrokerSettings, began: float, most: Shares | None, *, ephemeral: bool, ignore_dynamic: bool
+    ) -> None:
         self._settings = settings
         self._began = began
         self._ephemeral = ephemeral
         if most:
             Writable.room = threading.Semaphore(most.half_sent)
         self._broker = (
-            Broker(settings, net=SystemNet(most.backlog), most_connections=most.connections)
+            Broker(
+                settings,
+                net=SystemNet(most.backlog),
+                most_connections=most.connections,
+                ignore_dynamic=ignore_dynamic,
+            )
             if most
-            else Broker(settings)
+            else Broker(settings, ignore_dynamic=ignore_dynamic)
         )
         self._end = asyncio.Event()
         self._signals = 0

@@ -211,10 +211,11 @@ class GroupOffsets:
         while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
             began_ms = self._clock.monotonic_ms()
             for group in list(self.state.committed):
-                while self._forget_some(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
-                    if await tasks.pause(PAUSE_S):
-                        return
-                    began_ms = self._clock.monotonic_ms()
+                with contained(self._broker.metrics, f"offsets of group {group!r}"):
+                    while self.forget_expired(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
+                        if await tasks.pause(PAUSE_S):
+                            return
+                        began_ms = self._clock.monotonic_ms()
 
     def forget_expired(self, group: str) -> bool:
         """Forget what of one group has expired, or was of a topic that is gone; the group too, if that was all.
@@ -235,13 +236,6 @@ class GroupOffsets:
             log.warning("offsets of group %s that have expired stay for now: %s", group, error.text)
             return False
         return len(gone) == FEW_OFFSETS
-
-    def _forget_some(self, group: str) -> bool:
-        """As forget_expired; a bug is this group's alone."""
-        more = False
-        with contained(self._broker.metrics, f"offsets of group {group!r}"):
-            more = self.forget_expired(group)
-        return more
 
     def _expired(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""

@@ -100,11 +100,18 @@ def _topic(broker: "Broker", name: str) -> Topic | None:
 
 
 def _check_broker_id(broker: "Broker", name: str, what: str, expected: str) -> None:
-    if not name.removeprefix("-").isdecimal():
+    if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if int(name) != broker.node_id:
         expectation = expected.format(broker.node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expectation}, but received {name}")
+
+
+def _is_int32(text: str) -> bool:
+    """Whether Java would parse it as an int. Its length comes first: Python refuses to parse thousands of digits."""
+    if len(text) > 200 or not text.removeprefix("-").removeprefix("+").isdecimal():
+        return False
+    return text[:2] != "-+" and -(2**31) <= int(text) < 2**31
 
 
 def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest, kind: int) -> _Described:

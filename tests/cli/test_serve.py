@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fencepost.cli import main
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from fencepost.storage import checkpoints, layout, store_checkpoint
 from this_machine import has_ipv6
 from wire_client import Closed, WireClient
@@ -167,6 +168,25 @@ def test_settings_come_from_flags_then_environment_then_file(serve: Runner, tmp_
     assert one.end() == 0
     assert one.process.stderr is not None
     assert "names that only Kafka needs are ignored: process.roles" in one.process.stderr.read()
+
+
+def test_a_start_can_ignore_what_was_set_while_it_ran(serve: Runner) -> None:
+    configs = [IncrementalAlterConfigsRequest.Resource.Config(name="max.connections", config_operation=0, value="10")]
+    resource = IncrementalAlterConfigsRequest.Resource(resource_type=4, resource_name="1", configs=configs)
+    asked = DescribeConfigsRequest.Resource(resource_type=4, resource_name="1", configuration_keys=["max.connections"])
+    values = []
+    for more in ([], [], ["--ignore-dynamic"]):
+        one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", *more)
+        ((host, port),) = one.ready()
+        with WireClient(host, port) as client:
+            if not values:
+                client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+            (result,) = client.call(DescribeConfigsRequest(resources=[asked])).results
+            values.append(result.configs[0].value)
+        assert one.end() == 0
+    assert values == ["10", "10", "10000"]
+    assert one.process.stderr is not None
+    assert "ignored by this start: max.connections=10" in one.process.stderr.read()
 
 
 def test_a_second_signal_ends_it_at_once(serve: Runner) -> None:

@@ -66,14 +66,22 @@ class SimulatedBroker:
     """A running broker and a client of it. `ask` blocks the test, not the broker's world."""
 
     def __init__(
-        self, settings: BrokerSettings | None = None, *, disk: SimulatedDisk | None = None, seed: int = 0
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        disk: SimulatedDisk | None = None,
+        seed: int = 0,
+        **more: Any,
     ) -> None:
+        """more: of the Broker itself."""
         self.settings = settings or BrokerSettings()
         self.disk = disk or SimulatedDisk(history=False)
         self.seed = seed
         self.loop = SimulatedLoop()
         self.net = SimulatedNet(seed=seed)
-        self.broker = Broker(self.settings, disk=self.disk, clock=self.loop.clock(), rng=SeededRng(seed), net=self.net)
+        self.broker = Broker(
+            self.settings, disk=self.disk, clock=self.loop.clock(), rng=SeededRng(seed), net=self.net, **more
+        )
         self._line: _Line | None = None
         self._transport: Any = None
         self._next_id = 0

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from fencepost.broker.catalogue import broker_configs_changed
 from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -263,6 +265,59 @@ def test_a_brokers_setting_changes_while_it_runs_for_every_topic_that_says_nothi
     assert (of_all.name, of_all.value, of_all.config_source) == ("message.max.bytes", "5000", 3)
     assert change(topic, BROKER, "1", ("message.max.bytes", DELETE, None)) == OK
     assert topic.broker.settings.message_max_bytes == 5000
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+@pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
+def test_what_would_keep_everybody_out_cannot_be_set_over_the_wire(broker: SimulatedBroker, name: str, of: str) -> None:
+    """It could not be set back: nobody could connect, over restarts too, and whatever a flag says."""
+    for value in ("0", "1", "9"):
+        refused = change(broker, BROKER, of, (name, SET, value))
+        assert refused[0] == ErrorCode.INVALID_REQUEST
+        assert f"{name}: Value must be at least 10" in (refused[1] or "")
+    assert change(broker, BROKER, of, (name, SET, "10")) == OK
+    with broker.again() as again:
+        assert change(again, BROKER, of, (name, DELETE, None)) == OK
+
+
+def test_what_an_earlier_version_let_be_set_keeps_nobody_out() -> None:
+    with SimulatedBroker() as broker:
+        stored = {"max.connections": "0", "message.max.bytes": "5000"}
+        broker.broker.topics._log.commit([broker_configs_changed("1", stored)])
+        broker.wait(1)
+        with broker.again() as again:
+            assert again.broker.settings.max_connections == 10_000
+            assert again.broker.settings.message_max_bytes == 5000
+            assert change(again, BROKER, "1", ("max.connections", DELETE, None)) == OK
+
+
+def test_a_start_that_ignores_what_was_set_while_running_lets_it_be_set_back() -> None:
+    with SimulatedBroker() as broker:
+        assert change(broker, BROKER, "1", ("max.connections", SET, "10")) == OK
+        assert change(broker, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
+        broker.stop()
+        with SimulatedBroker(disk=broker.disk, ignore_dynamic=True) as ignoring:
+            assert ignoring.broker.settings.max_connections == 10_000
+            assert ignoring.broker.settings.message_max_bytes == 1_048_588
+            assert change(ignoring, BROKER, "1", ("max.connections", DELETE, None)) == OK
+            assert ignoring.broker.settings.message_max_bytes == 1_048_588
+            with ignoring.again() as obeying:
+                assert obeying.broker.settings.max_connections == 10_000
+                assert obeying.broker.settings.message_max_bytes == 5000
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "2147483648", "-2147483649", "1.0", "", "-"])
+def test_a_broker_id_that_is_no_int_is_refused_and_the_other_resources_are_served(topic: SimulatedBroker, number: str):
+    resources = [
+        DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=number or "x"),
+        DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a"),
+    ]
+    wrong, right = topic.ask(DescribeConfigsRequest(resources=resources)).results
+    assert wrong.error_code == ErrorCode.INVALID_REQUEST
+    assert "must be an integer" in wrong.error_message
+    assert (right.error_code, bool(right.configs)) == (0, True)
+    refused = change(topic, BROKER, number or "x", ("message.max.bytes", SET, "5000"))
+    assert refused[0] == ErrorCode.INVALID_REQUEST
 
 
 def test_a_brokers_setting_that_nobody_knows_is_kept_as_kafka_keeps_it(broker: SimulatedBroker) -> None:
