@@ -11,6 +11,7 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ..disk import AlreadyLocked, Buffer, CannotOpen, Disk, File, Lock
@@ -478,9 +479,11 @@ class SimulatedLock(Lock):
             self._file.close()
 
 
+@lru_cache(100_000)
 def _clean(path: str) -> str:
     return posixpath.normpath(f"/{path}").replace("//", "/")
 
 
+@lru_cache(100_000)
 def _parts(path: str) -> Sequence[str]:
-    return [name for name in _clean(path).split("/") if name]
+    return tuple(name for name in _clean(path).split("/") if name)

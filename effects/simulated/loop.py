@@ -8,9 +8,11 @@ machine, but never early.
 import asyncio
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextvars import Context
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple
 
 from .clock import SimulatedClock
@@ -18,6 +20,7 @@ from .clock import SimulatedClock
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _US_PER_S = 1_000_000
+_FLOATS_ADD_US = 1e-3  # by what floats add, nobody waits a microsecond more
 
 
 class Deadlock(RuntimeError):
@@ -28,35 +31,68 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """`asyncio.Runner(loop_factory=SimulatedLoop)` or `run(main())`.
 
     With a `seed` each timer is late by up to `late_ms`, so that timers due together run in any order.
+    The methods of BaseEventLoop that run for every callback are written anew, without file descriptors, threads and
+    debugging: a simulation spends a good part of its time in them.
     """
+
+    _ready: deque[asyncio.Handle]  # of BaseEventLoop
+    _stopping: bool
 
     def __init__(self, seed: int | None = None, *, late_ms: float = 1.0) -> None:
         super().__init__()
         self._now_us = 0
-        self._selector = _NoSelector(self)  # what BaseEventLoop waits on
-        self._clock_resolution = 0.5 / _US_PER_S  # a timer is due within this of its time
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []  # a heap; cancelled ones leave when they are due
+        self._timers_made = 0
         self._random = None if seed is None else random.Random(seed)
         self._late_s = late_ms / 1000
 
     def time(self) -> float:
         return self._now_us / _US_PER_S
 
+    @property
+    def now_us(self) -> int:
+        return self._now_us
+
     def pass_time(self, seconds: float) -> None:
         """Time goes on without anything running, as when a process is stopped; timers are late afterwards."""
-        self._now_us += math.ceil(seconds * _US_PER_S - 1e-3)  # less what floats add
+        self._now_us += math.ceil(seconds * _US_PER_S - _FLOATS_ADD_US)
 
     def clock(self, now_ms: int = 1_700_000_000_000) -> "LoopClock":
         """A clock that goes with this loop."""
         return LoopClock(self, now_ms)
 
+    def handles(self) -> list[asyncio.Handle]:
+        """All callbacks that wait for their turn or their time."""
+        return [*self._ready, *(handle for _, _, handle in sorted(self._timers))]
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._check_open()
+        handle = _Soon(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_us / _US_PER_S + delay, callback, *args, context=context)
+
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        self._check_open()
         if self._random is not None:
             when += self._random.random() * self._late_s
-        if when > self.time():  # by whatever floats add: else who waits for what is left of a time waits without end
-            when = max(when, (self._now_us + 1) / _US_PER_S)
-        return super().call_at(when, callback, *args, context=context)
+        due_us = math.ceil(when * _US_PER_S - _FLOATS_ADD_US)
+        if (
+            due_us <= self._now_us and when > self._now_us / _US_PER_S
+        ):  # or who waits for what is left of a time waits without end
+            due_us = self._now_us + 1
+        handle = _Timer(when, callback, args, self, context)
+        self._timers_made += 1
+        heappush(self._timers, (due_us, self._timers_made, handle))
+        return handle
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """At once, here: a thread would make the order depend on the machine."""
@@ -67,24 +103,61 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+    def _run_once(self) -> None:
+        """One turn: what was ready when it began. What would sleep: time passes instead."""
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            heappop(timers)
+        if not ready and not self._stopping:
+            if not timers:
+                raise Deadlock("nothing is ready and no timer is set")
+            self._now_us = max(self._now_us, timers[0][0])
+        now_us = self._now_us
+        while timers and timers[0][0] <= now_us:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle: Any = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
 
     def _write_to_self(self) -> None:
         """Nobody sleeps, so nobody is woken."""
 
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is thrown away when its time has come."""
 
-class _NoSelector:
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
+    def _check_open(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """What would sleep: time passes instead."""
-        if timeout is None:
-            raise Deadlock("nothing is ready and no timer is set")
-        if timeout > 0:
-            self._loop.pass_time(timeout)
-        return []
+
+class _Soon(asyncio.Handle):
+    """A Handle, made without a look at whether the loop is debugged."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled, self._source_traceback, self._repr = False, None, None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same of a TimerHandle."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled, self._source_traceback, self._repr = False, None, None
+        self._when, self._scheduled = when, True
 
 
 class LoopClock(SimulatedClock):
@@ -95,7 +168,7 @@ class LoopClock(SimulatedClock):
         super().__init__(now_ms, self.monotonic_ms())
 
     def monotonic_ms(self) -> int:
-        return round(self._loop.time() * _US_PER_S) // 1000
+        return self._loop.now_us // 1000
 
     def advance(self, ms: int) -> None:
         """As if the process had been stopped for so long."""

@@ -90,13 +90,11 @@ class Wire:
         return self._end is Signal.RESET
 
     def send(self, item: bytes | Signal) -> None:
-        if isinstance(item, bytes):
-            self.waiting_bytes += len(item)
-            self._waiting.append(memoryview(item))
+        if self._dead or self._waiting or not self._has_room(item):
+            self._wait(item)
         else:
-            self._waiting.append(item)
+            self._fly(item)
         if not self._dead:
-            self._launch()
             self.go_on()
 
     def forget_waiting(self) -> None:
@@ -137,6 +135,28 @@ class Wire:
             self._turn_set.cancel()
         self.go_on()
 
+    def _has_room(self, item: bytes | Signal) -> bool:
+        return item.__class__ is Signal or len(item) <= self.capacity_bytes - self._kernel_bytes  # type: ignore[arg-type]
+
+    def _wait(self, item: bytes | Signal) -> None:
+        """In the sender's transport; as much of it as there is room for leaves at once."""
+        if isinstance(item, bytes):
+            self.waiting_bytes += len(item)
+            self._waiting.append(memoryview(item))
+        else:
+            self._waiting.append(item)
+        if not self._dead:
+            self._launch()
+
+    def _fly(self, item: bytes | Signal) -> None:
+        """Into the kernels; it arrives after all that was sent before."""
+        if item.__class__ is bytes:
+            self._kernel_bytes += len(item)
+        arrival = self._loop.time() + self.delay()
+        if arrival > self.not_before:
+            self.not_before = arrival
+        self._flying.append((self.not_before, item))
+
     def _launch(self) -> None:
         """What the kernels have room for leaves the sender's transport."""
         while self._waiting:
@@ -148,10 +168,8 @@ class Wire:
                     if room <= 0:
                         return
                     item = item[:room]
-                self._kernel_bytes += len(item)
                 self.waiting_bytes -= len(item)
-            self.not_before = max(self.not_before, self._loop.time() + self.delay())
-            self._flying.append((self.not_before, bytes(item) if isinstance(item, memoryview) else item))
+            self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
     def _can_tell(self) -> bool:
         if self._arrived:
@@ -165,12 +183,34 @@ class Wire:
         self._turn_set = None
         if self._held or self._dead:
             return
-        now = self._loop.time() + SOON_S
-        while self._flying and self._flying[0][0] <= now:
-            self._arrive(self._flying.popleft()[1])
-        if self._can_tell():
-            self._tell()
-        self.go_on()
+        flying, now = self._flying, self._loop.time() + SOON_S
+        if not self._hand_over(now):
+            while flying and flying[0][0] <= now:
+                self._arrive(flying.popleft()[1])
+            if self._can_tell():
+                self._tell()
+        if flying or self._arrived or self._end is not None:
+            self.go_on()
+
+    def _hand_over(self, now: float) -> bool:
+        """The usual case, in fewer steps: one piece has come, and it is read at once."""
+        flying = self._flying
+        if not flying or flying[0][0] > now or (len(flying) > 1 and flying[1][0] <= now) or not self._is_plain:
+            return False
+        piece = flying[0][1]
+        if piece.__class__ is Signal or len(piece) > READ_BYTES or not self.receiver.may_read:  # type: ignore[arg-type]
+            return False
+        flying.popleft()
+        self._kernel_bytes -= len(piece)  # type: ignore[arg-type]
+        if self._waiting:
+            self._launch()
+        self.receiver.bytes_arrived(piece)  # type: ignore[arg-type]
+        self.sender.drained()
+        return True
+
+    @property
+    def _is_plain(self) -> bool:
+        return not (self._arrived or self.fragments or self._cut is not None or self._end is not None)
 
     def _arrive(self, item: bytes | Signal) -> None:
         if self.receiver.is_finished:

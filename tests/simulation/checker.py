@@ -6,7 +6,7 @@ Writes may interleave (G0) and subscribed readers may jump: both are legal, so n
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from simulation.connection_rules import CONNECTION_RULES
@@ -34,20 +34,25 @@ def check(history: History, *, at_most: int = 20) -> list[Anomaly]:
 
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
     """One place, one offset, one value, for ever; whoever says so."""
-    stands: dict[tuple[Place, int], tuple[str, Op]] = {}
-    at: dict[tuple[Place, str], tuple[int, Op]] = {}
-    for op, place, offset, value in _sightings(facts):
-        known, first = stands.setdefault((place, offset), (value, op))
-        if known != value:
-            yield Anomaly("inconsistent offset", f"{place} {offset} is {known!r} and {value!r}", (first, op))
-            yield from _said_by_an_answer(place, offset, first, op)
-        other, first = at.setdefault((place, value), (offset, op))
-        if other != offset:
-            sender = facts.writer.get(value)
-            twice = first.what.__class__ is Send and op.what.__class__ is Send
-            twice = twice and sender is not None and first.what.sequence == op.what.sequence
-            name = "wrong duplicate answer" if twice else "duplicate"
-            yield Anomaly(name, f"{value!r} stands in {place} at {other} and {offset}", (first, op))
+    stands: dict[Place, dict[int, tuple[str, Op]]] = defaultdict(dict)
+    at: dict[Place, dict[str, tuple[int, Op]]] = defaultdict(dict)
+    seen: dict[Place, set[tuple[int, str]]] = defaultdict(set)
+    for op, place, records in _sightings(facts):
+        for offset, value in records:
+            if (offset, value) in seen[place]:
+                continue
+            seen[place].add((offset, value))
+            known, first = stands[place].setdefault(offset, (value, op))
+            if known != value:
+                yield Anomaly("inconsistent offset", f"{place} {offset} is {known!r} and {value!r}", (first, op))
+                yield from _said_by_an_answer(place, offset, first, op)
+            other, first = at[place].setdefault(value, (offset, op))
+            if other != offset:
+                sender = facts.writer.get(value)
+                twice = first.what.__class__ is Send and op.what.__class__ is Send
+                twice = twice and sender is not None and first.what.sequence == op.what.sequence
+                name = "wrong duplicate answer" if twice else "duplicate"
+                yield Anomaly(name, f"{value!r} stands in {place} at {other} and {offset}", (first, op))
 
 
 def _said_by_an_answer(place: Place, offset: int, first: Op, op: Op) -> Iterator[Anomaly]:
@@ -61,25 +66,32 @@ def _said_by_an_answer(place: Place, offset: int, first: Op, op: Op) -> Iterator
         )
 
 
-def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, int, str]]:
-    for op, send, offset, value in facts.answered():
-        yield op, send.place, offset, value
+def _sightings(facts: Facts) -> Iterator[tuple[Op, Place, Iterable[tuple[int, str]]]]:
+    """Who says where that records stand at offsets."""
+    for op, send in facts.sends:
+        if op.outcome == OK:
+            yield op, send.place, enumerate(send.values, op.result)
     for place, reads in facts.reads.items():
         for op, _ in reads:
-            for offset, value in op.result.records:
-                yield op, place, offset, value
+            yield op, place, op.result.records
     for place, op in facts.dumps.items():
         for entry in op.result:
-            for index, value in enumerate(entry.values):
-                yield op, place, entry.offset + index, value
+            yield op, place, enumerate(entry.values, entry.offset)
 
 
 def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
     """G1a and what is like it: a value that was refused, or not (yet) committed, or never sent, or sent elsewhere."""
     for place, reads in facts.reads.items():
-        for op, read in reads:
-            for _, value in op.result.records:
-                yield from _unfit(facts, op, place, value, read.committed)
+        for committed in (False, True):
+            # Of two reads that show a value, only the one that is done first can show it too early.
+            seen: set[tuple[str, str]] = set()
+            for op, read in sorted(reads, key=lambda one: one[0].done):
+                if read.committed is not committed:
+                    continue
+                for _, value in op.result.records:
+                    if (op.client, value) not in seen:
+                        seen.add((op.client, value))
+                        yield from _unfit(facts, op, place, value, committed)
     for place, op in facts.dumps.items():
         for entry in op.result:
             for value in entry.values:

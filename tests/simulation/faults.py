@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 
+from fencepost.effects.simulated.net import SimulatedConnection
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from fencepost.protocol.schema import schema_of
@@ -15,6 +16,7 @@ from simulation.world import JOURNAL_S, World
 
 _HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
+IN_PIECES = 0.25
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]
 
@@ -44,7 +46,7 @@ class Faults:
 
     async def run(self) -> None:
         self.world.network.delay_ms = (0.05, 2.0)
-        self.world.network.fragments = self.rng.random() < 0.5
+        self.world.network.on_connect = self._perhaps_in_pieces
         self.world.on_send = self.perhaps_hold
         while not self.world.over:
             await asyncio.sleep(self.rng.uniform(0.1, 1.5))
@@ -69,6 +71,10 @@ class Faults:
 
     async def delays(self) -> None:
         self.world.network.delay_ms = self.rng.choice(((0.05, 2.0), (0.0, 0.0), (5.0, 60.0), (0.1, 400.0)))
+
+    def _perhaps_in_pieces(self, connection: SimulatedConnection) -> None:
+        """Some connections give their readers pieces of any size, in one direction."""
+        self.rng.choice((connection.to_server, connection.to_client)).fragments = self.rng.random() < IN_PIECES
 
     async def cut(self) -> None:
         if connections := self.world.network.connections:

@@ -253,10 +253,12 @@ class History:
     ops: list[Op] = field(default_factory=list)
     closed: bool = False  # it is judged: nothing ends any more
     _moments: int = 0
+    _by_kind: dict[type, list[Op]] = field(default_factory=dict)
 
     def invoke(self, client: str, what: Any) -> Op:
         op = Op(client, what, self.moment(), self.now_ms(), self)
         self.ops.append(op)
+        self._by_kind.setdefault(what.__class__, []).append(op)
         return op
 
     def moment(self) -> int:
@@ -265,8 +267,8 @@ class History:
 
     def of(self, kind: type[W], *, only_ok: bool = True) -> Iterator[tuple[Op, W]]:
         """The operations of a kind."""
-        for op in self.ops:
-            if op.what.__class__ is kind and (op.outcome == OK or not only_ok):
+        for op in self._by_kind.get(kind, ()):
+            if op.outcome == OK or not only_ok:
                 yield op, op.what
 
     def digest(self) -> str:

@@ -45,7 +45,7 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL: its timers and callbacks are no more, its tasks never go on."""
-        for handle in [*self._loop._ready, *self._loop._scheduled]:
+        for handle in self._loop.handles():
             if self._is_of(handle._context) and not _is_of_the_network(handle._callback):
                 handle.cancel()
         for task in self.tasks:

@@ -3,7 +3,8 @@
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from simulation.facts import NEVER, Anomaly, Facts, Fate
 from simulation.history import FAIL, INFO, OK, Init, Op, Place, Restart
@@ -31,6 +32,13 @@ class _Expected:
             insort(self._offsets, known.offset)
             self._known[known.offset] = known
 
+    def learn_all(self, read: Op) -> None:
+        """What was shown once is shown for ever."""
+        known = self._known
+        for offset, value in read.result.records:
+            if offset not in known:
+                self.learn(_Known(read.done, offset, value, read, "phantom read"))
+
     def missing(self, op: Op, start: int, end: int, got: dict[int, str]) -> Iterator[Anomaly]:
         first = bisect_left(self._offsets, start)
         for offset in self._offsets[first : bisect_left(self._offsets, end)]:
@@ -45,33 +53,37 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
     learned = _learned(facts)
     for place in {*facts.reads, *facts.dumps}:
         every, committed = _Expected(), _Expected()
-        events: list[tuple[int, int, bool, object]] = []
-        for for_all, known in learned[place]:
-            events.append((known.since, 0, for_all, known))
-        for op, read in facts.reads[place]:
-            events.append((op.invoked, 1, not read.committed, op))
-            for offset, value in op.result.records:
-                known = _Known(op.done, offset, value, op, "phantom read")
-                events.append((op.done, 0, True, known))
-                if read.committed:
-                    events.append((op.done, 0, False, known))
+        events: list[tuple[int, int, int, Any]] = []  # moment, kind, a number of its own, subject
+        for known in learned[place]:
+            events.append((known[1].since, 0, len(events), known))
+        for op, _ in facts.reads[place]:
+            events.append((op.invoked, 1, len(events), op))
+            events.append((op.done, 0, len(events), op))
         if place in facts.dumps:
-            events.append((facts.dumps[place].invoked, 2, True, facts.dumps[place]))
-        events.sort(key=lambda event: event[:2])
-        for _, kind, for_all, subject in events:
-            expected = every if for_all else committed
-            if isinstance(subject, _Known):
-                expected.learn(subject)
-                continue
-            assert isinstance(subject, Op)
-            if kind == 1:
+            events.append((facts.dumps[place].invoked, 2, len(events), facts.dumps[place]))
+        events.sort()
+        for _, kind, _, subject in events:
+            if kind == 0:
+                _learn(every, committed, subject)
+            elif kind == 1:
                 seen = subject.result
                 start = max(subject.what.start, seen.log_start)  # UNTOLD is less than all
+                expected = committed if subject.what.committed else every
                 yield from expected.missing(subject, start, seen.next_offset, dict(seen.records))
             else:
                 entries = subject.result
                 got = {entry.offset + i: value for entry in entries for i, value in enumerate(entry.values)}
-                yield from expected.missing(subject, entries[0].offset if entries else 0, NEVER, got)
+                yield from every.missing(subject, entries[0].offset if entries else 0, NEVER, got)
+
+
+def _learn(every: _Expected, committed: _Expected, subject: Any) -> None:
+    """From an answer, as (for all readers?, what it says), or from a read that is done."""
+    if isinstance(subject, Op):
+        every.learn_all(subject)
+        if subject.what.committed:
+            committed.learn_all(subject)
+    else:
+        (every if subject[0] else committed).learn(subject[1])
 
 
 def _learned(facts: Facts) -> dict[Place, list[tuple[bool, _Known]]]:
@@ -133,14 +145,16 @@ def stalls(facts: Facts) -> Iterator[Anomaly]:
 
 def unseen(facts: Facts) -> Iterator[Anomaly]:
     """When all is over, the last readers come to everything that was answered."""
+    answered = defaultdict(list)
+    for answer in facts.answered():
+        answered[answer[1].place].append(answer)
     for place, reads in facts.reads.items():
         for committed in (False, True):
             ends = [op.result.next_offset for op, read in reads if op.client == "final" and read.committed is committed]
-            if not ends:
-                continue
-            for op, send, offset, value in facts.answered():
-                if send.place == place and offset >= max(ends) and not (committed and _not_surely(facts, send.txn)):
-                    yield Anomaly("unseen", f"{value!r} at {offset}, where reading ends at {max(ends)}", (op,))
+            end = max(ends, default=NEVER)
+            for op, send, offset, value in answered[place]:
+                if offset >= end and not (committed and _not_surely(facts, send.txn)):
+                    yield Anomaly("unseen", f"{value!r} at {offset}, where reading ends at {end}", (op,))
 
 
 def _not_surely(facts: Facts, txn: str | None) -> bool:
@@ -149,19 +163,21 @@ def _not_surely(facts: Facts, txn: str | None) -> bool:
 
 def late_commits(facts: Facts) -> Iterator[Anomaly]:
     """A commit that was answered is visible at once (Apache Kafka's is not), unless others are open before it."""
-    needs: dict[Place, list[tuple[int, int, str, Op]]] = defaultdict(list)
+    needs: dict[Place, list[tuple[int, int, str, Op]]] = defaultdict(list)  # offset, since, transaction, who said so
     for fate in facts.fates.values():
         if (said := fate.committed) is not None:
             for op, send in fate.sends:
                 if op.outcome == OK:
-                    needs[send.place].append((said.done, op.result + len(send.values) - 1, fate.txn, said))
+                    needs[send.place].append((op.result + len(send.values) - 1, said.done, fate.txn, said))
     for place, reads in facts.reads.items():
         excuses = Excuses(facts, place)
+        needs[place].sort(key=itemgetter(0, 1))
+        offsets = [need[0] for need in needs[place]]
         for op, read in reads:
             if not read.committed or not op.result.tells_ends:
                 continue
-            for since, offset, txn, said in needs[place]:
-                if since < op.invoked and op.result.last_stable <= offset and not excuses.hold(op, txn, offset):
+            for offset, since, txn, said in needs[place][bisect_left(offsets, op.result.last_stable) :]:
+                if since < op.invoked and not excuses.hold(op, txn, offset):
                     yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (said, op))
 
 

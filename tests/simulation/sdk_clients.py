@@ -22,7 +22,7 @@ from simulation.world import ADDRESS, TXN_TIMEOUT_MS, World
 import fencepost as fp
 
 BOOTSTRAP = f"{ADDRESS[0]}:{ADDRESS[1]}"
-PATIENT = {"request_timeout_ms": 1_500, "retry_backoff_ms": 20, "retry_backoff_max_ms": 200}
+PATIENT = {"request_timeout_ms": 1_500, "retry_backoff_ms": 60, "retry_backoff_max_ms": 600}
 COMMITS = 0.8
 LAST_WORD_S = 20.0  # virtual: a close that takes longer hangs
 FIRST_IN_ORDER = -(1 << 40)

@@ -1,11 +1,10 @@
 """Whole brokers under faults, by seed: nothing the checker knows of may happen, and everybody has to finish.
 
-What fits a minute; `make sim SEEDS=n` runs more, and says how to replay the seeds that fail.
+A few seeds, always the same number; `make sim SEEDS=n` runs more, and says how to replay the seeds that fail.
 """
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,13 @@ from fencepost.storage.file_parts import FilePart
 from simulation.run import simulate
 from small_parts import leave_small_parts
 
-SEEDS = (*range(1, 9),)
-BUDGET_S = 28.0  # of processor time; a slow machine does fewer seeds
+SEEDS = (*range(1, 6),)
 RUN = Path(__file__).with_name("run.py")
 
 
 @pytest.mark.requirement("S-11", "S-66", "S-67", "S-89")
 def test_no_seed_shows_an_anomaly_and_all_clients_finish():
-    began = time.process_time()
-    for number, seed in enumerate(SEEDS):
-        if number >= 3 and time.process_time() - began > BUDGET_S:
-            break
+    for seed in SEEDS:
         result = simulate(seed)
         assert result.good, f"{result}\nagain: make sim SEED={seed}"
         assert result.lives > 1

@@ -5,7 +5,6 @@ faults strike. The history is what clients did and saw; `failures` are what no c
 """
 
 import asyncio
-import gc
 import logging
 import random
 import warnings
@@ -182,8 +181,6 @@ class World:
             warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that nobody will ever await
             for process in self.killed:
                 process.bury()
-            if self.killed:
-                gc.collect()
 
 
 class Quiet:
