@@ -153,6 +153,7 @@ class Broker:
         settings, loop = self.settings, self._loop
         self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=settings.durability_interval_ms)
         self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
+        self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)
         self.housekeeping = Housekeeping(
@@ -172,7 +173,6 @@ class Broker:
         self.transactions.load()
         self.ledger.load()
         self.coordinator_snapshots.complete = True
-        self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self._serve = StraightProduce(self, otherwise=Dispatcher(self).serve).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve

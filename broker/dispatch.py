@@ -161,12 +161,12 @@ class Dispatcher:
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
         call, turns = Call(connection, header), self._turns
-        if turns.left <= 0 and header.api_key != PRODUCE and turns.is_over():
-            self._enqueue(
-                handler, call, self._put_off(handler, call), self._read_and_answer(handler, call, frame, header)
-            )
-            return
-        turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+        if header.api_key != PRODUCE:  # whose bytes are not looked at, and which may have no reply that can be put off
+            if turns.left <= 0 and turns.is_over():
+                parked = self._put_off(handler, call)
+                self._enqueue(handler, call, parked, self._read_and_answer(handler, call, frame, header))
+                return
+            turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
         try:
             call.request = self._read(handler, header, frame)
         except MalformedFrame as error:

@@ -73,6 +73,7 @@ class StraightTransactions:
         self._topics = broker.topics.by_name
         self._coordinator = broker.transactions
         self._store = broker.store
+        self._turns = broker.turns
         self._requests = broker.metrics.requests
         self._known: dict[bytes, Asked] = {}
         self._turn = -1
@@ -80,7 +81,7 @@ class StraightTransactions:
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Carry out and reply, or change nothing and hand the request on."""
-        if frame.__class__ is bytes and (frame[1:2] == b"\x18" or frame[1:2] == b"\x1a"):
+        if frame.__class__ is bytes and (frame[1:2] == b"\x18" or frame[1:2] == b"\x1a") and self._turns.left > 0:
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
             if asked is not None and self._carried_out(asked, connection):
                 self._requests[asked.api] += 1

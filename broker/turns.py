@@ -16,7 +16,8 @@ a request a thread; here it is cut into slices. This module is the one place tha
   done, its connection goes to the end of the queue for the next one: the queue is fair to connections.
 - What is left of a request is dropped when its client goes, or the broker stops.
 
-How many rows and bytes one answer may have is bounded too (`Answering`): what one request may make the broker hold.
+What answers hold is bounded as well: rows are made while they are written (encoding.Lazy), and what is asked for when
+an answer has MOST_ANSWER_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
 Not cut are Produce, whose partitions are bounded in number by request_limits.py, and what must be one step because it
 is one unit of the journal: tests/broker/test_work_of_requests.py has the bounds of every API in one table.
 """
@@ -35,10 +36,11 @@ Steps: TypeAlias = Generator[int, None, R]
 """Work in steps: yields the units that each took, returns what came of it."""
 
 SLICE_MS = 4
-SLICE_UNITS = 1_000
+SLICE_UNITS = 2_000
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
-BYTES_PER_UNIT = 64  # of a request: reading it is work too
+MOST_ANSWER_BYTES = 16 << 20
+BYTES_PER_UNIT = 8  # of a request: reading it is work too
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
 
 
@@ -49,6 +51,24 @@ def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) ->
         answers.append(answer(item))
         yield units
     return answers
+
+
+class AnswerRoom:
+    """What the answer of one request may still hold. What is asked for first is answered, however large."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self) -> None:
+        self.left_bytes = MOST_ANSWER_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes now is to be asked for again, in a request of its own."""
+        return self.left_bytes <= 0
+
+    def take(self, size_bytes: int) -> None:
+        """So much was answered."""
+        self.left_bytes -= size_bytes
 
 
 class Job:
@@ -119,6 +139,10 @@ class Turns:
             self.left = ARRIVAL_UNITS
         return self.left <= 0
 
+    def spend(self, units: int) -> None:
+        """So much was worked in this turn."""
+        self.left -= units
+
     def begin(self, job: Job) -> bool:
         """Work the first slice of a request that has just come. Returns whether that was all."""
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
@@ -134,11 +158,8 @@ class Turns:
         began_ms = self._clock.monotonic_ms()
         finished, units = job.work(self._clock, most_units)
         took_ms = self._clock.monotonic_ms() - began_ms
-        self._spend(max(units, took_ms * SLICE_UNITS // SLICE_MS))
+        self.spend(max(units, took_ms * SLICE_UNITS // SLICE_MS))
         return finished
-
-    def _spend(self, units: int) -> None:
-        self.left -= units
 
     def _work_queue(self) -> None:
         """A turn's share of the queue: each job in it is worked once at most."""

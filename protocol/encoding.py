@@ -6,9 +6,9 @@ What a version does not carry is left out.
 """
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import starmap
-from typing import Any
+from typing import Any, TypeVar
 
 from . import primitives
 from .schema import Array, Blob, Field, Fixed, Kind, Nested, Text, schema_of
@@ -18,8 +18,26 @@ Encoder = Callable[[Any], list[primitives.Buffer]]
 EncoderInSteps = Callable[[Any], Generator[int, None, list[primitives.Buffer]]]
 
 
+T = TypeVar("T")
+
+
 class Rows(list[tuple[Any, ...]]):
     """Entries of an array whose fields are all fixed, as tuples of these: many cost a fraction of an instance each."""
+
+
+class Lazy(list[T]):
+    """So many entries of an array, each made when it is written: no more than one of them is ever in memory."""
+
+    def __init__(self, count: int, entries: Iterable[T]) -> None:
+        super().__init__()
+        self._count = count
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._entries)
 
 
 _SCOPE: dict[str, Any] = {

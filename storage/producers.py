@@ -16,6 +16,7 @@ Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendIn
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import starmap
 from typing import NamedTuple
 
 from ..protocol.batches import CONTROL_BIT, SEQUENCE_MASK, TRANSACTIONAL_BIT, Batch
@@ -402,16 +403,20 @@ class ProducerStates:
         self._snapshot = None
 
     def describe(self) -> Iterator[ProducerDescription]:
-        """Every producer, the longest silent first."""
-        for producer_id, each in self._by_silence():
-            last_sequence = each.next_sequence - 1 & SEQUENCE_MASK if each.window else -1
-            yield ProducerDescription(
-                producer_id, each.epoch, last_sequence, each.last_timestamp, each.coordinator_epoch, each.first_open
-            )
+        """Every producer of now, the longest silent first, each as it is when it is taken."""
+        return starmap(_describe, self._by_silence())
 
     def _by_silence(self) -> Iterator[tuple[int, Producer]]:
         busy = [(producer_id, self._producers[producer_id]) for producer_id in self._open.values()]
-        return heapq.merge(self._idle.items(), sorted(busy, key=_age), key=_age)
+        idle = zip(list(self._idle), list(self._idle.values()), strict=True)  # it may change before all are taken
+        return heapq.merge(idle, sorted(busy, key=_age), key=_age)
+
+
+def _describe(producer_id: int, each: Producer) -> ProducerDescription:
+    last_sequence = each.next_sequence - 1 & SEQUENCE_MASK if each.window else -1
+    return ProducerDescription(
+        producer_id, each.epoch, last_sequence, each.last_timestamp, each.coordinator_epoch, each.first_open
+    )
 
 
 _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT

@@ -8,7 +8,7 @@ members have a whole session to be heard of again.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import islice
@@ -218,10 +218,9 @@ class GroupCoordinator:
         """A group that has, or had, members."""
         return self.groups.get(group_id)
 
-    def all(self) -> Mapping[str, Group | None]:
-        """Every group; None stands for one that has offsets and never had members."""
-        with_offsets: dict[str, Group | None] = dict.fromkeys(self._broker.group_offsets.groups())
-        return with_offsets | self.groups
+    def ids(self) -> list[str]:
+        """Of every group, and perhaps of some whose offsets count no more."""
+        return list(dict.fromkeys([*self._broker.group_offsets.state.committed, *self.groups]))
 
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets, in one unit. Raises KafkaError."""

@@ -161,11 +161,11 @@ class GroupOffsets:
 
     def knows(self, group: str) -> bool:
         """Whether the group has any offsets, so that it exists even if nobody is in it."""
-        return self.state.has_pending(group) or bool(self.all_of(group))
+        return self.state.has_pending(group) or self.has_committed(group)
 
-    def groups(self) -> Iterator[str]:
-        """Every group that has committed anything that counts."""
-        return (group for group in self.state.committed if self.all_of(group))
+    def has_committed(self, group: str) -> bool:
+        """Whether the group has committed anything that counts."""
+        return any(map(self._counts, self.state.of_group(group).values()))
 
     def _counts(self, committed: Committed) -> bool:
         return committed.topic_id == ZERO_UUID or committed.topic_id in self._by_id

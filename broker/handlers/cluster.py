@@ -7,6 +7,7 @@ partition; one that cannot be read is listed without a leader. Sources: KIP-511,
 import os.path
 from typing import TYPE_CHECKING
 
+from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import (
     NO_OPERATIONS,
@@ -29,6 +30,7 @@ from ..features import OWN_APIS_FROM, highest_served, named_as_supported, offere
 from ..partition import Partition
 from ..topic_names import check_name
 from ..topics import Topic
+from ..turns import SUBJECT_UNITS, Steps
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -36,13 +38,14 @@ if TYPE_CHECKING:
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: the others are told to ask again
+SORTED_PER_UNIT = 10  # names
 BROKERS, CONTROLLERS = 1, 2
 
 _Topic = MetadataResponse.Topic
 _Page = DescribeTopicPartitionsResponse.Topic
 
 
-@handles(ApiVersionsRequest, waits=False)
+@handles(ApiVersionsRequest, waits=False, in_steps=True)
 def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The APIs of Kafka's that have a handler, and the features that they make.
 
@@ -76,18 +79,17 @@ def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> A
 # ---- Metadata ------------------------------------------------------------------------------------------------
 
 
-@handles(MetadataRequest, waits=False)
-def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> MetadataResponse:
+@handles(MetadataRequest, waits=False, in_steps=True)
+def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     """Topics by name or id, made on the way where that is asked for and allowed."""
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
-        topics = [_described(broker, topic) for topic in broker.topics.by_name.values()]
+        known = list(broker.topics.by_name.values())
+        topics: list[_Topic] = Lazy(len(known), (_described(broker, topic) for topic in known))
     else:
-        topics = _asked_for(broker, call, request)
+        topics = yield from _asked_for(broker, call, request)
     if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+        topics = Lazy(len(topics), map(_with_operations, topics))
     host, port = advertised(broker.settings, call.listener_address)
     return MetadataResponse(
         brokers=[MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)],
@@ -100,15 +102,23 @@ def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> Metadata
     )
 
 
-def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> list[_Topic]:
+def _with_operations(topic: _Topic) -> _Topic:
+    if topic.error_code == ErrorCode.NONE:
+        topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return topic
+
+
+def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
     """One answer for each distinct topic asked for, in the order of the request."""
     answers: dict[str | bytes | None, _Topic] = {}
-    made_before = len(broker.topics.by_name)
+    made = 0
     for asked in request.topics or ():
         key = asked.topic_id if asked.topic_id != ZERO_UUID else asked.name
         if key not in answers:
-            made = len(broker.topics.by_name) - made_before
+            before = len(broker.topics.by_name)
             answers[key] = _answer(broker, call, asked, request.allow_auto_topic_creation, made >= MADE_AT_ONCE)
+            made += len(broker.topics.by_name) - before
+            yield 1 if before == len(broker.topics.by_name) else SUBJECT_UNITS
     return list(answers.values())
 
 
@@ -139,11 +149,12 @@ def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
 
 
 def _described(broker: "Broker", topic: Topic) -> _Topic:
+    partitions = list(topic.partitions)
     return _Topic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[_partition(broker.node_id, partition) for partition in topic.partitions],
+        partitions=Lazy(len(partitions), (_partition(broker.node_id, partition) for partition in partitions)),
     )
 
 
@@ -196,12 +207,13 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 # ---- DescribeTopicPartitions ---------------------------------------------------------------------------------
 
 
-@handles(DescribeTopicPartitionsRequest)
+@handles(DescribeTopicPartitionsRequest, in_steps=True)
 def describe_topic_partitions(
     broker: "Broker", call: Call, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     """A page of partitions, topics in the order of their names; the cursor says where the next page begins."""
     names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
+    yield 1 + len(names) // SORTED_PER_UNIT
     cursor = request.cursor
     if cursor is not None:
         if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
@@ -219,6 +231,7 @@ def describe_topic_partitions(
         page, next_index = _page(broker, name, first, room)
         topics.append(page)
         room -= len(page.partitions)
+        yield 1
         if next_index is not None:
             next_page = Cursor(topic_name=name, partition_index=next_index)
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_page)
@@ -236,7 +249,7 @@ def _page(broker: "Broker", name: str, first: int, room: int) -> tuple[_Page, in
         name=name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[_page_partition(broker.node_id, partition) for partition in shown],
+        partitions=Lazy(len(shown), (_page_partition(broker.node_id, partition) for partition in shown)),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
     return page, end if end < len(topic.partitions) else None
@@ -269,14 +282,19 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeLogDirsRequest)
-def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+@handles(DescribeLogDirsRequest, in_steps=True)
+def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     """The data directory, and how many bytes of each partition it holds."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     names = (
         list(broker.topics.by_name) if wanted is None else [name for name in wanted if name in broker.topics.by_name]
     )
-    topics = [_sizes(broker.topics.by_name[name], None if wanted is None else wanted[name]) for name in names]
+    topics = []
+    for name in names:
+        topic = broker.topics.by_name.get(name)
+        if topic is not None:
+            topics.append(_sizes(topic, None if wanted is None else wanted[name]))
+        yield 1
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResponse.Result(
@@ -290,13 +308,7 @@ def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequ
 
 
 def _sizes(topic: Topic, wanted: set[int] | None) -> DescribeLogDirsResponse.Result.Topic:
-    return DescribeLogDirsResponse.Result.Topic(
-        name=topic.name,
-        partitions=[
-            DescribeLogDirsResponse.Result.Topic.Partition(
-                partition_index=partition.index, partition_size=partition.log.size_bytes
-            )
-            for partition in topic.partitions
-            if wanted is None or partition.index in wanted
-        ],
-    )
+    made = DescribeLogDirsResponse.Result.Topic.Partition
+    shown = [each for each in topic.partitions if wanted is None or each.index in wanted]
+    sizes = (made(partition_index=each.index, partition_size=each.log.size_bytes) for each in shown)
+    return DescribeLogDirsResponse.Result.Topic(name=topic.name, partitions=Lazy(len(shown), sizes))

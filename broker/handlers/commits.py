@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -25,6 +26,7 @@ from ..dispatch import Call, handles
 from ..groups.offsets import PartitionKey
 from ..groups.records import Committed
 from ..groups.states import State
+from ..turns import AnswerRoom
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -34,8 +36,8 @@ BATCHED_SINCE = 8  # OffsetFetch asks for several groups
 EPOCHS_SINCE = 9  # OffsetCommit may come from a group of the newer kind, and is told when there is no such group
 CONSUMER = "consumer"
 NO_OFFSET, NO_EPOCH = -1, -1
-
-Found = tuple[PartitionKey, Committed | None, ErrorCode]
+OFFSET_BYTES = 20  # of an answer, beside the metadata
+LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups that have this error
 
 
 class _Wanted(NamedTuple):
@@ -177,41 +179,43 @@ def _fitting(broker: "Broker", wanted: Sequence[_Wanted]) -> list[tuple[Partitio
 # ---- OffsetFetch ---------------------------------------------------------------------------------------------
 
 
-@handles(OffsetFetchRequest)
+@handles(OffsetFetchRequest, in_steps=True)
 def offset_fetch(broker: "Broker", call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """The offsets of one group, or of several; told, as everything, when they are durable."""
-    stable = request.require_stable
+    stable, room = request.require_stable, AnswerRoom()
     if call.version < BATCHED_SINCE:
-        single = OffsetFetchResponse.Topic
-        return OffsetFetchResponse(
-            topics=[
-                single(name=name, partitions=[_fetched(single.Partition, each) for each in found])
-                for name, found in _looked_up(broker, request.group_id, request.topics, stable)
-            ]
-        )
-    by_id = call.version >= BY_ID_SINCE
-    return OffsetFetchResponse(groups=[_group_fetched(broker, group, by_id, stable) for group in request.groups])
+        single, group_id = OffsetFetchResponse.Topic, request.group_id
+        topics = []
+        for name, keys in _looked_up(broker, group_id, request.topics):
+            found = _fetched(broker, group_id, keys, stable, single.Partition, room)
+            topics.append(single(name=name, partitions=Lazy(len(keys), found)))
+        return OffsetFetchResponse(topics=topics)
+    by_id, groups = call.version >= BY_ID_SINCE, request.groups
+    return OffsetFetchResponse(
+        groups=Lazy(len(groups), (_group_fetched(broker, group, by_id, stable, room) for group in groups))
+    )
 
 
 def _group_fetched(
-    broker: "Broker", asked: OffsetFetchRequest.Group, by_id: bool, stable: bool
+    broker: "Broker", asked: OffsetFetchRequest.Group, by_id: bool, stable: bool, room: AnswerRoom
 ) -> OffsetFetchResponse.Group:
     made = OffsetFetchResponse.Group.Topic
     topics = []
     try:
+        if room.is_full:
+            raise KafkaError(LATER)
         known, unknown = _by_name(broker, asked.topics) if by_id and asked.topics is not None else (asked.topics, [])
-        for name, found in _looked_up(broker, asked.group_id, known, stable):
+        for name, keys in _looked_up(broker, asked.group_id, known):
             topic = broker.topics.by_name.get(name)
             topic_id = topic.id if topic is not None else ZERO_UUID
-            topics.append(
-                made(name=name, topic_id=topic_id, partitions=[_fetched(made.Partition, each) for each in found])
-            )
+            found = _fetched(broker, asked.group_id, keys, stable, made.Partition, room)
+            topics.append(made(name=name, topic_id=topic_id, partitions=Lazy(len(keys), found)))
     except KafkaError as error:
         broker.metrics.error(error.code)
         return OffsetFetchResponse.Group(group_id=asked.group_id, error_code=error.code)
     for each in unknown:
-        missing: list[Found] = [(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes]
-        topics.append(made(topic_id=each.topic_id, partitions=[_fetched(made.Partition, found) for found in missing]))
+        missing = (_answer(made.Partition, index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes)
+        topics.append(made(topic_id=each.topic_id, partitions=Lazy(len(each.partition_indexes), missing)))
     return OffsetFetchResponse.Group(group_id=asked.group_id, topics=topics)
 
 
@@ -230,31 +234,41 @@ def _by_name(
 
 
 def _looked_up(
-    broker: "Broker", group_id: str, asked: Sequence[Any] | None, stable: bool
-) -> Iterator[tuple[str, list[Found]]]:
-    """What a group has committed, by topic. asked: None for all of it. Raises COORDINATOR_NOT_AVAILABLE."""
+    broker: "Broker", group_id: str, asked: Sequence[Any] | None
+) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
+    """The partitions of a group to tell of, by topic. asked: None for all. Raises COORDINATOR_NOT_AVAILABLE."""
     offsets = broker.group_offsets
     offsets.check_online(group_id)
-    if asked is None:
-        keys: dict[str, list[PartitionKey]] = {}
-        for key in offsets.all_of(group_id):
-            keys.setdefault(key[0], []).append(key)
-        wanted = list(keys.items())
-    else:
-        wanted = [(topic.name, [(topic.name, index) for index in topic.partition_indexes]) for topic in asked]
-    for name, of_topic in wanted:
-        found: list[Found] = []
-        for key in of_topic:
-            if stable and offsets.is_pending(group_id, key):
-                broker.metrics.error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
-                found.append((key, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            else:
-                found.append((key, offsets.fetch(group_id, key), ErrorCode.NONE))
-        yield name, found
+    if asked is not None:
+        return [(topic.name, [(topic.name, index) for index in topic.partition_indexes]) for topic in asked]
+    keys: dict[str, list[PartitionKey]] = {}
+    for key in offsets.all_of(group_id):
+        keys.setdefault(key[0], []).append(key)
+    return keys.items()
 
 
-def _fetched(made: Callable[..., Any], found: Found) -> Any:
-    (_, index), committed, error = found
+def _fetched(
+    broker: "Broker",
+    group_id: str,
+    keys: Iterable[PartitionKey],
+    stable: bool,
+    made: Callable[..., Any],
+    room: AnswerRoom,
+) -> Iterator[Any]:
+    """What the group has committed for these partitions, each looked up when it is taken."""
+    offsets = broker.group_offsets
+    for key in keys:
+        committed, error = None, ErrorCode.NONE
+        if stable and offsets.is_pending(group_id, key):
+            error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            broker.metrics.error(error)
+        else:
+            committed = offsets.fetch(group_id, key)
+        room.take(OFFSET_BYTES + (len(committed.metadata) if committed is not None else 0))
+        yield _answer(made, key[1], committed, error)
+
+
+def _answer(made: Callable[..., Any], index: int, committed: Committed | None, error: ErrorCode) -> Any:
     return made(
         partition_index=index,
         committed_offset=NO_OFFSET if committed is None else committed.offset,

@@ -6,6 +6,7 @@ protocol type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMet
 
 from typing import TYPE_CHECKING
 
+from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import NO_OPERATIONS
 from ...protocol.messages.groups import (
@@ -20,6 +21,7 @@ from ..dispatch import Call, handles
 from ..groups.machine import Group
 from ..groups.members import Member
 from ..groups.states import State
+from ..turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -27,29 +29,27 @@ if TYPE_CHECKING:
 GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
 CLASSIC = "classic"
-MOST_BYTES = 16 << 20  # that one answer tells of what members said and have; a few groups are told whole in any case
-_LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
+MEMBER_BYTES = 200  # of an answer, for its ids and lengths
+LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
 _Described = DescribeGroupsResponse.Group
 
 
-@handles(DescribeGroupsRequest)
+@handles(DescribeGroupsRequest, in_steps=True)
 def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """The state, and the members; what they said only while the group is stable."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
-    answers: list[_Described] = []
-    left_bytes = MOST_BYTES
-    for group_id in request.groups:
-        found = _described_or_refused(broker, call.version, group_id, operations)
-        left_bytes -= sum(len(each.member_metadata) + len(each.member_assignment) for each in found.members)
-        if left_bytes < 0 and answers:
-            found.error_code, found.error_message, found.members = _LATER, "Ask for fewer groups at once.", []
-        answers.append(found)
-    return DescribeGroupsResponse(groups=answers)
+    room = AnswerRoom()
+    answers = (_described_or_refused(broker, call.version, group_id, operations, room) for group_id in request.groups)
+    return DescribeGroupsResponse(groups=Lazy(len(request.groups), answers))
 
 
-def _described_or_refused(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:
+def _described_or_refused(
+    broker: "Broker", version: int, group_id: str, operations: int, room: AnswerRoom
+) -> _Described:
     try:
         broker.group_offsets.check_online(group_id)
+        if room.is_full:
+            raise KafkaError(*LATER)
     except KafkaError as error:
         broker.metrics.error(error.code)
         return _Described(
@@ -61,10 +61,10 @@ def _described_or_refused(broker: "Broker", version: int, group_id: str, operati
             protocol_data="",
             members=[],
         )
-    return _described(broker, version, group_id, operations)
+    return _described(broker, version, group_id, operations, room)
 
 
-def _described(broker: "Broker", version: int, group_id: str, operations: int) -> _Described:
+def _described(broker: "Broker", version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
     group = broker.groups.group(group_id)
     found = _Described(
         group_id=group_id,
@@ -82,34 +82,38 @@ def _described(broker: "Broker", version: int, group_id: str, operations: int) -
     elif group is not None:
         protocol = group.protocol if group.state is State.STABLE else None
         found.protocol_data = protocol or ""
-        found.members = [_member(each, protocol) for each in group.members.values()]
+        members = list(group.members.values())
+        found.members = Lazy(len(members), (_member(each, protocol, room) for each in members))
     return found
 
 
-def _member(member: Member, protocol: str | None) -> _Described.Member:
+def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Described.Member:
+    metadata = member.metadata(protocol) if protocol is not None else b""
+    room.take(MEMBER_BYTES + len(metadata) + len(member.assignment))
     return _Described.Member(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        member_metadata=member.metadata(protocol) if protocol is not None else b"",
+        member_metadata=metadata,
         member_assignment=member.assignment,
     )
 
 
-@handles(ListGroupsRequest)
-def list_groups(broker: "Broker", call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+@handles(ListGroupsRequest, in_steps=True)
+def list_groups(broker: "Broker", call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """All groups in one of the states, of one of the types; no filter lets all through."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    listed = [_listed(group_id, group) for group_id, group in broker.groups.all().items()]
-    return ListGroupsResponse(
-        groups=[
-            each
-            for each in listed
-            if (not states or each.group_state.lower() in states) and (not types or CLASSIC in types)
-        ]
-    )
+    listed = []
+    for group_id in broker.groups.ids() if not types or CLASSIC in types else ():
+        group = broker.groups.group(group_id)
+        state = group.state if group is not None else State.EMPTY
+        exists = group is not None or broker.group_offsets.has_committed(group_id)
+        if exists and (not states or state.shown.lower() in states):
+            listed.append(_listed(group_id, group))
+        yield 1
+    return ListGroupsResponse(groups=listed)
 
 
 def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
@@ -121,10 +125,13 @@ def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
     )
 
 
-@handles(DeleteGroupsRequest)
-def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+@handles(DeleteGroupsRequest, in_steps=True)
+def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
     """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
-    return DeleteGroupsResponse(results=[_deleted(broker, each) for each in dict.fromkeys(request.groups_names)])
+    names = dict.fromkeys(request.groups_names)
+    return DeleteGroupsResponse(
+        results=(yield from answer_each(names, lambda name: _deleted(broker, name), SUBJECT_UNITS))
+    )
 
 
 def _deleted(broker: "Broker", group_id: str) -> DeleteGroupsResponse.Result:

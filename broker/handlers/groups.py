@@ -23,6 +23,7 @@ from ...protocol.messages.groups import (
 from ..advertised import advertised
 from ..dispatch import Call, handles
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
+from ..turns import Steps, answer_each
 from ..waiting import Parked
 
 if TYPE_CHECKING:
@@ -41,15 +42,16 @@ NAMES_SINCE = 5  # of SyncGroup: the protocol must be named (KIP-559)
 MEMBERS_SINCE = 3  # of LeaveGroup
 
 
-@handles(FindCoordinatorRequest, waits=False)
-def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+@handles(FindCoordinatorRequest, waits=False, in_steps=True)
+def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
     if call.version < BATCHED_SINCE:
         _check_coordinator(broker, request.key_type)
         host, port = advertised(broker.settings, call.listener_address)
         return FindCoordinatorResponse(error_message="NONE", node_id=broker.node_id, host=host, port=port)
+    keys = request.coordinator_keys
     return FindCoordinatorResponse(
-        coordinators=[_coordinator(broker, call, request.key_type, key) for key in request.coordinator_keys]
+        coordinators=(yield from answer_each(keys, lambda key: _coordinator(broker, call, request.key_type, key)))
     )
 
 

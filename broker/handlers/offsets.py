@@ -7,6 +7,7 @@ Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, L
 
 from collections import Counter
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...effects.lanes import JobDropped
@@ -21,6 +22,7 @@ from ...storage.log_reads import Gone
 from ...storage.log_times import LatestLookup, TimeLookup, Timestamped
 from ..dispatch import Call, handles
 from ..partition import Partition, storage_error
+from ..turns import Steps, answer_each
 from ..waiting import Parked
 
 if TYPE_CHECKING:
@@ -54,12 +56,13 @@ KNOWN_SINCE = {
 }
 
 
-@handles(ListOffsetsRequest, waits=False, reads_released=True)
-def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
+@handles(ListOffsetsRequest, waits=False, reads_released=True, in_steps=True)
+def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
     """Answer at once what the log knows, and after a look at its records what it does not."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     listing = _Listing(broker, call, request)
+    yield from listing.steps(request)
     return listing.parked if listing.jobs_left else listing.response
 
 
@@ -74,14 +77,20 @@ class _Listing:
         self.response = ListOffsetsResponse(topics=[])
         self.parked = Parked()
         self.jobs_left = 0
+        self._is_whole = False  # every partition was looked at
+
+    def steps(self, request: ListOffsetsRequest) -> Steps[None]:
+        """Look at each partition."""
         named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
         for topic in request.topics:
-            answers = [
-                self._answer(topic.name, part, named.pop((topic.name, part.partition_index)))
-                for part in topic.partitions
-                if (topic.name, part.partition_index) in named  # one that is named twice is answered once, as by Kafka
-            ]
+            answers = []
+            for part in topic.partitions:
+                times_named = named.pop((topic.name, part.partition_index), 0)
+                if times_named:  # one that is named twice is answered once, as by Kafka
+                    answers.append(self._answer(topic.name, part, times_named))
+                yield 1
             self.response.topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=answers))
+        self._is_whole = True
 
     def _answer(self, name: str, asked: Asked, times_named: int) -> Answer:
         answer = Answer(partition_index=asked.partition_index)
@@ -140,7 +149,7 @@ class _Listing:
                 answer.leader_epoch = epoch
         except KafkaError as error:
             self._refuse(answer, error)
-        if not self.jobs_left:
+        if not self.jobs_left and self._is_whole:
             self.parked.answer(self.response)
 
     def _refuse(self, answer: Answer, error: KafkaError) -> None:
@@ -148,14 +157,14 @@ class _Listing:
         answer.error_code = error.code
 
 
-@handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True)
+@handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True, in_steps=True)
 def offset_for_leader_epoch(
     broker: "Broker", call: Call, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """Where an epoch ended, for clients that look whether their log was cut (KIP-320)."""
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
-        ends = [_end_of_epoch(broker, topic.topic, part) for part in topic.partitions]
+        ends = yield from answer_each(topic.partitions, partial(_end_of_epoch, broker, topic.topic))
         response.topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=ends))
     return response
 

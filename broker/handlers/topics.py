@@ -30,6 +30,8 @@ from ..turns import SUBJECT_UNITS, Steps, answer_each
 if TYPE_CHECKING:
     from ..broker import Broker
 
+PARTITION_UNITS = 10  # one is made, in memory and in the journal
+EMPTYING_UNITS = 5  # it may be a unit of the journal
 HIGH_WATERMARK = -1  # as an offset of DeleteRecords
 TOO_MANY = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 
@@ -58,11 +60,12 @@ def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) ->
         if times > 1
     ]
     known: _Known = {}
-    answers = yield from answer_each(
-        [topic for topic in request.topics if named[topic.name] == 1],
-        lambda topic: _created_or_refused(broker, topic, request.validate_only, known),
-        SUBJECT_UNITS,
-    )
+    answers = []
+    for topic in request.topics:
+        if named[topic.name] == 1:
+            created = _created_or_refused(broker, topic, request.validate_only, known)
+            answers.append(created)
+            yield SUBJECT_UNITS + PARTITION_UNITS * max(0, created.num_partitions)
     return CreateTopicsResponse(topics=answers + doubled)
 
 
@@ -246,18 +249,31 @@ def create_partitions(
     broker: "Broker", call: Call, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
     """Give topics more partitions, or only say whether they could have them."""
+    if sum(_additional_partitions(broker, asked) for asked in request.topics) > MOST_PARTITIONS:
+        return CreatePartitionsResponse(
+            results=[
+                _Grown(name=name, error_code=TOO_MANY[0], error_message=TOO_MANY[1])
+                for name in dict.fromkeys(asked.name for asked in request.topics)
+            ]
+        )
     named = Counter(asked.name for asked in request.topics)
     doubled = [
         _Grown(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
         for name, times in named.items()
         if times > 1
     ]
-    answers = yield from answer_each(
-        [asked for asked in request.topics if named[asked.name] == 1],
-        lambda asked: _grown_or_refused(broker, asked, request.validate_only),
-        SUBJECT_UNITS,
-    )
+    answers = []
+    for asked in request.topics:
+        if named[asked.name] == 1:
+            additional = _additional_partitions(broker, asked)
+            answers.append(_grown_or_refused(broker, asked, request.validate_only))
+            yield SUBJECT_UNITS + PARTITION_UNITS * additional
     return CreatePartitionsResponse(results=answers + doubled)
+
+
+def _additional_partitions(broker: "Broker", asked: CreatePartitionsRequest.Topic) -> int:
+    topic = broker.topics.by_name.get(asked.name)
+    return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
 
 def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
@@ -284,8 +300,6 @@ def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest
             f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase.",
         )
     additional = asked.count - now
-    if additional > MOST_PARTITIONS:
-        raise KafkaError(*TOO_MANY)
     if asked.assignments is None:
         return
     if len(asked.assignments) != additional:
@@ -312,14 +326,15 @@ def list_partition_reassignments(
 # ---- DeleteRecords -------------------------------------------------------------------------------------------
 
 
-@handles(DeleteRecordsRequest, reads_released=True)
-def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+@handles(DeleteRecordsRequest, reads_released=True, in_steps=True)
+def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     """Let logs begin later; what lies before is gone for readers at once and from disk some time after."""
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
         for asked in topic.partitions:
             of_topic[asked.partition_index] = _emptied_or_refused(broker, topic.name, asked)
+            yield EMPTYING_UNITS
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponse.Topic(name=name, partitions=list(of_topic.values()))

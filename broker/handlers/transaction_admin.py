@@ -5,8 +5,11 @@ transaction that is open it ends all of that, so that its client's commit gets a
 Sources: KIP-664, KIP-994, KIP-1152, KIP-1228; Kafka's TransactionStateManager.listTransactionStates.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.transactions import (
     DescribeProducersRequest,
@@ -18,16 +21,23 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ...storage.producers import ProducerDescription
 from ..dispatch import Call, handles
 from ..partition import Partition
 from ..safe_pattern import InvalidPattern, SafePattern
 from ..topic_names import OFFSETS_TOPIC, check_name
 from ..transactions.transaction import MarkerOrder, Status, Transaction
-from ..turns import Steps, answer_each
+from ..turns import AnswerRoom, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
+PRODUCER_BYTES, STATE_BYTES, PARTITION_BYTES = 42, 100, 4  # of an answer, about
+# What clients ask for again, by itself.
+LATER_PARTITION = ErrorCode.NOT_LEADER_OR_FOLLOWER, "Ask for fewer partitions at once."
+LATER_ID = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Ask for fewer ids at once."
+MARKER_UNITS = 5
+PARTITIONS_PER_UNIT = 4  # of a transaction, described
 EPOCH_MOVES_SINCE = 2  # transaction.version: from then on each transaction is marked with a new epoch (KIP-1228)
 
 _Partition = DescribeProducersResponse.Topic.Partition
@@ -38,29 +48,24 @@ _Listed = ListTransactionsResponse.TransactionState
 _STATES = {status.text: status for status in Status}
 
 
-@handles(WriteTxnMarkersRequest)
-def write_txn_markers(broker: "Broker", call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+@handles(WriteTxnMarkersRequest, in_steps=True)
+def write_txn_markers(broker: "Broker", call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
     """Each partition has an answer of its own."""
-    return WriteTxnMarkersResponse(
-        markers=[
-            _Marked(
-                producer_id=marker.producer_id,
-                topics=[
-                    _Marked.Topic(
-                        name=topic.name,
-                        partitions=[
-                            _Marked.Topic.Partition(
-                                partition_index=index, error_code=_marked_or_refused(broker, marker, topic.name, index)
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
+    response = WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        marked = _Marked(producer_id=marker.producer_id, topics=[])
+        response.markers.append(marked)
+        for topic in marker.topics:
+            answers = yield from answer_each(
+                topic.partition_indexes, partial(_answer_marker, broker, marker, topic.name), MARKER_UNITS
             )
-            for marker in request.markers
-        ]
-    )
+            marked.topics.append(_Marked.Topic(name=topic.name, partitions=answers))
+    return response
+
+
+def _answer_marker(broker: "Broker", marker: _Asked, name: str, index: int) -> _Marked.Topic.Partition:
+    code = _marked_or_refused(broker, marker, name, index)
+    return _Marked.Topic.Partition(partition_index=index, error_code=code)
 
 
 def _marked_or_refused(broker: "Broker", marker: _Asked, name: str, index: int) -> ErrorCode:
@@ -92,18 +97,23 @@ def _existing(broker: "Broker", name: str, index: int) -> Partition:
     return topic.partitions[index]
 
 
-@handles(DescribeTransactionsRequest)
+@handles(DescribeTransactionsRequest, in_steps=True)
 def describe_transactions(
     broker: "Broker", call: Call, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
+) -> Steps[DescribeTransactionsResponse]:
     """Every id that is asked for, known or not."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_state_of(broker, transactional_id) for transactional_id in request.transactional_ids]
-    )
+    states, room = [], AnswerRoom()
+    for transactional_id in request.transactional_ids:
+        state = _state_of(broker, transactional_id, room)
+        states.append(state)
+        yield 1 + sum(len(topic.partitions) for topic in state.topics) // PARTITIONS_PER_UNIT
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _state_of(broker: "Broker", transactional_id: str) -> _State:
+def _state_of(broker: "Broker", transactional_id: str, room: AnswerRoom) -> _State:
     try:
+        if room.is_full:
+            raise KafkaError(*LATER_ID)
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
         txn = broker.transactions.find(transactional_id)
@@ -122,6 +132,7 @@ def _state_of(broker: "Broker", transactional_id: str) -> _State:
             topics=[],
         )
     topics: dict[str, list[int]] = {}
+    room.take(STATE_BYTES + PARTITION_BYTES * len(txn.partitions))
     for topic, index in txn.partitions:
         topics.setdefault(topic, []).append(index)
     return _State(
@@ -199,36 +210,39 @@ class _Filter:
         return self._age_ms - txn.started_age_ms
 
 
-@handles(DescribeProducersRequest)
+@handles(DescribeProducersRequest, in_steps=True)
 def describe_producers(broker: "Broker", call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The producers that each partition remembers; told, as everything, when it is durable."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponse.Topic(
-                name=topic.name,
-                partitions=[_described_or_refused(broker, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics, room = request.topics, AnswerRoom()
+    return DescribeProducersResponse(topics=Lazy(len(topics), (_producers_of(broker, topic, room) for topic in topics)))
 
 
-def _described_or_refused(broker: "Broker", name: str, index: int) -> _Partition:
+def _producers_of(
+    broker: "Broker", asked: DescribeProducersRequest.Topic, room: AnswerRoom
+) -> DescribeProducersResponse.Topic:
+    indexes = asked.partition_indexes
+    partitions = (_described_or_refused(broker, asked.name, index, room) for index in indexes)
+    return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
+
+
+def _described_or_refused(broker: "Broker", name: str, index: int, room: AnswerRoom) -> _Partition:
     try:
-        return _Partition(partition_index=index, active_producers=_described(broker, name, index))
+        if room.is_full:
+            raise KafkaError(*LATER_PARTITION)
+        check_name(name)
+        partition = _existing(broker, name, index)
+        partition.check_online()
     except KafkaError as error:
         return _Partition(partition_index=index, error_code=error.code, error_message=error.text)
+    producers = partition.log.producers
+    active = Lazy(len(producers), _described(producers.describe(), room))
+    return _Partition(partition_index=index, active_producers=active)
 
 
-def _described(broker: "Broker", name: str, index: int) -> list[_Partition.Producer]:
-    check_name(name)
-    topic = broker.topics.by_name.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = topic.partitions[index]
-    partition.check_online()
-    return [
-        _Partition.Producer(
+def _described(producers: Iterable[ProducerDescription], room: AnswerRoom) -> Iterator[_Partition.Producer]:
+    for producer in producers:
+        room.take(PRODUCER_BYTES)
+        yield _Partition.Producer(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             last_sequence=producer.last_sequence,
@@ -236,5 +250,3 @@ def _described(broker: "Broker", name: str, index: int) -> list[_Partition.Produ
             coordinator_epoch=producer.coordinator_epoch,
             current_txn_start_offset=producer.current_txn_start_offset,
         )
-        for producer in partition.log.producers.describe()
-    ]

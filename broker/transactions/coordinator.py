@@ -32,6 +32,7 @@ from .unit import Append, TransactionUnit
 if TYPE_CHECKING:
     from ..broker import Broker
 
+FEW_PARTITIONS = 50  # of a transaction: all of them are written with each of its states
 HOMES_KEPT = 10_000
 EVICTED_AT_ONCE = 20  # for one new id, if the setting was lowered
 EVICTION_ATTEMPTS = 10  # for one new id, if partitions of the log are offline
@@ -106,6 +107,9 @@ class TransactionCoordinator:
     def log(self, transactional_id: str, decision: Decision, given: Given) -> None:
         """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
         if decision.states:
+            partitions = len(decision.states[0].partitions)
+            if partitions > FEW_PARTITIONS:
+                self._broker.turns.spend(partitions)
             unit = TransactionUnit(self._broker)
             self._write(unit, transactional_id, decision, given)
             unit.commit()

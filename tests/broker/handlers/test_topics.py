@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.topics import MOST_PARTITIONS
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
 from fencepost.protocol.messages.produce import ProduceRequest
@@ -284,6 +285,18 @@ def test_a_topic_can_have_more_partitions_and_keeps_what_it_has(broker: Simulate
     assert [partition.partition_index for partition in topic.partitions] == [0, 1, 2, 3]
     assert produce(broker, "a", 1).base_offset == 5
     assert produce(broker, "a", 1, partition=3).base_offset == 0
+
+
+def test_one_request_adds_so_many_partitions_whatever_the_topics(broker: SimulatedBroker) -> None:
+    create(broker, New(name="a"), New(name="b"))
+    half = MOST_PARTITIONS // 2
+    too_many = [(44, "Excessively large number of partitions per request.")] * 2
+    assert grow(broker, More(name="a", count=half + 1), More(name="b", count=half + 2)) == too_many
+    assert [len(topic.partitions) for topic in broker.broker.topics.by_name.values()] == [1, 1]
+    assert (
+        grow(broker, More(name="a", count=half + 1), More(name="b", count=half + 1), validate_only=True)
+        == [(0, None)] * 2
+    )
 
 
 Replicas = More.Assignment

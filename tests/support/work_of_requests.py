@@ -1,0 +1,91 @@
+"""How much work requests make for the broker, and how much of it falls into one turn of its loop.
+
+Work is counted in lines of Python run, which are the same on every machine and at any load.
+"""
+
+import asyncio
+import sys
+from types import FrameType
+from typing import Any, NamedTuple
+
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.apis import APIS, encode_request
+from fencepost.protocol.schema import schema_of
+from offset_requests import commit
+from produce_requests import answers, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import Txn, begun
+
+PARTITIONS = 200  # of the topic "wide"
+PRODUCERS = 100  # that its first partition remembers
+GROUPS = 200  # with an offset each; the group "g" has one for each partition
+
+
+class World:
+    """A broker with a little of everything."""
+
+    def __init__(self) -> None:
+        self.broker = SimulatedBroker(BrokerSettings())
+        broker = self.broker
+        broker.ask(create("wide", PARTITIONS))
+        for name in ("a", "b"):
+            broker.ask(create(name))
+        for producer_id in range(PRODUCERS):
+            assert answers(broker.ask(produce("wide", idempotent(0, producer_id=producer_id))))[0][0] == 0
+        assert not any(commit(broker, "g", "wide", dict.fromkeys(range(PARTITIONS), 1)))
+        for number in range(GROUPS):
+            assert not any(commit(broker, f"g{number}", "wide", {0: 1}))
+        self.txn: Txn = begun(broker, name="x", timeout_ms=600_000)
+        assert not any(self.txn.add("wide", *range(PARTITIONS)))
+
+    def work(self, frames: list[bytes]) -> "Work":
+        """What comes of requests that are sent at once."""
+        client = SimulatedClient(self.broker)
+        counter = _Counter(self.broker.loop)
+        with counter:
+            client.send_raw(b"".join(frames))
+            replies = [client.receive_frame() for _ in frames]
+        client.close()
+        return Work(max(counter.turns), sum(counter.turns), sum(map(len, replies)), len(self.broker.broker.turns))
+
+
+class Work(NamedTuple):
+    """most_lines: in one turn of the loop. lines: in all turns."""
+
+    most_lines: int
+    lines: int
+    reply_bytes: int
+    left: int
+
+
+class _Counter:
+    """Counts lines by turns of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.turns = [0]
+        self._loop: Any = loop
+        self._run_once = self._loop._run_once
+
+    def __enter__(self) -> None:
+        def run_once() -> None:
+            self.turns.append(0)
+            self._run_once()
+
+        self._loop._run_once = run_once
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        del self._loop._run_once
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.turns[-1] += 1
+        return self._trace
+
+
+def frame_of(request: Any, version: int | None = None) -> bytes:
+    """A request as it goes over the wire, by default in the newest version that has names."""
+    api = APIS[schema_of(type(request)).api or 0]
+    return b"".join(encode_request(api, api.max if version is None else version, 1, "me", request))
