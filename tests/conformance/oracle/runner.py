@@ -41,6 +41,7 @@ class Run:
         self._connections: dict[str, Connection] = {}
         self._sent: dict[str, deque[Sent]] = {}
         self._next_correlation = 0
+        self.gathering: str | None = None  # the connection whose requests are held back, to go with the next one
 
     def learn_broker(self) -> None:
         """Bind $node, $host, $port and $cluster; the address is the one we reached, whatever the broker says."""
@@ -59,6 +60,7 @@ class Run:
         if found is None or found.is_closed:
             found = self._connections[label] = Connection(*self._address)
             self._sent[label] = deque()
+        found.gathers = label == self.gathering
         return found
 
     def close(self, label: str) -> None:
@@ -135,7 +137,7 @@ def _step(this: Run, step: Step, perform: Perform) -> list[str] | None:
     """One answer; with `eventually`, the first that matches or the last there was time for."""
     deadline, pause = time.monotonic() + EVENTUALLY_SECONDS, 0.005
     while True:
-        this.connection(step.command.connection).gathers = step.command.with_next
+        this.gathering = step.command.connection if step.command.with_next else None
         try:
             answer = perform(this, step.command)
         except BadNotation as bad:
