@@ -8,6 +8,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 LONGEST = 249
 OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_state", "__fencepost_ledger"
 INTERNAL = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, "__share_group_state"})
+CLUSTER_TOPIC = "__cluster_metadata"  # the log of Kafka's controllers: no topic may have its name
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -21,7 +21,7 @@ from .options import InvalidOption
 from .partition import AppendRules, Partition
 from .producer_ids import ProducerIds
 from .settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
-from .topic_names import INTERNAL, check_collision, check_name, unified
+from .topic_names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unified
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -105,6 +105,8 @@ class Topics:
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicSettings:
         """What a new topic would obey. Raises KafkaError with Kafka's code and words if there may be no such topic."""
         check_name(name)
+        if name == CLUSTER_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if name in self.by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_collision(name, self._alike.get(unified(name), ()))
@@ -126,9 +128,17 @@ class Topics:
         return self.by_id[topic_id]
 
     def auto_create(self, name: str) -> Topic:
-        """The topic that a client names and nobody has made. Raises UNKNOWN_TOPIC_OR_PARTITION where that is off."""
-        if not self._broker.settings.auto_create_topics_enable:
+        """The topic that a client names and nobody has made. Raises UNKNOWN_TOPIC_OR_PARTITION where that is off.
+
+        A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
+        """
+        if not self._broker.settings.auto_create_topics_enable or name == CLUSTER_TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        broker = self._broker
+        for coordinated in (broker.group_offsets.topic, broker.transactions.topic, broker.ledger.topic):
+            if coordinated.name == name:
+                coordinated.ensure()
+                return self.by_name[name]
         return self.create(name, self._broker.settings.num_partitions)
 
     def delete(self, topic: Topic) -> None:

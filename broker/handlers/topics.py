@@ -363,7 +363,7 @@ def _emptied(broker: "Broker", name: str, index: int, offset: int) -> int:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {name}")
     partition = topic.partitions[index]
     partition.check_online()
-    if "delete" not in topic.settings.cleanup_policy:
+    if topic.settings.cleanup_policy == ("compact",):
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"Records of {name}-{index} can not be deleted: see cleanup.policy"
         )

@@ -123,6 +123,20 @@ def test_a_topic_is_made_when_it_is_asked_for_and_that_is_allowed(broker: Simula
     assert metadata(broker, Asked(name="a b"), create=True)[0][0] == 17
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__fencepost_ledger"])
+def test_a_coordinators_topic_that_is_asked_for_is_made_as_its_coordinator_makes_it(name: str) -> None:
+    """With one partition it would have had to serve for good."""
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=True)
+    with SimulatedBroker(BrokerSettings(num_partitions=3)) as asked, SimulatedBroker() as ensured:
+        asked.ask(request)
+        broker = ensured.broker
+        for topic in (broker.group_offsets.topic, broker.transactions.topic, broker.ledger.topic):
+            topic.ensure()
+        made, expected = asked.broker.topics.by_name[name], broker.topics.by_name[name]
+        assert len(made.partitions) == len(expected.partitions) == (1 if "ledger" in name else 50)
+        assert (made.configs, made.internal) == (expected.configs, True)
+
+
 def test_no_topic_is_made_where_that_is_off() -> None:
     with SimulatedBroker(BrokerSettings(auto_create_topics_enable=False)) as broker:
         assert [answer[:2] for answer in metadata(broker, Asked(name="a"), create=True)] == [(3, "a")]
