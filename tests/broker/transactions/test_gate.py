@@ -3,10 +3,11 @@
 import pytest
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
-from txn_client import Txn, begun, state, values
+from txn_client import Txn, begun, offset_of, state, values
 
 OK = ErrorCode.NONE
 FENCED, STALE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -89,3 +90,41 @@ def test_policy_refuse_serves_tv2_only():
         txn = begun(broker, 2)
         txn.write("t", b"x")
         assert txn.commit() == OK
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+@pytest.mark.parametrize("writes", [False, True], ids=["idle", "open"])
+def test_a_late_init_producer_id_of_tv1_takes_nothing_from_a_newer_connection(broker, version, writes):
+    """Its answer would go to nobody, and the living producer would be fenced."""
+    txn = begun(broker)
+    old = txn.client
+    txn.client = SimulatedClient(broker)
+    assert txn.init() == OK
+    if writes:
+        txn.write("t", b"1")
+    old.send(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), version)
+    assert old.closed()
+    if not writes:
+        txn.write("t", b"1")
+    assert txn.commit() == OK
+    assert values(broker, "t") == [b"1"]
+    assert broker.broker.metrics.fenced_connections == 1
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_a_late_txn_offset_commit_of_tv1_changes_no_offset_of_a_later_transaction(broker, version):
+    """Of the same epoch, it would count in the transaction that is open when it comes."""
+    txn = begun(broker)
+    assert txn.add_offsets() == OK
+    assert txn.send_offset("t", 5, version=version) == OK
+    old, held = txn.client, txn.committing("t", 5)
+    txn.client = SimulatedClient(broker)
+    assert txn.send_offset("t", 5, version=version) == OK
+    assert txn.commit() == OK
+    assert txn.add_offsets() == OK
+    assert txn.send_offset("t", 9, version=version) == OK
+    old.send(held, version)
+    assert old.closed()
+    assert txn.commit() == OK
+    assert offset_of(broker, "t") == 9
+    assert broker.broker.metrics.fenced_connections == 1
