@@ -339,6 +339,7 @@ class SystemLock(Lock):
         if fd >= 0:
             forks.forget(fd)
             os.ftruncate(fd, 0)
+            fcntl.flock(fd, fcntl.LOCK_UN)  # else it is held for as long as any child has a copy of the descriptor
             os.close(fd)
 
 

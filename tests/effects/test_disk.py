@@ -296,6 +296,17 @@ def test_a_second_holder_of_a_lock_is_told_who_has_it(disk, tmp_path):
     disk.lock(path).release()
 
 
+def test_a_released_lock_is_free_though_a_child_has_its_descriptor_still(disk, tmp_path):
+    path = str(tmp_path / "lock")
+    lock = disk.lock(path)
+    copy = os.dup(lock._fd)  # as a fork gives it to a child
+    lock.release()
+    try:
+        disk.lock(path).release()
+    finally:
+        os.close(copy)
+
+
 def test_a_lock_ends_with_the_process_that_held_it(disk, tmp_path):
     path = str(tmp_path / "lock")
     hold = f"from fencepost.effects.disk import SystemDisk; lock = SystemDisk().lock({path!r}); print('held'); input()"
