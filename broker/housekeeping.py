@@ -17,7 +17,7 @@ from ..effects.clock import Clock
 from ..effects.disk import CannotOpen, Lane, TryLater
 from ..storage.log import PartitionLog
 from ..storage.store import Store
-from ..storage.upkeep import LOST_AGE_MS, Removal, Upkeep
+from ..storage.upkeep import LOST_AGE_MS, SNAPSHOTS_A_RUN, Removal, Upkeep
 from .cleaning import Cleaning
 from .rounds import Rounds
 
@@ -379,7 +379,10 @@ class Housekeeping:
             self._removals.popleft()
 
     async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
-        for log in logs:
+        """Of thousands of logs this takes seconds. It ends early where the journal waits for the checkpoint."""
+        for number, log in enumerate(logs):
+            if number >= SNAPSHOTS_A_RUN and self._store.journal.nearly_full:
+                return
             while log.prepare_snapshot():
                 await self.pause(SLICE_PAUSE_S)
             job = log.snapshot_job()

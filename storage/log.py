@@ -247,6 +247,10 @@ class PartitionLog:
         held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
         return not self.deleted and all((state.base_offset, state.generation) in held for state in states)
 
+    @property
+    def tail_batches(self) -> int:
+        return len(self._tail)
+
     # ---- write-behind ----------------------------------------------------------------------------------------
 
     @property

@@ -21,6 +21,7 @@ from .log_settings import LogSettings
 from .open_files import OpenFiles
 from .segment import LEADER_EPOCH
 
+TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
 
 
@@ -29,7 +30,7 @@ class StoreSettings:
     """Bounds of a data directory; sizes in bytes."""
 
     journal_max_bytes: int = 256 << 20
-    tail_max_bytes: int = 256 << 20  # undurable plus unflushed
+    tail_max_bytes: int = 256 << 20  # undurable plus unflushed, as they stand in memory
     min_free_bytes: int = 64 << 20  # below it client data is refused
     max_open_files: int = 1024
     durability_mode: str = "fsync"  # of the catalogue log, as it is made; what it is told is synced in any case
@@ -78,6 +79,7 @@ class Store:
         self.space_exhausted = False
         self.spare_bytes = 0  # free above the floor; what is in the tail needs its place there too
         self.tail_bytes = 0
+        self.tail_batches = 0
         self.unflushed: dict[PartitionLog, None] = {}  # in the order in which their tails began
         self._lock = lock
         self._age_origin_ms = clock.monotonic_ms() - age_ms
@@ -109,6 +111,7 @@ class Store:
             self._opens(log)
         log.apply(batch, parts, unit, self._turn_age_ms or self._begin_turn())
         self.tail_bytes += batch.size
+        self.tail_batches += 1
         return base_offset
 
     def append_next(
@@ -139,6 +142,7 @@ class Store:
         batch = (last_offset, base_offset, size, max_timestamp, unit, now_ms, (head, rest))
         log.apply_next(batch, producer_id, sequence, transactional)
         self.tail_bytes += size
+        self.tail_batches += 1
         return unit
 
     def _opens(self, log: PartitionLog) -> None:
@@ -192,6 +196,7 @@ class Store:
         for (log, batch), (_, batch.base_offset, head, rest) in zip(appends, placed, strict=True):
             log.apply(batch, (head, rest), unit, now_ms)
             self.tail_bytes += batch.size
+        self.tail_batches += len(placed)
         for log in ends:
             if log not in self._open_logs:
                 self._opens(log)
@@ -235,6 +240,7 @@ class Store:
         batch.base_offset = offset
         log.apply(batch, data, unit, now_ms)
         self.tail_bytes += batch.size
+        self.tail_batches += 1
         if log not in self._open_logs:
             self._opens(log)
         if log_id == layout.CATALOGUE_LOG_ID:
@@ -249,6 +255,7 @@ class Store:
         self._open_starts.pop(log, None)
         self._taken_starts.pop(log, None)
         self.tail_bytes -= log.tail_bytes
+        self.tail_batches -= log.tail_batches
         log.offline, log.deleted = "deleted", True
         self.dropped.append(log)
         self.drops += 1
@@ -297,11 +304,16 @@ class Store:
         """A larger batch is never admitted, however long one waits."""
         return self.journal.largest_unit_bytes - UNIT_OVERHEAD_BYTES
 
+    @property
+    def tail_memory_bytes(self) -> int:
+        """What undurable and unflushed batches take of memory: of small ones, several times their size."""
+        return self.tail_bytes + TAIL_BATCH_BYTES * self.tail_batches
+
     def look(self) -> None:
         """Once a turn: whether there is room, which is too dear to ask at every append."""
         self.turn += 1
         self._turn_age_ms = 0
-        full = self.tail_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
+        full = self.tail_memory_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
     def look_at_free_space(self) -> None:

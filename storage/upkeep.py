@@ -158,6 +158,7 @@ class Upkeep:
             store.spare_bytes -= job.size_bytes
             if log.log_id in store.logs:
                 store.tail_bytes -= before - log.tail_bytes
+                store.tail_batches -= len(job.batches)
             self._queue_again(log)
 
     def flush_failed(self, run: FlushRun) -> None:
@@ -208,16 +209,22 @@ class Upkeep:
     def snapshots_due(self) -> list[PartitionLog]:
         """Logs whose producers are to be written down before the next checkpoint.
 
-        Recovery is not to scan far back, compaction stays below the older snapshot, and segments that a log has given
-        up cannot go before there are two.
+        Recovery is not to scan far back: as many of the largest as it takes for the others to be within the limit
+        together. Compaction stays below the older snapshot, and segments that a log has given up cannot go before there
+        are two: of logs that want one for that, some.
         """
         limit = self._store.settings.snapshot_interval_bytes
         logs = [log for log in self._store.logs.values() if log.offline is None]
-        if sum(log.bytes_since_snapshot for log in logs) < limit:
-            logs = [log for log in logs if log.settings.compacts or log.wants_snapshot]
         logs = [log for log in logs if log.bytes_since_snapshot or log.wants_snapshot]
         logs.sort(key=lambda log: log.bytes_since_snapshot, reverse=True)
-        return logs[:SNAPSHOTS_A_RUN]
+        left = sum(log.bytes_since_snapshot for log in logs)
+        due: list[PartitionLog] = []
+        for log in logs:
+            wanted = (log.settings.compacts or log.wants_snapshot) and len(due) < SNAPSHOTS_A_RUN
+            if left > limit or wanted:
+                due.append(log)
+                left -= log.bytes_since_snapshot
+        return due
 
     def begin_capture(self) -> "Capture":
         """Only released and flushed bytes are named. Advance it until all is captured, then hand it to captured."""

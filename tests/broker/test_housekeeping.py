@@ -10,8 +10,9 @@ from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage import upkeep
-from fencepost.storage.upkeep import SHARED_RUN_BYTES, FlushRun, Removal
-from produce_requests import answers, batch, create, produce
+from fencepost.storage.journal import Journal
+from fencepost.storage.upkeep import SHARED_RUN_BYTES, SNAPSHOTS_A_RUN, FlushRun, Removal
+from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from txn_client import begun
 
@@ -274,3 +275,19 @@ def test_a_flush_takes_in_runs_all_that_stood_there_when_it_began_and_not_what_c
         broker.wait(2)
         assert housekeeping.flushes == before + 10
         assert (log.flushed_offset, log.end_offset) == (40, 60)
+
+
+@pytest.mark.parametrize("nearly_full", [False, True])
+def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkeypatch, nearly_full):
+    count = SNAPSHOTS_A_RUN + 6
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t", count))
+        for partition in range(count):
+            broker.ask(produce("t", idempotent(0), partition=partition), BY_NAME)
+        logs = [partition.log for partition in broker.broker.topics.by_name["t"].partitions]
+        broker.wait(3)  # flushed
+        monkeypatch.setattr(broker.broker.housekeeping._upkeep, "snapshots_due", lambda: logs)
+        monkeypatch.setattr(Journal, "nearly_full", nearly_full)
+        broker.loop.run_until_complete(broker.broker.housekeeping._checkpoint_once())
+        taken = [log for log in logs if not log.bytes_since_snapshot]
+        assert taken == (logs[:SNAPSHOTS_A_RUN] if nearly_full else logs)

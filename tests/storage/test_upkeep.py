@@ -1,10 +1,12 @@
 """Flushes, snapshots, checkpoints and removals beside each other: what one needs is neither taken away nor left out."""
 
+from dataclasses import replace
+
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import upkeep
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
-from store_driver import DIRECTORY, Driven
+from store_driver import DIRECTORY, SMALL, Driven
 
 
 @pytest.mark.parametrize("flushed_before", [True, False], ids=["its folder is there", "its folder is not made yet"])
@@ -201,3 +203,27 @@ def checkpoint_with_snapshots(driver):
             job.run()
             one.snapshotted(job)
     driver.checkpoint()
+
+
+def test_however_many_logs_have_producers_a_recovery_reads_no_more_of_them_than_it_may():
+    driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, snapshot_interval_bytes=20_000))
+    driven.fill()
+    logs = [driven.create("t", partition) for partition in range(150)]
+    for sequence in range(3):
+        for log in logs:
+            fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            driven.append(log, [b"x" * (100 + log.partition)], **fields)
+        driven.round(sync=True)
+        driven.flush()
+        driven.fill()
+    due = driven.upkeep.snapshots_due()
+    assert len(due) > 64
+    for log in due:
+        job = log.snapshot_job()
+        job.run()
+        log.snapshotted(job)
+    assert sum(log.bytes_since_snapshot for log in logs) <= 20_000
+    assert {log.partition for log in logs if log.bytes_since_snapshot} == set(range(150 - len(due)))  # the smallest
+    driven.checkpoint()
+    again = Driven(driven.disk.after_process_crash(), settings=driven.store.settings)
+    assert sum(log.snapshots.taken_bytes for log in again.store.logs.values()) <= 20_000

@@ -1,0 +1,74 @@
+"""What a store counts of its tails, and when clients are to wait for them."""
+
+import tracemalloc
+
+from fencepost.effects.disk import SystemDisk
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol import batches
+from fencepost.storage.recovery import open_store
+from fencepost.storage.store import StoreSettings
+from store_driver import Driven, batch_of
+
+SMALL_BATCH = batch_of([b"x" * 20])
+
+
+def send(driven: Driven, log, count: int) -> None:
+    """As from one request: its batches share a buffer."""
+    request = memoryview(bytearray(SMALL_BATCH * count))
+    for place in range(0, len(request), len(SMALL_BATCH)):
+        driven.store.append(log, batches.check_produced(request[place : place + len(SMALL_BATCH)]))
+
+
+def test_a_tail_of_small_batches_is_counted_with_the_memory_that_each_takes(tmp_path):
+    store, _ = open_store(SystemDisk(), SimulatedClock(), SeededRng(1), str(tmp_path / "data"), StoreSettings())
+    driven = Driven.__new__(Driven)
+    driven.store = store
+    log = driven.create("t")
+    driven.round()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(100):
+            driven.fill()
+            send(driven, log, 100)
+            driven.round()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    counted = store.tail_memory_bytes
+    store.close()
+    assert 0.8 * taken < counted < 1.5 * taken
+    assert taken > 4 * store.tail_bytes
+
+
+def test_clients_wait_when_a_tail_of_small_batches_takes_the_memory_it_may():
+    driven = Driven(SimulatedDisk(history=False), settings=StoreSettings(tail_max_bytes=100_000, min_free_bytes=0))
+    driven.fill()
+    log = driven.create("t")
+    send(driven, log, 300)
+    driven.store.look()
+    assert driven.store.tail_bytes < 30_000
+    assert driven.store.congested
+    driven.round()
+    driven.flush()
+    driven.store.look()
+    assert not driven.store.congested
+    assert driven.store.tail_memory_bytes == 0
+
+
+def test_a_dropped_log_is_counted_no_more_whether_a_flush_of_it_is_out_or_not():
+    driven = Driven(SimulatedDisk(history=False))
+    driven.fill()
+    for flush_is_out in (False, True):
+        log = driven.create("t")
+        send(driven, log, 10)
+        driven.round()
+        run = driven.upkeep.begin_flush() if flush_is_out else None
+        driven.store.commit([driven.store.drop_part(log)])
+        if run is not None:
+            run.run()
+            driven.upkeep.flushed(run)
+        assert driven.store.tail_memory_bytes == 0
+        driven.round()
