@@ -4,8 +4,18 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+from .checkpoints import NewerFormat
+
 DAY_MS = 86_400_000
 NEVER_MS = 2**63 - 1
+
+
+class UnknownSetting(NewerFormat):
+    """A log has a setting that a later version added, and that may change what its files mean."""
+
+    def __init__(self, log: str, name: str) -> None:
+        super().__init__(log, 0)
+        self.args = (f"{log} has the setting {name}, which only a newer fencepost knows",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +49,13 @@ class LogSettings:
         return {name: value for name, default in _DEFAULTS if (value := getattr(self, name)) != default}
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "LogSettings":
-        """The inverse of pack. Raises TypeError at a name that this version does not know."""
+    def unpack(cls, packed: dict[str, Any], log: str = "a log") -> "LogSettings":
+        """The inverse of pack. Raises UnknownSetting, which names `log`."""
+        for name in packed:
+            if name not in _NAMES:
+                raise UnknownSetting(log, name)
         return cls(**packed)
 
 
+_NAMES = frozenset(field.name for field in fields(LogSettings))
 _DEFAULTS = tuple((field.name, field.default) for field in fields(LogSettings))

@@ -407,7 +407,7 @@ def created_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -
     data = part.data[0] if len(part.data) == 1 else b"".join(part.data)
     topic, topic_id, partition, packed = msgpack.unpackb(data, raw=False)
     folder = layout.log_directory(directory, topic, partition, part.log_id)
-    settings = LogSettings.unpack(packed)
+    settings = LogSettings.unpack(packed, f"{topic}-{partition}")
     return PartitionLog(disk, folder, part.log_id, topic, partition, settings, open_files), topic_id
 
 

@@ -12,6 +12,7 @@ import msgpack
 
 from ..effects.disk import Disk
 from . import checkpoints, layout
+from .log_settings import LogSettings
 
 KIND = "store"
 VERSION = 1
@@ -60,7 +61,10 @@ def read(disk: Disk, directory: str, number: int) -> StoreCheckpoint:
     path = layout.checkpoint_path(directory, number)
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
     try:
-        return unpack(payload)
+        content = unpack(payload)
+        for entry in content.logs:
+            LogSettings.unpack(entry.settings, f"{entry.topic}-{entry.partition}")
+        return content
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
         raise checkpoints.Damaged(path, f"its contents do not parse: {error}") from error
 
