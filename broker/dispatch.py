@@ -26,7 +26,7 @@ from .connection import Connection, OlderConnection, Slot
 from .features import highest_served
 from .metrics import counted_at
 from .refusals import refusal
-from .request_limits import COUNTED_FROM_BYTES, check_extent, check_items
+from .request_limits import SMALL_BYTES, check_extent, read_in_steps
 from .turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from .unserved_apis import UNSERVED
 from .waiting import Parked
@@ -163,12 +163,15 @@ class Dispatcher:
         call, turns = Call(connection, header), self._turns
         if header.api_key != PRODUCE:  # whose bytes are not looked at, and which may have no reply that can be put off
             if turns.left <= 0 and turns.is_over():
-                parked = self._put_off(handler, call)
-                self._enqueue(handler, call, parked, self._read_and_answer(handler, call, frame, header))
+                steps = self._read_and_answer(handler, call, frame, header)
+                self._enqueue(handler, call, self._put_off(handler, call), steps)
                 return
             turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+            if len(frame) > SMALL_BYTES:
+                self._begin(handler, call, self._read_and_answer(handler, call, frame, header))
+                return
         try:
-            call.request = self._read(handler, header, frame)
+            call.request = self._read(handler, frame, header)
         except MalformedFrame as error:
             connection.fail(str(error))
             return
@@ -177,19 +180,14 @@ class Dispatcher:
         else:
             self._answer(handler, call)
 
-    def _read(self, handler: Handler, header: RequestHeader, frame: Readable) -> Any:
-        """The request. Raises MalformedFrame."""
+    def _read(self, handler: Handler, frame: Readable, header: RequestHeader) -> Any:
+        """A small request, or a Produce. Raises MalformedFrame."""
         try:
-            is_tiny = len(frame) <= COUNTED_FROM_BYTES  # nothing to check
-            if not is_tiny:
+            if len(frame) > SMALL_BYTES:
                 check_extent(frame, header)
-            request = decode_request(handler.api, header.api_version, frame, header.position)
-            if not is_tiny:
-                check_items(request, header.api_key, len(frame))
+            return decode_request(handler.api, header.api_version, frame, header.position)
         except MalformedFrame as error:
-            text = f"a {handler.api.name} request v{header.api_version} that does not parse: {error}"
-            raise MalformedFrame(text) from error
-        return request
+            raise _unreadable(handler, header, error) from error
 
     def _answer(self, handler: Handler, call: Call) -> None:
         try:
@@ -234,6 +232,19 @@ class Dispatcher:
         call.connection.hold()
         return parked
 
+    def _begin(self, handler: Handler, call: Call, steps: Steps[object]) -> None:
+        """Do these steps: the first slice of them now."""
+        parked, job = self._put_off(handler, call), Job(steps)
+        try:
+            is_done = self._turns.begin(job)
+        except BrokerHalted:
+            call.connection.abort()
+            return
+        if is_done:
+            self._finish(handler, call, parked, job.result)
+        else:
+            self._enqueue(handler, call, parked, steps)
+
     def _enqueue(self, handler: Handler, call: Call, parked: Parked, steps: Steps[object]) -> None:
         """Do the rest of these steps, or all of them, in turns with other requests."""
         job = Job(steps)
@@ -251,9 +262,15 @@ class Dispatcher:
         self._broker.rounds.when_released(call.connection.newest_unit, released)
 
     def _read_and_answer(self, handler: Handler, call: Call, frame: Readable, header: RequestHeader) -> Steps[object]:
-        """A request that comes when the turn's allowance is spent."""
-        call.request = self._read(handler, header, frame)
-        yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+        """A large request, or one that comes when the turn's allowance is spent."""
+        if len(frame) > SMALL_BYTES:
+            try:
+                call.request = yield from read_in_steps(handler.api, header, memoryview(frame))
+            except MalformedFrame as error:
+                raise _unreadable(handler, header, error) from error
+        else:
+            call.request = self._read(handler, frame, header)
+            yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
         if handler.reads_released and call.connection.newest_unit > self._broker.store.released_unit:
             return NOT_YET
         return (yield from self._answer_in_steps(handler, call))
@@ -349,6 +366,10 @@ class Dispatcher:
             return f"{UNSERVED.get(key, 'an API that Kafka does not know')} (API {key} v{version}) is not served"
         api, newest = handler.api, highest_served(handler.api, self._broker.settings)
         return f"{api.name} (API {key}) v{version} is not served: {api.min} to {newest} are"
+
+
+def _unreadable(handler: Handler, header: RequestHeader, error: MalformedFrame) -> MalformedFrame:
+    return MalformedFrame(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
 
 
 def _go_on(connection: Connection) -> Steps[None]:

@@ -7,9 +7,11 @@ a topic take half a millisecond) is bounded in number. Kafka has no such bounds.
 """
 
 import struct
+from collections.abc import Generator
 from struct import Struct
 from typing import Any
 
+from ..protocol.apis import Api, decode_request_in_steps
 from ..protocol.errors import MalformedFrame
 from ..protocol.headers import RequestHeader
 from ..protocol.primitives import Readable, read_uvarint, skip_tags
@@ -22,7 +24,7 @@ LOOKED_AT_FROM_BYTES = 48 << 10  # smaller frames cannot name more
 
 MOST_ITEMS = 40_000  # entries of all lists of one request
 MOST_SUBJECTS = 5_000  # that one request changes or describes at length
-COUNTED_FROM_BYTES = 4 << 10  # smaller frames hold no such number
+SMALL_BYTES = 4 << 10  # frames up to here hold no such number
 
 PRODUCE = 0
 _LISTS: dict[type, list[str]] = {}  # the fields of each class that are lists
@@ -53,25 +55,24 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
         return
 
 
-def check_items(request: Any, api: int, frame_bytes: int) -> None:
-    """Refuse a decoded request that asks for too much at once. Raises MalformedFrame."""
-    if frame_bytes <= COUNTED_FROM_BYTES or api == PRODUCE or api in WITH_BLOBS:
-        return
-    if api in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
+def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generator[int, None, Any]:
+    """Read a request, counting what it is made of. Yields the items read since it last did. Raises MalformedFrame."""
+    check_extent(frame, header)
+    reading = decode_request_in_steps(api, header.api_version, frame, header.position)
+    items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each marker
+    while True:
+        try:
+            more = next(reading)
+        except StopIteration as end:
+            request = end.value
+            break
+        items += more
+        if items > most:
+            raise MalformedFrame(f"more than {most} items")
+        yield more
+    if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
         raise MalformedFrame(f"{subjects} topics or resources, where {MOST_SUBJECTS} are allowed")
-    items, most = _items(request), MOST_PARTITIONS if api == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each
-    if items > most:
-        raise MalformedFrame(f"{items} items, where {most} are allowed")
-
-
-def _items(message: Any) -> int:
-    """Entries of all lists within a message, those of their entries too."""
-    count = 0
-    for entries in _lists(message):
-        count += len(entries)
-        if entries and hasattr(entries[0], "__schema__"):
-            count += sum(map(_items, entries))
-    return count
+    return request
 
 
 def _lists(message: Any) -> list[list[Any]]:
@@ -91,16 +92,25 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
     for _ in range(topics):
         position = position + 16 if version >= TOPIC_IDS else _after_text(frame, position, flexible)
         partitions, position = _count(frame, position, flexible)
-        left -= max(partitions, 1)
-        if left < 0:
-            raise MalformedFrame(f"more than {MOST_PARTITIONS} partitions in one request")
+        left = _less(left, max(partitions, 1))
         for _ in range(partitions):
             size, position = _count(frame, position + 4, flexible)
             position += max(size, 0)
-            if flexible:
+            if flexible and frame[position]:
+                left = _less(left, frame[position])
                 position = _after_tags(frame, position)
+            else:
+                position += flexible
         if flexible:
+            left = _less(left, frame[position])
             position = _after_tags(frame, position)
+
+
+def _less(left: int, count: int) -> int:
+    """So many partitions fewer may come, or tagged fields, which take as long to step over."""
+    if left < count:
+        raise MalformedFrame(f"more than {MOST_PARTITIONS} partitions in one request")
+    return left - count
 
 
 def _check_join_group(frame: Readable, position: int, version: int) -> None:

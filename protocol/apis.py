@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .compile import decoder, encoder, encoder_in_steps
-from .decoding import Decoder
+from .compile import decoder, decoder_in_steps, encoder, encoder_in_steps
+from .decoding import Decoder, DecoderInSteps
 from .encoding import Encoder, EncoderInSteps
 from .errors import ErrorCode, KafkaError, MalformedFrame
 from .messages import acls, cluster, configs, fetch, groups, ledger, offsets, produce, security, topics, transactions
@@ -62,6 +62,7 @@ class Api:
         "name",
         "request",
         "request_decoders",
+        "request_decoders_in_steps",
         "request_encoders",
         "response",
         "response_decoders",
@@ -84,6 +85,9 @@ class Api:
         self.flexible_from: int = min(schema.flexible, default=NEVER)
         self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from
         self.request_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(request, v))
+        self.request_decoders_in_steps: dict[int, DecoderInSteps] = _compiled_late(
+            self.declared, lambda v: decoder_in_steps(request, v)
+        )
         self.request_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(request, v))
         self.response_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(response, v))
         self.response_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(response, v))
@@ -125,6 +129,16 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
     except KeyError:
         raise api.undeclared(version) from None
     request, _ = decode(frame, position)
+    return request
+
+
+def decode_request_in_steps(api: Api, version: int, frame: memoryview, position: int) -> Generator[int, None, Any]:
+    """As decode_request. Yields how many items of its lists were read since it last did."""
+    try:
+        decode = api.request_decoders_in_steps[version]
+    except KeyError:
+        raise api.undeclared(version) from None
+    request, _ = yield from decode(frame, position)
     return request
 
 

@@ -6,7 +6,7 @@ of its own (a `struct`) is compiled in the old encoding. Costs about half a mill
 
 from functools import cache
 
-from .decoding import Decoder, decoder_source
+from .decoding import Decoder, DecoderInSteps, decoder_in_steps_source, decoder_source
 from .encoding import Encoder, EncoderInSteps, encoder_source
 from .errors import ErrorCode, KafkaError
 from .schema import schema_of
@@ -19,6 +19,13 @@ def decoder(cls: type, version: int) -> Decoder:
     Raises MalformedFrame for bytes that are none; KafkaError for a version that the class does not declare.
     """
     return decoder_source(cls, version, _flexible(cls, version)).compiled("decode", _title(cls, version, "decoder"))
+
+
+@cache
+def decoder_in_steps(cls: type, version: int) -> DecoderInSteps:
+    """As decoder, for a view; what it returns is a generator, which yields how many items of a list it has read."""
+    source = decoder_in_steps_source(cls, version, _flexible(cls, version))
+    return source.compiled("decode", _title(cls, version, "decoder in steps"))
 
 
 @cache

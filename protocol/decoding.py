@@ -6,7 +6,7 @@ frame: then the position is beyond the end, which the last line refuses (Python'
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from . import primitives
@@ -15,6 +15,7 @@ from .schema import Array, Blob, Field, Fixed, Kind, Nested, Text, schema_of
 from .source import Source
 
 Decoder = Callable[[primitives.Readable, int], tuple[Any, int]]
+DecoderInSteps = Callable[[memoryview, int], Generator[int, None, tuple[Any, int]]]
 
 _SCOPE: dict[str, Any] = {
     "new": object.__new__,
@@ -47,14 +48,24 @@ def decoder_source(cls: type, version: int, flexible: bool) -> Source:
     return source
 
 
-def _function(source: Source, cls: type, version: int, flexible: bool, text: str) -> None:
+def decoder_in_steps_source(cls: type, version: int, flexible: bool) -> Source:
+    """The source of `decode(data, p)` for a view, a generator that yields how many items of a list it has read."""
+    source = Source(_SCOPE)
+    with source.block("def decode(data, p):"):
+        _function(source, cls, version, flexible, "str({}, 'utf-8')", in_steps=True)
+    return source
+
+
+def _function(source: Source, cls: type, version: int, flexible: bool, text: str, *, in_steps: bool = False) -> None:
     with source.block("try:"):
         source.line("end = len(data)")
         if _has_records(cls, version):
             source.line("view = memoryview(data)")
-        reader = _Reader(source, version, flexible, text)
+        reader = _Reader(source, version, flexible, text, in_steps)
         reader.message(cls, "it")
         reader.flush()
+        if in_steps:
+            source.line("yield 0")
     with source.block("except DOES_NOT_PARSE as error:"):
         source.line(f"raise MalformedFrame(f'{cls.__qualname__} v{version}: {{error}}') from error")
     with source.block("if p > end:"):
@@ -91,11 +102,12 @@ def _is_nullable_struct(f: Field, version: int) -> bool:
 class _Reader:
     """Writes the lines that read one message."""
 
-    def __init__(self, source: Source, version: int, flexible: bool, text: str) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, text: str, in_steps: bool) -> None:
         self._source = source
         self._decoded = text.format("data[p:after]")
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._run: list[tuple[str, int, str]] = []  # format, size in bytes, target
 
     # Fixed fields wait until something else comes, and are then read at once.
@@ -160,9 +172,7 @@ class _Reader:
 
     def _known_tags(self, known: list[Field], name: str, n: str) -> None:
         source, tag, size, after = self._source, *(self._source.fresh(word) for word in ("tag", "size", "after"))
-        with source.block(f"if {n} > 127:"):
-            source.line(f"{n}, p = rest(data, p, {n})")
-        with source.block(f"if {n} * 2 > end - p:"):
+        with source.block(f"if {n} > {primitives.MOST_TAGS} or {n} * 2 > end - p:"):
             source.line(f"refuse_count({n})")
         with source.block(f"while {n}:"):
             source.line(f"{n} -= 1")
@@ -263,6 +273,8 @@ class _Reader:
         if isinstance(item, Fixed):
             source.line(f"{target} = list(unpack_many(f'>{{{n}}}{item.format}', data, p))")
             source.line(f"p += {f'{n} * {size}' if size > 1 else n}")
+            if self._in_steps:
+                source.line(f"yield {n}")
             return
         items = source.fresh("items")
         source.line(f"{target} = {items} = []")
@@ -275,3 +287,5 @@ class _Reader:
                 self.value(item, one, False)
             self.flush()
             source.line(f"{items}.append({one})")
+            if self._in_steps:
+                source.line("yield 1")

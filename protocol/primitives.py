@@ -21,6 +21,9 @@ ZERO_UUID = bytes(16)
 LARGEST_STRING_BYTES = 32767
 """Kafka's limit on every string, also where the encoding would allow more."""
 
+MOST_TAGS = 127
+"""Tagged fields of one section. No message of Kafka's has ten; and each takes time to step over, known or not."""
+
 _LARGEST_UVARINT = 0xFFFFFFFF
 
 
@@ -95,11 +98,12 @@ def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[in
 
 
 def skip_tags(data: Readable, position: int, count: int) -> int:
-    """Steps over `count` tagged fields, none of which is known here. Returns the position after them."""
+    """Steps over `count` tagged fields, none of which is known here. Returns the position after them.
+
+    count: as its first byte says; where that is not all of it, there are more than MOST_TAGS.
+    """
     end = len(data)
-    if count > 127:
-        count, position = rest_of_uvarint(data, position, count)
-    if count * 2 > end - position:
+    if count > MOST_TAGS or count * 2 > end - position:
         refuse_count(count)
     for _ in range(count):
         _, position = read_uvarint(data, position)

@@ -12,7 +12,7 @@ from fencepost.broker.request_limits import (
     MOST_PARTITIONS,
     MOST_SUBJECTS,
     check_extent,
-    check_items,
+    read_in_steps,
 )
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.errors import ErrorCode, MalformedFrame
@@ -43,6 +43,19 @@ def check(frame):
     check_extent(frame, read_request_header(frame))
 
 
+def read(request, version):
+    """The request as the broker reads a large one."""
+    frame = frame_of(request, version)
+    api = APIS[schema_of(type(request)).api]
+    found = []
+
+    def steps():
+        found.append((yield from read_in_steps(api, read_request_header(frame), memoryview(frame))))
+
+    assert sum(steps()) >= 1
+    assert found == [request]
+
+
 def spread(topics, partitions, records=None):
     """A Produce of so many topics with so many partitions each."""
     parts = [Part(index=index, records=records) for index in range(partitions)]
@@ -67,6 +80,27 @@ def test_a_produce_may_name_so_many_partitions_and_no_more(version, topics, part
 def test_topics_without_partitions_count_too(version):
     with pytest.raises(MalformedFrame):
         check(frame_of(spread(MOST_PARTITIONS + 1, 0), version))
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_tagged_fields_that_nobody_knows_count_as_partitions_do(version):
+    whole = frame_of(spread(1, MOST_PARTITIONS - 10), version)
+    assert whole.endswith(b"\x00\x00\x00"), "the tags of a partition, of the topic, and of the request"
+    beginning = whole[:-2]
+    check(beginning + b"\x0a" + b"\x01\x00" * 10 + b"\x00")
+    with pytest.raises(MalformedFrame, match="partitions"):
+        check(beginning + b"\x0b" + b"\x01\x00" * 11 + b"\x00")
+
+
+@pytest.mark.parametrize("count", [128, 1_000_000])
+def test_no_request_has_so_many_tagged_fields(served, count):
+    tags = uvarint(count) + b"\x01\x00" * count
+    header = struct.pack(">hhih", 18, 3, 1, 0)
+    for frame in (header + tags + b"\x01\x01\x00", header + b"\x00\x01\x01" + tags):
+        with served.connect() as client:
+            client.send_frame(frame)
+            with pytest.raises(Closed):
+                client.receive_frame()
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -167,9 +201,8 @@ def test_one_request_of_names_makes_so_many_topics_and_says_of_the_others_that_i
 def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
     for count, fits in ((2_000, True), (MOST_ITEMS - 1, True), (MOST_ITEMS, False)):
         request = fetched_partitions(count)
-        size = len(frame_of(request, version))
         with contextlib.nullcontext() if fits else pytest.raises(MalformedFrame, match="items"):
-            check_items(request, 1, size)
+            read(request, version)
 
 
 def test_a_topic_that_was_given_its_own_settings_is_described_with_them_beside_others_that_were_not(served):
@@ -211,10 +244,6 @@ def test_what_members_tell_each_other_may_be_large_and_not_in_many_pieces(reques
             check_extent(whole[:cut] + b"\xff" * 70_000, header)
 
 
-def items_checked(request, version):
-    check_items(request, schema_of(type(request)).api, len(frame_of(request, version)))
-
-
 @pytest.mark.parametrize(
     ("request_of", "version"),
     [
@@ -224,9 +253,9 @@ def items_checked(request, version):
     ],
 )
 def test_so_many_groups_or_transactions_are_described_at_once_and_no_more(request_of, version):
-    items_checked(request_of(MOST_SUBJECTS), version)
+    read(request_of(MOST_SUBJECTS), version)
     with pytest.raises(MalformedFrame, match="where 5000 are allowed"):
-        items_checked(request_of(MOST_SUBJECTS + 1), version)
+        read(request_of(MOST_SUBJECTS + 1), version)
 
 
 def test_a_commit_may_name_as_many_partitions_as_a_fetch():
@@ -234,9 +263,9 @@ def test_a_commit_may_name_as_many_partitions_as_a_fetch():
         parts = [OffsetCommitRequest.Topic.Partition(partition_index=n, committed_offset=0) for n in range(count)]
         return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=parts)])
 
-    items_checked(commit(MOST_ITEMS - 1), 9)
+    read(commit(MOST_ITEMS - 1), 9)
     with pytest.raises(MalformedFrame, match="items"):
-        items_checked(commit(MOST_ITEMS), 9)
+        read(commit(MOST_ITEMS), 9)
 
 
 def test_markers_are_bounded_by_the_batches_that_they_become():
@@ -247,6 +276,6 @@ def test_markers_are_bounded_by_the_batches_that_they_become():
         one = Marker(producer_id=1, producer_epoch=1, transaction_result=True, coordinator_epoch=0, topics=[topic])
         return WriteTxnMarkersRequest(markers=[one])
 
-    items_checked(markers(MOST_PARTITIONS - 2), 1)
+    read(markers(MOST_PARTITIONS - 2), 1)
     with pytest.raises(MalformedFrame, match="items"):
-        items_checked(markers(MOST_PARTITIONS - 1), 1)
+        read(markers(MOST_PARTITIONS - 1), 1)

@@ -5,12 +5,12 @@ The long variant takes FENCEPOST_EXAMPLES (a number for each message) and FENCEP
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 from fencepost.protocol.apis import API_VERSIONS, APIS
-from fencepost.protocol.compile import decoder, encoder
+from fencepost.protocol.compile import decoder, decoder_in_steps, encoder, encoder_in_steps
 from fencepost.protocol.encoding import Rows
 from fencepost.protocol.messages.fetch import FetchResponse
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,9 +26,21 @@ MESSAGES = [
 ]
 
 
+def result_of(steps: Generator[int, None, Any]) -> Any:
+    """What comes of all steps."""
+    results = []
+
+    def run() -> Generator[int, None, None]:
+        results.append((yield from steps))
+
+    assert min(run()) >= 0
+    return results[0]
+
+
 def agreement(cls: type, version: int) -> Callable[[Any], None]:
     """The check of one value against both oracles."""
     encode, decode = encoder(cls, version), decoder(cls, version)
+    encode_in_steps, decode_in_steps = encoder_in_steps(cls, version), decoder_in_steps(cls, version)
     kio, kafka_python = Kio(cls, version), KafkaPython(cls, version)
     assert kafka_python.knows
 
@@ -38,6 +50,9 @@ def agreement(cls: type, version: int) -> Callable[[Any], None]:
         for readable in (data, memoryview(data)):
             read, end = decode(readable, 0)
             assert (plain(read), end) == (value, len(data))
+        assert b"".join(result_of(encode_in_steps(message))) == data
+        read, end = result_of(decode_in_steps(memoryview(data), 0))
+        assert (plain(read), end) == (value, len(data))
         assert kio.encode(message) == data
         read, end = kio.decode(data)
         assert (plain(read), end) == (value, len(data))
