@@ -23,6 +23,7 @@ from simulation.history import (
     Read,
     Send,
     Together,
+    Trim,
     name_of,
 )
 
@@ -97,6 +98,9 @@ class Facts:
         self.touched: dict[Place, set[int]] = defaultdict(set)  # by which producer ids, or tried to
         self._take_transactions()
         self.together = {txn: group.txns[0] for _, group in history.of(Together) for txn in group.txns}
+        self.trimmed: dict[Place, list[tuple[Op, Trim]]] = defaultdict(list)
+        for op, trim in history.of(Trim, only_ok=False):
+            self.trimmed[trim.place].append((op, trim))
         self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
         for op, send in self.sends:
             self.touched[send.place].add(send.producer[0])

@@ -12,7 +12,7 @@ from fencepost.effects.simulated.net import SimulatedConnection
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from fencepost.protocol.schema import schema_of
-from simulation.world import JOURNAL_S, World
+from simulation.world import JOURNAL_S, READS_S, World
 
 _HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
@@ -42,6 +42,10 @@ class Faults:
             (2, self.stopped_process),
             (3, self.unplugged_while_it_writes),
         ]
+        if world.schedule.forgets_indexes:
+            kinds.append((8, self.forgotten_indexes))
+        if len(world.schedule.reads_s) > 1:
+            kinds.append((4, self.slow_reads))
         self._kinds = [fault for weight, fault in kinds for _ in range(weight)]
 
     async def run(self) -> None:
@@ -60,7 +64,7 @@ class Faults:
         world = self.world
         world.on_send = lambda transport, keys: None
         world.network.delay_ms = (0.05, 1.0)
-        world.delays["journal"] = JOURNAL_S
+        world.delays["journal"], world.delays["reads"] = JOURNAL_S, READS_S
         world.disk.capacity_bytes = None
         for connection in world.network.connections:
             connection.release()
@@ -131,6 +135,13 @@ class Faults:
         self.world.delays["journal"] = self.rng.choice((0.0, 0.05, 0.4))
         await asyncio.sleep(self.rng.uniform(0.1, 1.0))
         self.world.delays["journal"] = JOURNAL_S
+
+    async def slow_reads(self) -> None:
+        """What is read from the disk meanwhile may come after flushes, checkpoints and deletions."""
+        self.world.delays["reads"] = self.rng.choice(self.world.schedule.reads_s)
+
+    async def forgotten_indexes(self) -> None:
+        self.world.forget_indexes()
 
     async def clock_jump(self) -> None:
         self.world.clock.jump_wall(self.rng.choice(JUMPS_MS))

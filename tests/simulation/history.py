@@ -176,6 +176,13 @@ class Finish(NamedTuple):
     what: str
 
 
+class Trim(NamedTuple):
+    """Delete what is below an offset. Result: where the log begins then."""
+
+    place: Place
+    offset: int
+
+
 class Together(NamedTuple):
     """These transactions are decided as one. Always ok."""
 

@@ -61,7 +61,8 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
             producer_id, epoch = entry.producer
             if producer_id < 0:
                 continue
-            last_epoch, expected = state.get(producer_id, (epoch, 0))
+            begins = entry.sequence if place in facts.trimmed else 0  # what came before it may be gone
+            last_epoch, expected = state.get(producer_id, (epoch, begins))
             if epoch < last_epoch:
                 yield Anomaly("zombie accepted", f"{place} {entry.offset}: {entry.producer} after {last_epoch}", (op,))
             if entry.marker:

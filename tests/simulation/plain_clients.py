@@ -10,13 +10,15 @@ from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, read_marker, records
-from produce_requests import answers, fetch, fetched, produce
+from produce_requests import answers, fetch, fetched, list_offsets, produce
 from simulation.history import INFO, Init, Op, Place, Producer, Read, Seen, Send, name_of
-from simulation.lines import Caller, Unanswered
+from simulation.lines import PATIENCE_S, Caller, Unanswered
 from simulation.world import World
 
 PLAIN_VERSIONS = (3, 8, 9, 11)
 IN_FLIGHT = 5
+EARLIEST = -2
+LONG_PATIENCE_S = 30.0  # longer than a read lasts
 E = ErrorCode
 RETRIED = {
     E.NOT_ENOUGH_REPLICAS,
@@ -207,6 +209,7 @@ class Reader:
         self.rng = world.rng(name)
         self.caller = Caller(world, name)
         self.next_offset = 0
+        self.patience_s = self.rng.choice((PATIENCE_S, PATIENCE_S, LONG_PATIENCE_S))
 
     async def run(self) -> None:
         while not self.world.over:
@@ -229,15 +232,28 @@ class Reader:
             committed=self.committed,
         )
         try:
-            part = fetched(await self.caller.ask(request, 11))
+            part = fetched(await self.caller.ask(request, 11, self.patience_s))
         except Unanswered:
             op.info()
+            return None
+        if part.error_code == E.OFFSET_OUT_OF_RANGE:
+            op.fail(part.error_code)
+            self.next_offset = max(self.next_offset, await earliest(self.caller, self.place))
             return None
         if part.error_code:
             op.fail(part.error_code)
             return None
         seen: Seen = op.ok(seen_in(part, start, self.committed))
         return seen
+
+
+async def earliest(caller: Caller, place: Place) -> int:
+    """Where a log begins; 0 if nobody says."""
+    try:
+        (topic,) = (await caller.ask(list_offsets(name_of(place), EARLIEST, partition=place[1]))).topics
+    except Unanswered:
+        return 0
+    return max(0, int(topic.partitions[0].offset))
 
 
 def batches_in(part: Any) -> list[Any]:

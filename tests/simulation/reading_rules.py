@@ -73,7 +73,8 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
             else:
                 entries = subject.result
                 got = {entry.offset + i: value for entry in entries for i, value in enumerate(entry.values)}
-                yield from every.missing(subject, entries[0].offset if entries else 0, NEVER, got)
+                nothing_left = NEVER if place in facts.trimmed else 0
+                yield from every.missing(subject, entries[0].offset if entries else nothing_left, NEVER, got)
 
 
 def _learn(every: _Expected, committed: _Expected, subject: Any) -> None:
@@ -118,6 +119,17 @@ def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
                         most[name] = value, op
                 elif value < highest:
                     yield Anomaly(f"regression of {name}", f"{value} after {highest}", (first, op))
+
+
+def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
+    """A log begins where somebody asked for it, or below: the rest of it was not to go."""
+    for place, reads in facts.reads.items():
+        trims = facts.trimmed.get(place, ())
+        for op, _ in reads:
+            asked = (trim.offset for said, trim in trims if said.invoked < op.done and said.outcome != FAIL)
+            if op.result.log_start > max(asked, default=0):
+                yield Anomaly("lost write", f"{place} begins at {op.result.log_start}, which nobody asked for", (op,))
+                break
 
 
 def stalls(facts: Facts) -> Iterator[Anomaly]:
@@ -213,4 +225,4 @@ def _succeeded(facts: Facts, fate: Fate) -> int:
     return min((op.done for op, _ in given if op.what.__class__ is Init and begin.invoked < op.invoked), default=NEVER)
 
 
-READING_RULES = [covering_reads, ends_only_grow, stalls, unseen, late_commits]
+READING_RULES = [covering_reads, ends_only_grow, trimmed_too_far, stalls, unseen, late_commits]

@@ -81,7 +81,7 @@ def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Resu
     asyncio.set_event_loop(None)
     world = World(seed, loop, prepare)
     broken, struck = "", {}
-    with Quiet():
+    with Quiet(), world.schedule.in_force():
         try:
             struck = loop.run_until_complete(play(world, seconds))
         except Exception as error:

@@ -12,17 +12,18 @@ from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, 
 from simulation.history import Dump, Entry, Finish, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.operators import Operator
-from simulation.plain_clients import PlainProducer, Reader, batches_in
+from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import SdkIncarnation, SdkProducer
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
+from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import STALL_MS, World
 
-TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2, "sdk-in": 2, "sdk-out": 2}
+TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2, "sdk-in": 2, "sdk-out": 2, "trim": 2}
 PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
-INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9]
+INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS, TRIMMED = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9], PLACES[11:]
 FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
@@ -56,7 +57,9 @@ def clients_of(world: World) -> list[Any]:
     clients.append(Operator(world, PLACES[1:]))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     clients += sdk_clients_of(world)
-    for place in PLACES[:7]:
+    clients.append(Trimmer(world, TRIMMED))
+    clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
+    for place in (*PLACES[:7], *TRIMMED):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
     return clients
@@ -98,7 +101,7 @@ def sdk_working(world: World, name: str) -> Supervisor:
 
 def sdk_reading(world: World, name: str, *, committed: bool) -> Supervisor:
     def make(number: int, tv: int) -> SdkReader:
-        return SdkReader(world, name, number, [*WRITTEN, *PLACES[7:]], committed)
+        return SdkReader(world, name, number, [*WRITTEN, *PLACES[7:11]], committed)
 
     return Supervisor(world, name, 2, make, (20.0, 30.0))
 
@@ -108,6 +111,13 @@ def transactional(world: World, name: str, tv: int) -> Supervisor:
 
     def make(number: int, tv: int) -> Incarnation:
         return Incarnation(world, name, number, tv, places)
+
+    return Supervisor(world, name, tv, make)
+
+
+def once(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> Once:
+        return Once(world, name, number, tv, [*TRIMMED, *WRITTEN[:1]])
 
     return Supervisor(world, name, tv, make)
 
@@ -148,7 +158,7 @@ async def _finish(world: World, clients: list["asyncio.Task[Any]"]) -> None:
 async def _make_topics(world: World) -> None:
     caller = Caller(world, "admin")
     for topic, count in TOPICS.items():
-        answer = await caller.ask(create(topic, count, segment_ms=5000))
+        answer = await caller.ask(create(topic, count, **world.schedule.topic_configs))
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
 
@@ -172,6 +182,7 @@ async def _read_all(reader: Reader) -> None:
     for _ in range(10_000):
         seen = await reader.read(offset, client="final")
         if seen is None:
+            offset = max(offset, reader.next_offset)
             await asyncio.sleep(0.1)
             continue
         end = seen.last_stable if reader.committed else seen.high_watermark
@@ -184,7 +195,7 @@ async def _read_all(reader: Reader) -> None:
 async def _dump(world: World, place: Place) -> None:
     caller, op = Caller(world, "final"), world.history.invoke("final", Dump(place))
     entries: list[Entry] = []
-    offset = 0
+    offset = await earliest(caller, place) if place in TRIMMED else 0
     while True:
         try:
             part = fetched(await caller.ask(fetch(name_of(place), offset, partition=place[1]), 11))

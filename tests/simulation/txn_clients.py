@@ -200,7 +200,7 @@ class Incarnation:
         return code == E.NONE
 
     def _ended(self, op: Any, answer: Any) -> None:
-        if self.versions.tv >= 2:
+        if self.versions.tv >= 2 and answer.producer_id >= 0:  # less for an id that went with its transaction
             self.producer = (answer.producer_id, answer.producer_epoch)
             self.sequences.clear()
         op.ok(self.producer)

@@ -21,6 +21,7 @@ from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.rng import SeededRng
 from simulation.history import History, Place, Restart
 from simulation.processes import Process, ProcessNet, owned_task
+from simulation.schedules import Schedule
 
 ADDRESS = ("127.0.0.1", 9092)
 TXN_TIMEOUT_MS = 4_000
@@ -73,7 +74,9 @@ class World:
         self.over = False  # clients begin nothing new
         # Shown to the faults: requests that are about to leave, by the keys of their APIs.
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
-        self.settings = settings(durability_mode="fsync" if seed % OS_EVERY else "os")
+        self.schedule = Schedule.of(seed)
+        self.settings = settings(durability_mode="fsync" if seed % OS_EVERY else "os", **self.schedule.settings)
+        self._cold = self.rng("cold")
         self._prepare = prepare
         self._process: Process | None = None
         self._broker_net = self.net
@@ -91,6 +94,7 @@ class World:
         """A broker begins on what is on the disk. Raises what the broker raises."""
         self.lives += 1
         self.disk.quick = not self.lives % QUICK_EVERY
+        self.disk.is_cold = lambda path: self._cold.random() < self.schedule.cold
         self._slow_lanes()
         process = self._process = Process(self.loop, f"broker {self.lives}")
         self._broker_net = self.net.host(ADDRESS[0])
@@ -150,6 +154,13 @@ class World:
         cut = self.disk._history.cut
         kept = {operation.index for operation in cut.unsynced() if rng.random() < 0.5}
         return self.disk.found(cut.found(kept=kept))
+
+    def forget_indexes(self) -> None:
+        """The cache of indexes was too small for them."""
+        if self.broker is not None:
+            indexes = self.broker.store.open_files.indexes
+            indexes._loaded.clear()
+            indexes._size_bytes = 0
 
     def _slow_lanes(self) -> None:
         disk, begin = self.disk, self.disk.lane

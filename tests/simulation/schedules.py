@@ -1,0 +1,74 @@
+"""How the brokers of one seed are set: what housekeeping, segments, caches and lanes do when, in what a seed decides.
+
+A broker as it is shipped flushes every two seconds and checkpoints every ten, always in that order and far apart. What
+breaks between a flush, a checkpoint and a marker is met only where each of them may come at any time.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from fencepost.broker import housekeeping
+
+AS_SHIPPED = 0.25  # of the seeds
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Of one seed. Times in seconds unless they say ms; shares from 0 to 1."""
+
+    flush_after_ms: int = housekeeping.FLUSH_AFTER_MS
+    flush_at_bytes: int = housekeeping.FLUSH_AT_BYTES
+    tick_s: float = housekeeping.TICK_S
+    checkpoint_interval_ms: int = 3_000
+    segment_ms: int = 5_000
+    batches_a_segment: int = 0  # 0: as many as fit
+    cold: float = 0.0  # share of files that are not in memory whenever they are asked about
+    reads_s: tuple[float, ...] = (0.001,)  # how long a job of the reads lane may take
+    forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
+
+    @classmethod
+    def of(cls, seed: int) -> "Schedule":
+        rng = random.Random(f"{seed} schedule")
+        if rng.random() < AS_SHIPPED:
+            return cls()
+        return cls(
+            flush_after_ms=rng.choice((20, 100, 400, 2_000)),
+            flush_at_bytes=rng.choice((1, 2_000, 100_000, housekeeping.FLUSH_AT_BYTES)),
+            tick_s=rng.choice((0.01, 0.03, 0.1)),
+            checkpoint_interval_ms=rng.choice((100, 200, 700, 3_000)),
+            segment_ms=rng.choice((100, 1_000, 5_000)),
+            batches_a_segment=rng.choice((0, 1, 3, 8)),
+            cold=rng.choice((0.0, 0.2, 1.0)),
+            reads_s=rng.choice(((0.001,), (0.001, 0.05), (0.001, 0.3, 2.0), (0.001, 3.0, 20.0))),
+            forgets_indexes=rng.random() < 0.5,
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of a broker."""
+        return {"log_checkpoint_interval_ms": self.checkpoint_interval_ms}
+
+    @property
+    def topic_configs(self) -> dict[str, object]:
+        """A segment is closed when its index is full: with no interval each batch has an entry of 8 bytes there."""
+        configs: dict[str, object] = {"segment_ms": self.segment_ms}
+        if self.batches_a_segment:
+            configs |= {"index_interval_bytes": 0, "segment_index_bytes": 8 * self.batches_a_segment}
+        return configs
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """What is no setting is patched, for all brokers of this process."""
+        constants = {
+            "FLUSH_AFTER_MS": self.flush_after_ms,
+            "FLUSH_AT_BYTES": self.flush_at_bytes,
+            "TICK_S": self.tick_s,
+        }
+        with ExitStack() as stack:
+            for name, value in constants.items():
+                stack.enter_context(mock.patch.object(housekeeping, name, value))
+            yield
