@@ -33,7 +33,7 @@ class Faults:
             (6, self.cut),
             (6, self.held_requests),
             (3, self.held_answers),
-            (4, self.crash),
+            (world.schedule.kills, self.crash),
             (3, self.power_cut),
             (2, self.slow_disk),
             (2, self.clock_jump),

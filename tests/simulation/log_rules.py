@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from simulation.facts import Anomaly, Facts
 from simulation.history import Entry, Op, Place
 
+LAST_EPOCH = 32_767  # a marker of it is the last that a producer id ever writes
+
 
 def markers(facts: Facts) -> Iterator[Anomaly]:
     """Each transaction's records in a place are followed by one marker, its own, of the kind its client was told."""
@@ -63,7 +65,8 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
                 continue
             begins = entry.sequence if place in facts.trimmed else 0  # what came before it may be gone
             last_epoch, expected = state.get(producer_id, (epoch, begins))
-            if epoch < last_epoch:
+            late = entry.marker and last_epoch == LAST_EPOCH  # an operator's, of a producer that is forgotten
+            if epoch < last_epoch and not late:
                 yield Anomaly("zombie accepted", f"{place} {entry.offset}: {entry.producer} after {last_epoch}", (op,))
             if entry.marker:
                 state[producer_id] = (epoch, expected if epoch == last_epoch else 0)

@@ -28,6 +28,7 @@ class Schedule:
     batches_a_segment: int = 0  # 0: as many as fit
     cold: float = 0.0  # share of files that are not in memory whenever they are asked about
     reads_s: tuple[float, ...] = (0.001,)  # how long a job of the reads lane may take
+    kills: int = 4  # weight among the faults
     forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
 
     @classmethod
@@ -44,6 +45,7 @@ class Schedule:
             batches_a_segment=rng.choice((0, 1, 3, 8)),
             cold=rng.choice((0.0, 0.2, 1.0)),
             reads_s=rng.choice(((0.001,), (0.001, 0.05), (0.001, 0.3, 2.0), (0.001, 3.0, 20.0))),
+            kills=rng.choice((4, 4, 16)),
             forgets_indexes=rng.random() < 0.5,
         )
 
