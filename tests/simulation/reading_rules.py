@@ -128,7 +128,9 @@ def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
         for op, _ in reads:
             asked = (trim.offset for said, trim in trims if said.invoked < op.done and said.outcome != FAIL)
             if op.result.log_start > max(asked, default=0):
-                yield Anomaly("lost write", f"{place} begins at {op.result.log_start}, which nobody asked for", (op,))
+                yield Anomaly(
+                    "log begins too late", f"{place} begins at {op.result.log_start}, which nobody asked for", (op,)
+                )
                 break
 
 

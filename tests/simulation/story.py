@@ -27,6 +27,7 @@ from simulation.history import (
     Seen,
     Send,
     Together,
+    Trim,
 )
 
 P, Q = ("p", 0), ("q", 0)
@@ -164,6 +165,9 @@ class Story:
 
     def dump(self, *entries: Entry, place: Place = P) -> Op:
         return self._op("final", Dump(place), True, entries)
+
+    def trim(self, offset: int, ok: bool | None = True) -> Op:
+        return self._op("d", Trim(P, offset), ok, offset)
 
     def together(self, *txns: str) -> Op:
         return self._op("w", Together(txns), True)

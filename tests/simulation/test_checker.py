@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from simulation import golden_clients, golden_connections
+from simulation import golden_clients, golden_connections, golden_trims
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -58,6 +58,13 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
 def test_a_connection_that_sees_what_it_sent_raises_no_alarm():
     story = Story()
     golden_connections.in_order(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", [golden_trims.deleted_and_read_on, golden_trims.deleted_to_its_end])
+def test_what_somebody_asked_to_delete_is_not_lost(tell):
+    story = Story()
+    tell(story)
     assert story.anomalies == set()
 
 
