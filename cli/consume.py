@@ -123,7 +123,7 @@ async def _consuming(
     reset = "latest" if place is not None and place.get(None) == Place(END) else "earliest"
     more: dict[str, Any] = {"isolation_level": isolation, "auto_offset_reset": reset}
     if group_id is not None:
-        more["group_id"] = group_id
+        more |= {"group_id": group_id, "enable_auto_commit": False}
     async with to.consumer(**more) as consumer:
         if group_id is None:
             consumer.assign(list(starts))

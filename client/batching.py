@@ -43,6 +43,7 @@ class Batch(Numbered):
         "headers",
         "is_awaited",
         "keys",
+        "level",
         "log_append_time_ms",
         "on_done",
         "partition",
@@ -65,6 +66,7 @@ class Batch(Numbered):
         self.headers: dict[int, Headers] = {}
         self.size_bytes = 0
         self.codec = 0
+        self.level: int | None = None
         self.records = b""
         self.framed = b""
         self.framed_as: tuple[ProducerIdentity | None, int] | None = None
@@ -78,11 +80,11 @@ class Batch(Numbered):
         self.parts: list[tuple[int, Batch]] = []
         self.on_done: list[Callable[[], None]] = []
 
-    def seal(self, codec: int) -> None:
+    def seal(self, codec: int, level: int | None = None) -> None:
         """No more records: encode those there are. Raises: KafkaError INVALID_RECORD."""
         self.count = len(self.values)
-        self.codec = codec
-        self.records = compressed(codec, payload(self.keys, self.values, self.timestamps, self.headers))
+        self.codec, self.level = codec, level
+        self.records = compressed(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
         self.keys, self.values, self.headers = [], [], {}
 
     def frame(self, transactional: bool) -> bytes:
@@ -116,7 +118,7 @@ class Batch(Numbered):
             part.timestamps = [row.timestamp for row in own]
             part.headers = {index: row.headers for index, row in enumerate(own) if row.headers}
             part.size_bytes = self.size_bytes * len(own) // len(rows)
-            part.seal(self.codec)
+            part.seal(self.codec, self.level)
             parts.append(part)
             self.parts.append((start, part))
         parts[1].size_bytes = self.size_bytes - parts[0].size_bytes
@@ -200,6 +202,7 @@ class Accumulator:
         delivery_timeout_ms: int,
         linger_ms: float = 0,
         codec: int = 0,
+        level: int | None = None,
         chance: Callable[[], int] = lambda: 0,
     ) -> None:
         self.topics: dict[str, Topic] = {}
@@ -218,7 +221,7 @@ class Accumulator:
         self._largest_bytes = min(max_record_bytes, memory_bytes)
         self._delivery_timeout_ms = delivery_timeout_ms
         self._linger_ms = linger_ms
-        self._codec = codec
+        self._codec, self._level = codec, level
 
     # ---- taking records --------------------------------------------------------------------------------------------
 
@@ -350,7 +353,7 @@ class Accumulator:
         else:
             partition.open = None
             self.move_on(partition)
-        batch.seal(self._codec)
+        batch.seal(self._codec, self._level)
         return batch
 
     def served(self, partition: Partition) -> None:

@@ -1,7 +1,8 @@
 """Settings by Java's and librdkafka's names: `{"bootstrap.servers": …, "enable.idempotence": True}`.
 
 The rule: a name that means something here is taken, with its unit and its words; a name that does not is refused, with
-the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error.
+the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error. One
+default is not that of our own keywords: a consumer with a group commits by itself, as with all other clients.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .errors import InvalidConfigurationError
-from .settings import INT32_MAX, Bootstrap, ConnectionSettings, keywords_of, nearest, settings_of
+from .settings import CODECS, INT32_MAX, Bootstrap, ConnectionSettings, keywords_of, nearest, settings_of
 
 S = TypeVar("S", bound=ConnectionSettings)
 
@@ -49,19 +50,17 @@ _NAMES = {  # where the dots of Java's name are not simply our underscores
     "ssl.truststore.location": "ssl_cafile",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
-_IGNORED = frozenset(  # what only names classes of a JVM, or what is always so here
-    {
-        "api.version.request",
-        "broker.version.fallback",
-        "enable.auto.offset.store",
-        "key.deserializer",
-        "key.serializer",
-        "log.connection.close",
-        "ssl.truststore.type",
-        "value.deserializer",
-        "value.serializer",
-    }
+_IGNORED = frozenset(  # what is always so here
+    {"api.version.request", "broker.version.fallback", "log.connection.close", "ssl.truststore.type"}
 )
+_LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's, one a codec
+_JVM = "org.apache.kafka.common.serialization."
+_JVM_CLASSES: dict[str, Callable[[Any], Any] | None] = {
+    "ByteArraySerializer": None,
+    "ByteArrayDeserializer": None,
+    "StringSerializer": lambda text: text.encode(),
+    "StringDeserializer": lambda value: value.decode(),
+}
 _RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
 _STRATEGIES = {
     "RangeAssignor": "range",
@@ -83,15 +82,23 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
     keywords: dict[str, Any] = {}
     for name, value in given.items():
         _take(name, value, known, keywords)
+    for name, codec in _LEVELS.items():
+        if name in given and keywords.get("compression_type") == codec:  # as in Java, others are without effect
+            keywords["compression_level"] = _level(given[name])
+    if "enable_auto_commit" in known:
+        keywords.setdefault("enable_auto_commit", keywords.get("group_id") is not None)
     return settings_of(cls, servers, keywords)
 
 
 def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:
-    if name in _IGNORED:
+    if name in _IGNORED or (name in _LEVELS and "compression_level" in known):
+        return
+    if name == "enable.auto.offset.store" and "enable_auto_commit" in known:
+        _auto_offset_store(value)
         return
     if name == "sasl.jaas.config":
         keywords.update(_jaas(str(value)))
-    elif name in _CONVERTED:
+    elif name in _CONVERTED and _CONVERTED[name][0] in known:
         keyword, convert = _CONVERTED[name]
         keywords[keyword] = convert(value)
     else:
@@ -119,9 +126,35 @@ def _value(keyword: str, value: Any) -> Any:
         return _truth(keyword, value)
     if keyword == "acks":
         return "all" if value == "all" else _number(keyword, value)
+    if keyword in _SERIALIZERS:
+        return _jvm_class(keyword, value)
     if keyword.endswith(("_ms", "_bytes", "_size", "_memory", "_records")) or keyword in ("retries", "max_in_flight"):
         return _number(keyword, value)
     return value
+
+
+def _auto_offset_store(value: Any) -> None:
+    if not _truth("enable.auto.offset.store", value):
+        raise InvalidConfigurationError(
+            "enable.auto.offset.store=False: offsets cannot be stored by hand for the automatic commit",
+            hint="enable.auto.commit=False, and commit(batch.offsets) when a batch is done",
+        )
+
+
+def _level(value: Any) -> Any:
+    """librdkafka's and Java's -1 is the codec's default."""
+    level = _number("compression.level", value) if isinstance(value, str) else value
+    return None if level == -1 else level
+
+
+def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
+    name = value.removeprefix(_JVM)
+    if name not in _JVM_CLASSES:
+        raise InvalidConfigurationError(
+            f"{keyword.replace('_', '.')}={value!r} is no function",
+            hint=f"give a function, or one of {', '.join(_JVM_CLASSES)}",
+        )
+    return _JVM_CLASSES[name]
 
 
 def _number(keyword: str, value: str) -> int:
@@ -169,7 +202,9 @@ def _verification(value: Any) -> bool:
     return True
 
 
+_SERIALIZERS = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer")
 _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "compression.level": ("compression_level", _level),
     "enable.ssl.certificate.verification": ("ssl_check_hostname", _verification),
     "queue.buffering.max.kbytes": ("buffer_memory", _kilobytes),
     "security.protocol": ("security_protocol", lambda value: str(value).upper()),

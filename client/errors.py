@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Literal
 
 from ..protocol.errors import ErrorCode, KafkaError
+from .values import TopicPartition
 
 __all__ = [  # noqa: RUF022 (as the classes stand)
     "ErrorCode",
@@ -225,9 +226,22 @@ class OffsetOutOfRangeError(ClientError):
 
 
 class CorruptRecordError(ClientError):
-    """A batch's checksum or layout is wrong."""
+    """A batch's checksum or layout is wrong. partition, offset: where; None and -1 where that is not known."""
 
     default_code = ErrorCode.CORRUPT_MESSAGE
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: ErrorCode | None = None,
+        hint: str = "",
+        partition: TopicPartition | None = None,
+        offset: int = -1,
+    ) -> None:
+        super().__init__(detail, code=code, hint=hint)
+        self.partition = partition
+        self.offset = offset
 
 
 class UnknownTopicError(ClientError):

@@ -8,17 +8,16 @@ of a batch at a time. Source: Kafka's CompletedFetch.
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from collections.abc import Generator, Iterable
 
 from ..protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
 from ..protocol.errors import KafkaError
 from .errors import ClientError, CorruptRecordError, RecordTooLargeError
 from .isolation import AbortedFilter
 from .record_decoding import Records
+from .serialization import Deserializer
 from .values import Record, TopicPartition
 
-Deserialize = Callable[[bytes], Any]
 _SIZE_AT = 8
 _PIECE = (
     64  # records made at once, or as many as are asked for: of what is soon let go, garbage collection sees nothing
@@ -59,8 +58,8 @@ class Fetched:
         aborted: Iterable[tuple[int, int]] = (),
         *,
         check_crcs: bool = True,
-        key: Deserialize | None = None,
-        value: Deserialize | None = None,
+        key: Deserializer | None = None,
+        value: Deserializer | None = None,
     ) -> None:
         self.tp = tp
         self.position = self.next_offset = offset
@@ -101,7 +100,12 @@ class Fetched:
             )
 
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
-        return CorruptRecordError(f"{self.tp}: at offset {offset}: {reason}", hint="seek past it to go on without it")
+        return CorruptRecordError(
+            f"{self.tp}: at offset {offset}: {reason}",
+            hint="seek past it to go on without it",
+            partition=self.tp,
+            offset=offset,
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -217,14 +221,17 @@ class Fetched:
 
     def _deserialized(self, found: list[Record]) -> list[Record]:
         """As far as it works. Raises: CorruptRecordError at the first record, if that one does not."""
-        key, value = self._key, self._value
+        key, value, topic = self._key, self._value, self.tp.topic
         made: list[Record] = []
         for record in found:
             what = "key"
             try:
-                new_key = record.key if key is None or record.key is None else key(record.key)
+                new_key = record.key if key is None or record.key is None else key(record.key, topic, record.headers)
                 what = "value"
-                new_value = record.value if value is None or record.value is None else value(record.value)
+                if value is None or record.value is None:
+                    new_value = record.value
+                else:
+                    new_value = value(record.value, topic, record.headers)
             except Exception as error:
                 if made:
                     return made

@@ -22,6 +22,7 @@ from .errors import ClosedError, FatalError, OffsetOutOfRangeError, code_of, err
 from .fetch_session import Ask, FetchSession, Wanted
 from .fetched import Fetched
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from .serialization import MessageField, deserializer_of
 from .settings import ConsumerSettings
 from .subscription import LATEST, Need, PartitionState, Subscription
 from .values import TopicPartition
@@ -67,6 +68,8 @@ class Fetcher:
         self._closed = False
         self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self._policy = settings.auto_offset_reset
+        self._key = deserializer_of(settings.key_deserializer, MessageField.KEY)
+        self._value = deserializer_of(settings.value_deserializer, MessageField.VALUE)
         cluster.on_metadata.append(self.pump)
 
     def close(self) -> None:
@@ -293,8 +296,8 @@ class Fetcher:
             part.records,
             [(each.producer_id, each.first_offset) for each in aborted or ()],
             check_crcs=settings.check_crcs,
-            key=settings.key_deserializer,
-            value=settings.value_deserializer,
+            key=self._key,
+            value=self._value,
         )
         if found.is_empty:
             return False

@@ -2,12 +2,14 @@
 
 The rule: the same key goes to the same partition from any client, as long as the topic keeps its number of partitions.
 Records without a key stay together until a batch is full, which makes fewer and larger requests.
-Source: Kafka's Utils.murmur2 and BuiltInPartitioner; KIP-480.
+Source: Kafka's Utils.murmur2 and BuiltInPartitioner; KIP-480. The named ones: librdkafka's rd_kafka_msg_partitioner_*.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import unpack_from
+from typing import Any
 
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 """(key, all partitions, those with a leader) → partition: the same shape as in aiokafka."""
@@ -16,6 +18,10 @@ _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _KEYS_REMEMBERED = 4096
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+
+Placing = Callable[[bytes | None, int, Sequence[int]], Any]
+"""(key, number of partitions, those with a leader) → partition, or None: the producer's own choice for such a key."""
 
 
 def murmur2(key: bytes) -> int:
@@ -47,3 +53,50 @@ def next_sticky(current: int, available: Sequence[int], chance: int) -> int:
     """
     others = [one for one in available if one != current]
     return others[chance % len(others)] if others else available[0]
+
+
+def fnv1a(key: bytes) -> int:
+    """librdkafka's: the absolute value of the hash taken as a signed number, as in Sarama."""
+    hashed = _FNV_OFFSET
+    for byte in key:
+        hashed = (hashed ^ byte) * _FNV_PRIME & _MASK
+    return hashed if hashed < 1 << 31 else (1 << 32) - hashed
+
+
+_HASHES: dict[str, Callable[[bytes, int], int]] = {
+    "murmur2": partition_of,
+    "consistent": lambda key, count: zlib.crc32(key) % count,
+    "fnv1a": lambda key, count: fnv1a(key) % count,
+}
+PARTITIONERS = ("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a", "random")
+"""librdkafka's names. `_random`: a record without a key goes anywhere; otherwise all of those to one partition."""
+
+
+def placing_of(given: str | Partitioner | None, chance: Callable[[], int]) -> Placing | None:
+    """How records find their partition; None where the producer's own way is what was asked for.
+
+    given: one of PARTITIONERS, or a function of the caller's. chance: a random whole number of 0 or more.
+    """
+    if given is None or given == "murmur2_random":
+        return None
+    if not isinstance(given, str):
+        return lambda key, count, available: given(key, list(range(count)), list(available))
+    name, _, at_random = given.partition("_")
+
+    def anywhere(key: bytes | None, count: int, available: Sequence[int]) -> int | None:
+        if key is None:
+            return None  # stays with the others that have no key
+        chosen = available or range(count)
+        return chosen[chance() % len(chosen)]
+
+    if name == "random":
+        return anywhere
+    place = _HASHES[name]
+    if not at_random:
+        return lambda key, count, available: place(key or b"", count)
+    empty_too = name == "consistent"  # an empty key is none for consistent_random alone
+
+    def hashed(key: bytes | None, count: int, available: Sequence[int]) -> int | None:
+        return anywhere(key, count, available) if key is None or (empty_too and not key) else place(key, count)
+
+    return hashed

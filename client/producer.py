@@ -28,7 +28,9 @@ from .errors import (
 )
 from .gate import PlainGate
 from .outside import SYSTEM, Outside
+from .partitioner import placing_of
 from .sender import Sender
+from .serialization import Serializers
 from .settings import Bootstrap, ProducerSettings, producer_settings
 from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import Event, State
@@ -83,8 +85,10 @@ class Producer:
             delivery_timeout_ms=settings.delivery_timeout_ms,
             linger_ms=settings.linger_ms,
             codec=int(_CODECS[settings.compression_type]),
+            level=settings.compression_level,
             chance=lambda: outside.rng.below(1 << 30),
         )
+        self._placing = placing_of(settings.partitioner, self._accumulator.chance)
         self._topics = self._accumulator.topics
         self._sender = Sender(self._cluster, settings, self._accumulator, outside)
         self._room = asyncio.Event()
@@ -101,7 +105,8 @@ class Producer:
             self._transactor = Transactor(settings, self._cluster, outside)
             self._transactor.sender = self._sender
             self._sender.gate = self._transactor
-        self._serializes = settings.value_serializer is not None or settings.key_serializer is not None
+        serializers = Serializers(settings.key_serializer, settings.value_serializer)
+        self._serializers = serializers if serializers else None
         self._home = self._cluster.home
         self._machine = None if self._transactor is None else self._transactor.machine
         self._is_open = False  # started and not closed
@@ -214,8 +219,8 @@ class Producer:
         machine = self._machine
         if not self._is_open or self._home.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
             self._check_open()
-        if self._serializes:
-            key, value = self._serialized(key, value)
+        if self._serializers is not None:
+            key, value, headers = self._serializers(topic, key, value, headers)
         if value.__class__ is not bytes and value is not None:
             value = _as_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
@@ -226,7 +231,7 @@ class Producer:
             begun = self._transactions_begun()
             found = await self._topic(topic)
             self._check_same(begun)
-        if partition is not None or self.settings.partitioner is not None:
+        if partition is not None or self._placing is not None:
             partition = self._partition(found, partition, key)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
@@ -277,9 +282,11 @@ class Producer:
             found = self._topics[name] = Topic(name, count, self._sender.available(name, count), chance)
         return found
 
-    def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int:
-        if partition is None:
-            partition = self.settings.partitioner(key, list(range(topic.count)), list(topic.available))
+    def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int | None:
+        if partition is None and self._placing is not None:
+            partition = self._placing(key, topic.count, topic.available)
+            if partition is None and isinstance(self.settings.partitioner, str):
+                return None
         if not isinstance(partition, int) or not 0 <= partition < topic.count:
             raise UnknownTopicError(
                 f"topic {topic.name!r} has {topic.count} partitions, and no partition {partition!r}"
@@ -316,14 +323,6 @@ class Producer:
             ) from None
         finally:
             accumulator.waiting -= 1
-
-    def _serialized(self, key: Any, value: Any) -> tuple[Any, Any]:
-        settings = self.settings
-        if settings.value_serializer is not None and value is not None:
-            value = settings.value_serializer(value)
-        if settings.key_serializer is not None and key is not None:
-            key = settings.key_serializer(key)
-        return key, value
 
     def _check_started(self) -> None:
         if self._closed:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from .errors import InvalidConfigurationError
+from .partitioner import PARTITIONERS, Partitioner
 from .security import Mechanism, Security, SecurityProtocol
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ Codec = Literal["gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 OffsetReset = Literal["earliest", "latest", "none"]
 Assignor = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
-Serializer = Callable[[Any], bytes | None]
-Deserializer = Callable[[bytes], Any]
+Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None]
+Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any]
 
 DEFAULT_PORT = 9092
 MOST_IN_FLIGHT = 5  # a broker remembers as many batches of a producer in a partition, and no more
 INT32_MAX = 2**31 - 1
 CODECS = ("gzip", "snappy", "lz4", "zstd")
+LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
+"""The least and the highest compression_level of a codec; snappy and lz4 have but one here."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
@@ -72,10 +75,11 @@ class ProducerSettings(ConnectionSettings):
     buffer_memory: int = 33_554_432
     max_request_size: int = 1_048_576
     compression_type: Codec | None = None
+    compression_level: int | None = None  # None: the codec's default
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
-    partitioner: Any = None
+    partitioner: str | Partitioner | None = None
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
 
@@ -90,6 +94,12 @@ class ProducerSettings(ConnectionSettings):
         if str(self.compression_type) == "none":  # as it is called elsewhere
             _set(self, "compression_type", None)
         _check_one_of(self, "compression_type", (None, *CODECS))
+        _check_level(self)
+        _check_callable(self, ("key_serializer", "value_serializer"))
+        if isinstance(self.partitioner, str):
+            _check_one_of(self, "partitioner", PARTITIONERS)
+        else:
+            _check_callable(self, ("partitioner",))
         _check_positive(self, ("max_in_flight", "max_batch_size", "buffer_memory", "max_request_size"))
         _check_positive(self, ("delivery_timeout_ms", "transaction_timeout_ms"))
         _check_not_negative(self, ("linger_ms", "max_block_ms", "retries"))
@@ -149,6 +159,7 @@ class ConsumerSettings(ConnectionSettings):
         _check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
         _check_positive(self, ("auto_commit_interval_ms",))
         _check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
+        _check_callable(self, ("key_deserializer", "value_deserializer"))
         _check_group(self)
 
 
@@ -240,10 +251,11 @@ class ProducerKeywords(ConnectionKeywords, total=False):
     buffer_memory: int
     max_request_size: int
     compression_type: Codec | None
+    compression_level: int | None
     delivery_timeout_ms: int
     max_block_ms: int
     transaction_timeout_ms: int
-    partitioner: Any
+    partitioner: str | Partitioner | None
     key_serializer: Serializer | None
     value_serializer: Serializer | None
 
@@ -399,3 +411,26 @@ def _check_one_of(settings: ConnectionSettings, name: str, choices: tuple[object
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise InvalidConfigurationError(f"{name}={value!r} is not known", hint=f"one of {listed}")
+
+
+def _check_callable(settings: ConnectionSettings, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not callable(value):
+            raise InvalidConfigurationError(f"{name}={value!r:.60} cannot be called", hint="give a function")
+
+
+def _check_level(settings: ProducerSettings) -> None:
+    level, codec = settings.compression_level, settings.compression_type
+    if level is None:
+        return
+    if codec not in LEVELS:
+        raise InvalidConfigurationError(
+            f"compression_level={level!r}: compression_type={codec!r} has no levels",
+            hint=f"leave it out, or set compression_type to one of {', '.join(map(repr, LEVELS))}",
+        )
+    least, most = LEVELS[codec]
+    if not isinstance(level, int) or isinstance(level, bool) or not least <= level <= most:
+        raise InvalidConfigurationError(
+            f"compression_level={level!r} is no level of {codec}", hint=f"a whole number from {least} to {most}"
+        )

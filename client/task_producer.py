@@ -56,7 +56,7 @@ class TaskProducer(Producer):
         self._check_open()
         found = await self._topic(topic)
         now_ms = self._now_ms()
-        if partitions is None and headers is None and self.settings.partitioner is None:
+        if partitions is None and headers is None and self._placing is None:
             if keys is None:
                 await self._send_values(found, values, now_ms)
             else:
@@ -65,7 +65,7 @@ class TaskProducer(Producer):
         for index, value in enumerate(values):
             key = None if keys is None else keys[index]
             partition = None if partitions is None else partitions[index]
-            if partition is not None or self.settings.partitioner is not None:
+            if partition is not None or self._placing is not None:
                 partition = self._partition(found, partition, key)
             await self._take(found, partition, key, value, None if headers is None else headers[index], now_ms)
 

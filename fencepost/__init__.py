@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .client.errors import UnknownTopicError as UnknownTopicError
     from .client.errors import UnsupportedVersionError as UnsupportedVersionError
     from .client.producer import Producer as Producer
+    from .client.serialization import MessageField as MessageField
+    from .client.serialization import SerializationContext as SerializationContext
     from .client.transactions import Transaction as Transaction
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
@@ -70,6 +72,7 @@ _MODULES = {
         "UnknownTopicError UnsupportedVersionError"
     ),
     "client.producer": "Producer",
+    "client.serialization": "MessageField SerializationContext",
     "client.transactions": "Transaction",
     "client.values": (
         "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "

@@ -101,9 +101,9 @@ def _delta(timestamp: int, base: int) -> bytes:
     return zigzag(delta) if delta else _FIRST_TIME
 
 
-def compressed(codec: int, records: bytes) -> bytes:
-    """The payload under a codec; 0 leaves it as it is."""
-    return bytes(compress(codec, records)) if codec else records
+def compressed(codec: int, records: bytes, level: int | None = None) -> bytes:
+    """The payload under a codec; 0 leaves it as it is. level: as of `compress`."""
+    return bytes(compress(codec, records, level)) if codec else records
 
 
 def framed(

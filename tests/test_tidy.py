@@ -71,6 +71,7 @@ PURE = [
     "client/errors.py",
     "client/topology.py",
     "client/retry.py",
+    "client/serialization.py",
     "client/settings.py",
     "client/values.py",
     "client/versions.py",

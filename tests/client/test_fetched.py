@@ -5,6 +5,7 @@ import traceback
 import pytest
 from fencepost.client.errors import CorruptRecordError, RecordTooLargeError
 from fencepost.client.fetched import Fetched
+from fencepost.client.serialization import deserializer_of
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.records import Marker, Record, build, control_marker
 
@@ -129,8 +130,9 @@ def test_damage_that_is_told_again_is_told_of_that_call_alone():
 
 
 def test_a_record_that_does_not_deserialize_is_told_after_those_before_it():
-    fetched = opened(written(0, b"1", None, b"x", b"3"), value=int)
+    fetched = opened(written(0, b"1", None, b"x", b"3"), value=deserializer_of(int, "value"))
     assert values(fetched.run(9)) == [1, None]
-    with pytest.raises(CorruptRecordError, match="offset 2: the value"):
+    with pytest.raises(CorruptRecordError, match="offset 2: the value") as caught:
         fetched.run(9)
+    assert (caught.value.partition, caught.value.offset) == (TP, 2)
     assert fetched.position == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import confluent_kafka
 import pytest
 from fencepost.client.errors import (
     BufferFullError,
@@ -170,6 +171,20 @@ def test_every_codec_is_written(codec):
     within(main)
 
 
+def test_the_level_of_compression_reaches_the_codec():
+    async def main(world):
+        sizes = []
+        for level, topic in ((1, "quick"), (22, "small")):
+            async with plain(world, compression_type="zstd", compression_level=level, linger_ms=50) as producer:
+                for n in range(3_000):
+                    await producer.send(topic, b"order %d of %d, again" % (n * n % 977, n))
+            found = await world._fetched(await world.world.cluster(), topic, 0, 0)
+            sizes.append(sum(len(part) for part in found.records))
+        assert sizes[1] < sizes[0] * 0.95
+
+    within(main)
+
+
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.5", None])
 def test_it_writes_to_every_release(release):
     async def main(world):
@@ -243,6 +258,16 @@ def test_settings_may_have_java_s_names():
             Producer.from_config({"bootstrap.servers": BOOTSTRAP, "enable.idempotense": True})
 
     within(main)
+
+
+def test_a_partitioner_by_name_places_records():
+    async def main(world):
+        async with plain(world, partitioner="consistent") as producer:
+            keys = [b"key %d" % n for n in range(8)]
+            placed = [(await producer.send_and_wait("four", b"v", key=key)).partition for key in keys]
+            assert placed == [confluent_kafka.consistent(key, 4) for key in keys]
+
+    within(main, num_partitions=4)
 
 
 # ---- room ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Settings by Java's and librdkafka's names: what cannot be kept is refused by its name."""
+
+import pytest
+from fencepost.client.config_names import settings_from
+from fencepost.client.errors import InvalidConfigurationError
+from fencepost.client.partitioner import PARTITIONERS
+from fencepost.client.settings import ConsumerSettings, ProducerSettings, consumer_settings, producer_settings
+
+BROKER = {"bootstrap.servers": "a"}
+
+
+def producer(**more):
+    return settings_from(ProducerSettings, BROKER | {name.replace("_", "."): value for name, value in more.items()})
+
+
+def consumer(**more):
+    return settings_from(ConsumerSettings, BROKER | {name.replace("_", "."): value for name, value in more.items()})
+
+
+@pytest.mark.parametrize("value", [False, "false"])
+def test_offsets_that_are_to_be_stored_by_hand_are_refused_by_name(value):
+    with pytest.raises(InvalidConfigurationError, match=r"enable\.auto\.offset\.store") as refused:
+        consumer(group_id="g", enable_auto_offset_store=value)
+    assert "enable.auto.commit=False" in refused.value.hint
+    assert consumer(group_id="g", enable_auto_offset_store="true")
+
+
+def test_a_consumer_with_a_group_commits_by_itself_as_with_other_clients():
+    assert consumer(group_id="g").enable_auto_commit
+    assert not consumer(group_id="g", enable_auto_commit="false").enable_auto_commit
+    assert not consumer().enable_auto_commit
+    assert not consumer_settings("a", group_id="g").enable_auto_commit
+
+
+def test_serializers_are_functions_or_the_classes_of_java_that_have_one():
+    assert producer(value_serializer=str.encode).value_serializer is str.encode
+    java = "org.apache.kafka.common.serialization."
+    assert producer(key_serializer=java + "ByteArraySerializer").key_serializer is None
+    assert producer(key_serializer=java + "StringSerializer").key_serializer("ü") == b"\xc3\xbc"
+    assert consumer(key_deserializer="StringDeserializer").key_deserializer(b"\xc3\xbc") == "ü"
+    with pytest.raises(InvalidConfigurationError, match=r"value\.deserializer"):
+        consumer(value_deserializer=java + "LongDeserializer")
+    with pytest.raises(InvalidConfigurationError, match="value_serializer"):
+        producer_settings("a", value_serializer=5)
+
+
+def test_partitioners_are_known_names_or_functions():
+    for name in PARTITIONERS:
+        assert producer(partitioner=name).partitioner == name
+    assert producer(partitioner=max).partitioner is max
+    for wrong in ("murmur3", 5):
+        with pytest.raises(InvalidConfigurationError, match="partitioner"):
+            producer(partitioner=wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({"compression_type": "zstd", "compression_level": "9"}, 9),
+        ({"compression_codec": "gzip", "compression_level": -1}, None),
+        ({"compression_type": "zstd", "compression_zstd_level": 19, "compression_gzip_level": 2}, 19),
+        ({"compression_type": "snappy", "compression_gzip_level": 2}, None),
+    ],
+)
+def test_a_compression_level_is_that_of_the_codec_in_use(given, level):
+    assert producer(**given).compression_level == level
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"compression_type": "zstd", "compression_level": 23},
+        {"compression_type": "gzip", "compression_level": 0},
+        {"compression_type": "gzip", "compression_level": 2.5},
+        {"compression_type": "lz4", "compression_lz4_level": 3},
+        {"compression_level": 3},
+    ],
+)
+def test_a_level_that_the_codec_does_not_have_is_refused(given):
+    with pytest.raises(InvalidConfigurationError, match="compression_level"):
+        producer(**given)
