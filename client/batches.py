@@ -9,11 +9,14 @@ long as its partitions stand where it begins, and then they go on behind it.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-from .errors import IllegalStateError
+from .errors import AlreadyCommittedError, CommitOutcomeUnknownError, IllegalStateError
 from .subscription import Need, PartitionState, Subscription
 from .values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from .transaction_sources import Sources
 
 
 class Batch(Sequence[Record]):
@@ -23,6 +26,8 @@ class Batch(Sequence[Record]):
     """
 
     __slots__ = (
+        "_claimed_by",
+        "_jumps",
         "_records",
         "_rewinds",
         "_settled",
@@ -49,6 +54,8 @@ class Batch(Sequence[Record]):
         self._records = records
         self._states = tuple(taken)
         self._rewinds = {state: state.rewinds for state in taken}
+        self._jumps = {state: state.jumps for state in taken}
+        self._claimed_by: Sources | None = None  # the newest transaction that it was given to
         self.commits_itself = commits_itself
         self._subscription = subscription
         self._settled = settled
@@ -81,16 +88,20 @@ class Batch(Sequence[Record]):
     def _own(self) -> Iterator[PartitionState]:
         return (state for state in self._states if self._subscription.is_current(state))
 
-    def claim(self) -> None:
-        """It is being worked on: for the first time, or again after it was rolled back and nothing was read since.
+    def claim(self, by: "Sources") -> None:
+        """A transaction works on it: for the first time, or again after it was rolled back and nothing was read since.
 
-        Raises IllegalStateError where that would do something twice, or leave something out.
+        Raises where that would do something twice, or leave something out: AlreadyCommittedError,
+        CommitOutcomeUnknownError (can be resolved), IllegalStateError.
         """
         if self.commits_itself:
             raise IllegalStateError(
                 "the consumer commits offsets by itself, also of what a transaction rolls back",
                 hint="enable_auto_commit=False: the transaction commits the offsets",
             )
+        self._check_outcome(by)
+        for state in self._states:
+            self._check_order(state, by)
         rewound = [state for state in self._own() if state.rewinds != self._rewinds[state]]
         for state in rewound:
             if state.position != self.first_offsets[state.tp]:
@@ -100,13 +111,51 @@ class Batch(Sequence[Record]):
                 )
         for state in rewound:
             after = self.offsets[state.tp]
-            state.move(after.offset, after.leader_epoch)
+            state.go_on(after.offset, after.leader_epoch)
             self._rewinds[state] = state.rewinds
+        self._claimed_by = by
+        for state in self._states:
+            state.claimed_by = by
         if rewound:
             self._subscription.on_change()
 
+    def _check_outcome(self, by: "Sources") -> None:
+        """Raises if an earlier transaction has committed this batch, or perhaps has."""
+        before = self._claimed_by
+        if before is None or before is by:
+            return
+        if before.outcome == "committed":
+            raise AlreadyCommittedError("this batch was committed already, by an earlier transaction")
+        if before.outcome == "unknown":
+            raise CommitOutcomeUnknownError(
+                "this batch was in a transaction whose commit was not answered: it may be committed or not",
+                hint="await err.resolve(); or read the next batch: this one comes again if it was not committed",
+                resolve=before.resolve,
+            )
+
+    def _check_order(self, state: PartitionState, by: "Sources") -> None:
+        """Raises if a commit would pass over a batch that is not committed yet, or take committed offsets back."""
+        if state.claimed_by is not None and state.claimed_by is not by:
+            raise IllegalStateError(
+                f"another open transaction works on a batch of {state.tp}: if one is committed and the other is not, "
+                "records would be lost or come twice",
+                hint="end that transaction first, or give each producer a consumer of its own",
+            )
+        jumps, offset = state.committed
+        if jumps == self._jumps[state] and self.first_offsets[state.tp] < offset:
+            raise AlreadyCommittedError(f"offsets of {state.tp} behind this batch's first were committed already")
+
+    def _release(self) -> None:
+        """Its transaction has ended."""
+        for state in self._states:
+            if state.claimed_by is self._claimed_by:
+                state.claimed_by = None
+
     def committed(self) -> None:
         """Its offsets are committed."""
+        self._release()
+        for state in self._states:
+            state.committed = max(state.committed, (self._jumps[state], self.offsets[state.tp].offset))
         self._settled(self)
 
     def aborted(self) -> None:
@@ -114,12 +163,13 @@ class Batch(Sequence[Record]):
 
         One that was rolled back meanwhile, with an earlier batch, stays where that begins.
         """
+        self._release()
         self._settled(self)
         for state in self._own():
             first = self.first_offsets[state.tp]
             if state.rewinds == self._rewinds[state] or state.position > first:
                 state.rewinds += 1
-                state.move(first)
+                state.go_on(first)
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
@@ -127,6 +177,7 @@ class Batch(Sequence[Record]):
 
         Where nothing was ever committed, nothing of this was: then it comes again.
         """
+        self._release()
         self._settled(self)
         for state in self._own():
             state.rewinds += 1

@@ -36,6 +36,7 @@ __all__ = [  # noqa: RUF022 (as the classes stand)
     "CorruptRecordError",
     "UnknownTopicError",
     "IllegalStateError",
+    "AlreadyCommittedError",
     "ClosedError",
     "ForkedError",
     "error_of",
@@ -254,6 +255,12 @@ class IllegalStateError(ClientError):
     """The client was used in a way that its state does not allow."""
 
     default_code = ErrorCode.INVALID_REQUEST
+
+
+class AlreadyCommittedError(IllegalStateError):
+    """A transaction would commit a batch, or records before it, a second time. Nothing was begun or written."""
+
+    default_hint = "its work is done: go on with the next batch"
 
 
 class ClosedError(IllegalStateError):

@@ -16,6 +16,7 @@ from .values import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from .fetched import Fetched
+    from .transaction_sources import Sources
 
 EARLIEST = -2
 LATEST = -1
@@ -35,16 +36,21 @@ class PartitionState:
     position: the next offset to give to the application, -1 while it is not known. `fetch_offset` is ahead of it by
     what lies in `fetched`. `fallback` is where to go when there turns out to be no committed offset, None for the
     reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position. `rewinds`
-    counts those back to what was rolled back: what was given before one comes again.
+    counts those back to what was rolled back: what was given before one comes again. `jumps` counts all other ones.
+    claimed_by: the open transaction that works on a batch of this partition. committed: (jumps, offset) up to where
+    transactions have committed batches that were read after so many jumps.
     """
 
     __slots__ = (
+        "claimed_by",
+        "committed",
         "epoch",
         "fallback",
         "fetch_offset",
         "fetched",
         "fetched_bytes",
         "high_watermark",
+        "jumps",
         "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
@@ -75,6 +81,9 @@ class PartitionState:
         self.retry_at_ms = 0
         self.epoch = 0
         self.rewinds = 0
+        self.jumps = 0
+        self.claimed_by: Sources | None = None
+        self.committed: tuple[int, int] = (0, -1)
         self.paused = False
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -100,7 +109,12 @@ class PartitionState:
         return dropped
 
     def move(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at this offset. leader_epoch: of the record before it, where it is known."""
+        """Jump to this offset. leader_epoch: of the record before it, where it is known."""
+        self.jumps += 1
+        self.go_on(offset, leader_epoch)
+
+    def go_on(self, offset: int, leader_epoch: int = -1) -> None:
+        """As move, within what was read since the last jump: back to what was rolled back, or again behind it."""
         self.position = offset
         self.position_epoch = leader_epoch
         self.need = Need.NOTHING
@@ -111,6 +125,7 @@ class PartitionState:
 
     def ask(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
         """The position has to be asked for: from now on there is none."""
+        self.jumps += 1
         self.position = self.position_epoch = -1
         self.need = need
         self.reset_to = reset_to

@@ -14,6 +14,7 @@ from .delivery import Delivery as AsyncDelivery
 from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
 from .producer import Producer as AsyncProducer
+from .transaction import Outcome
 from .transactions import Transaction as AsyncTransaction
 from .values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
 
@@ -148,6 +149,11 @@ class Transaction:
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """As of fencepost.Transaction: what became of it, also when it was interrupted."""
+        return self._inner.outcome
 
     def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Delivery:
         """As Producer.send; the commit waits for all."""

@@ -4,7 +4,7 @@ The rule: offsets are committed as the member that fetched them, never under a g
 consumer of a batch hears of its end, because its position depends on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 from .errors import IllegalStateError
@@ -22,8 +22,8 @@ class FromGroup(Protocol):
     def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None: ...
-    def claim(self) -> None:
-        """It is worked on now. Raises IllegalStateError if it must not be any more."""
+    def claim(self, by: "Sources") -> None:
+        """A transaction works on it now. Raises IllegalStateError, CommitOutcomeUnknownError if it must not."""
         ...
 
     def aborted(self) -> None: ...
@@ -32,13 +32,15 @@ class FromGroup(Protocol):
 
 
 class Sources:
-    """The batches of one transaction."""
+    """The batches of one transaction, and what became of it.
+
+    outcome: None while it is open, and while its abort is not answered. resolve: asks the broker for an unknown one.
+    """
 
     def __init__(self) -> None:
         self._batches: list[FromGroup] = []
-
-    def clear(self) -> None:
-        self._batches = []
+        self.outcome: Outcome | None = None
+        self.resolve: Callable[[], Awaitable[Outcome]] | None = None
 
     def add(self, batch: FromGroup) -> None:
         """It is told, once."""
@@ -47,6 +49,7 @@ class Sources:
 
     def tell(self, outcome: Outcome | None) -> None:
         """Consumers go on, have to look, or go back. outcome: None where no commit was sent, nor ever will be."""
+        self.outcome = outcome
         batches, self._batches = self._batches, []
         for batch in batches:
             if outcome == "committed":

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
-from .transaction_sources import FromGroup, offsets_of
+from .transaction import Outcome
+from .transaction_sources import FromGroup, Sources, offsets_of
 from .transaction_table import State
 from .transactor import Transactor
 from .values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
@@ -31,6 +32,7 @@ class Transaction:
         self._batch = batch
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
+        self._sources = Sources()
 
     def __repr__(self) -> str:
         machine = self._transactor.machine
@@ -42,6 +44,11 @@ class Transaction:
             f"{_NAMES.get(machine.state, 'Ended')} {count} partition{'s' * (count != 1)} "
             f"{age_s:.1f}s/{machine.timeout_ms / 1000:g}s>"
         )
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, also when the `async with` was cancelled. None: open, or its abort is not answered."""
+        return self._sources.outcome
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -89,6 +96,9 @@ class Transaction:
         self._check_open()
         offsets, group, batch = offsets_of(source, metadata)
         await self._transactor.send_offsets(offsets, group, batch)
+        if self._committing is not None and self._committing[1].group_id == group.group_id:  # these are newer
+            own, member = self._committing
+            self._committing = {tp: at for tp, at in own.items() if tp not in offsets}, member
 
     # ---- begin and end ---------------------------------------------------------------------------------------
 
@@ -96,9 +106,9 @@ class Transaction:
         if self._number >= 0:
             raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
         if self._batch is not None:
-            self._batch.claim()
+            self._batch.claim(self._sources)
         try:
-            await self._transactor.begin()
+            await self._transactor.begin(self._sources)
         except BaseException:
             if self._batch is not None:
                 self._batch.aborted()  # nothing was done with it: it has to come again
@@ -116,7 +126,7 @@ class Transaction:
             return
         if self._batch is not None:
             try:
-                self._batch.claim()
+                self._batch.claim(self._sources)
             except IllegalStateError as overtaken:  # by the end of another producer's transaction
                 await self._abort_for(overtaken)
                 raise
@@ -125,6 +135,8 @@ class Transaction:
         except BaseException as failed:
             if self._transactor.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
+            if not isinstance(failed, Exception):  # all that its caller sees, perhaps as the cause of a TimeoutError
+                failed.add_note(f"the transaction was being committed; its outcome: {self.outcome or 'aborted'}")
             raise
 
     async def _abort_for(self, error: BaseException) -> None:

@@ -57,13 +57,12 @@ class Transactor:
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
         self.machine.told = self._unknown
         self._settings = settings
-        self._outside = outside
+        self._outside, self._home = outside, cluster.home
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
         self._adder: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
-        self._told_unknown: CommitOutcomeUnknownError | None = None
-        self.sources = Sources()  # what the transaction is made from
+        self.sources = Sources()  # of the newest transaction
         self.begun = 0  # transactions so far
         self._owes_abort = False  # one was tried, and not answered
 
@@ -146,8 +145,8 @@ class Transactor:
         self._requests.stale(code, self._requests.target)
         return error_of(code), code
 
-    async def begin(self) -> None:
-        """Nothing is sent, unless the one before left something to be done first."""
+    async def begin(self, sources: Sources | None = None) -> None:
+        """Nothing is sent, unless the one before left something to be done first. sources: with batches claimed."""
         machine = self.machine
         if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
             await self.abort()
@@ -156,7 +155,8 @@ class Transactor:
         machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
         self.begun += 1
         self._owes_abort = False
-        self.sources.clear()
+        self.sources = sources or Sources()
+        self.sources.resolve = partial(self._resolve, self.sources)
 
     # ---- partitions, with version 1 --------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Transactor:
         """The offsets count when the transaction is committed. Raises the error that spoils the transaction."""
         self.machine.asked(Event.WRITE)
         if batch is not None:
-            batch.claim()
+            batch.claim(self.sources)
             self.sources.add(batch)
         if offsets:
             await self._send_offsets(offsets, group)
@@ -424,17 +424,17 @@ class Transactor:
 
     def _unknown(self) -> CommitOutcomeUnknownError:
         """The error of the commit whose end is not known; each raise gets one of its own, all resolve the same."""
-        number = self.begun
         return CommitOutcomeUnknownError(
             f"the commit of {self.transactional_id!r} was sent and not answered: it may have been carried out or not",
-            resolve=lambda: self._resolve(number),
+            resolve=self.sources.resolve,
         )
 
-    async def _resolve(self, number: int) -> Outcome:
+    async def _resolve(self, sources: Sources) -> Outcome:
         """Ask again with the same commit: its answer tells. Fenced, nobody can tell any more: "unknown"."""
+        self._home.check()
         machine = self.machine
-        if number != self.begun:
-            return "unknown"
+        if sources is not self.sources:
+            return sources.outcome or "unknown"
         if machine.state is State.UNKNOWN_OUTCOME:
             try:
                 await self.commit()
@@ -445,6 +445,7 @@ class Transactor:
             if machine.is_in(State.ABORTABLE_ERROR):  # the broker has no such commit, and never gets one from us
                 with contextlib.suppress(KafkaError):
                     await self.abort()
+                sources.outcome = "aborted"
                 return "aborted"
         elif machine.state is State.COMMITTING:
             raise IllegalStateError("it is being resolved already")
@@ -454,8 +455,7 @@ class Transactor:
 
     async def _explain(self) -> None:
         """Find out who fenced this producer, as well as it can be known."""
-        machine = self.machine
-        error = machine.error
+        machine, error = self.machine, self.machine.error
         if not isinstance(error, ProducerFencedError):
             return
         elapsed_ms = self.age_ms()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .client.consumer import Consumer as Consumer
     from .client.delivery import Delivery as Delivery
     from .client.errors import AbortableTransactionError as AbortableTransactionError
+    from .client.errors import AlreadyCommittedError as AlreadyCommittedError
     from .client.errors import ApplicationRecoverableError as ApplicationRecoverableError
     from .client.errors import AuthenticationError as AuthenticationError
     from .client.errors import AuthorizationError as AuthorizationError
@@ -64,7 +65,8 @@ _MODULES = {
     "client.consumer": "Consumer",
     "client.delivery": "Delivery",
     "client.errors": (
-        "AbortableTransactionError ApplicationRecoverableError AuthenticationError AuthorizationError "
+        "AbortableTransactionError AlreadyCommittedError ApplicationRecoverableError AuthenticationError "
+        "AuthorizationError "
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "

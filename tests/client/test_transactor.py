@@ -274,7 +274,7 @@ class Told:
     def committed(self) -> None:
         self.told.append("committed")
 
-    def claim(self) -> None:
+    def claim(self, by) -> None:
         pass
 
     def outcome_unknown(self) -> None:
