@@ -4,6 +4,7 @@ import struct
 
 import pytest
 from broker_lives import EARLIEST, offset_at, read_all, slow, small
+from fencepost.broker.connection import STEP_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
@@ -73,9 +74,8 @@ def test_a_batch_of_the_largest_size_is_taken_and_a_byte_more_is_refused(version
 
 
 def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
-    """Each of ten clients announces a megabyte and sends most of it. Room is given while any is left."""
-    frame = MIB + 4
-    for limit, served in ((3 * frame - 1, 3), (3 * frame, 3), (3 * frame + 1, 4)):
+    """Each of ten clients announces a megabyte and sends most of it. Room is given in steps while any is left."""
+    for limit, served in ((3 * STEP_BYTES - 1, 3), (3 * STEP_BYTES, 3), (3 * STEP_BYTES + 1, 4)):
         with begin(socket_request_max_bytes=MIB + 200, queued_max_request_bytes=limit) as broker:
             clients = [SimulatedClient(broker) for _ in range(10)]
             for client in clients:
@@ -84,7 +84,7 @@ def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
             held = sum(connection._framer.held_bytes for connection in broker.broker.server.connections)
             whole = sum(connection._framer.held_bytes > 800_000 for connection in broker.broker.server.connections)
             assert whole == served
-            assert held <= limit + MIB + 10 * 300_000
+            assert held <= limit + STEP_BYTES + 10 * 300_000
             assert is_served(SimulatedClient(broker)), "small requests need no room"
 
 
