@@ -376,8 +376,11 @@ class Journal:
         self._files.on_wanted = told
 
     def recycle(self, through_unit: int) -> None:
-        """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files."""
-        self._files.retire(min(through_unit, self.synced_unit), self._synced_round)
+        """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files.
+
+        Not those with units that the journal has not synced, whatever the caller says.
+        """
+        self._files.retire(through_unit, self._synced_round)
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""

@@ -409,6 +409,18 @@ def test_a_file_stays_until_the_next_one_holds_a_synced_round(disk, driven):
     assert driven.journal._files.held[0].sequence == 2
 
 
+def test_a_file_stays_while_the_round_that_follows_it_is_written_and_not_synced(driven):
+    driven.append(b"a" * 3000)
+    driven.round()
+    driven.append(b"b" * 3000)
+    driven.round(sync=False)
+    driven.journal.recycle(1)
+    assert driven.journal._files.held[0].sequence == 1
+    driven.seal()
+    driven.journal.recycle(1)
+    assert driven.journal._files.held[0].sequence == 2
+
+
 def test_stale_units_of_a_reused_file_do_not_come_back(disk, driven):
     fill_up(driven)
     driven.journal.recycle(24)

@@ -53,6 +53,20 @@ def test_a_snapshot_in_slices_is_of_the_moment_when_it_was_begun(at_most):
         partition.states.advance_snapshot()
 
 
+def test_batches_that_simply_go_on_change_no_snapshot_that_was_begun_before(partition):
+    for producer_id in range(20):
+        partition.send(producer_id, 0, 0)
+    before = partition.states.snapshot()
+    partition.states.begin_snapshot()
+    assert partition.states.advance_snapshot(5) is None
+    for producer_id in range(20):  # some are packed already
+        partition.states.go_on(producer_id, 1, 100 + producer_id, 100 + producer_id, 9, 9)
+    pieces = None
+    while pieces is None:
+        pieces = partition.states.advance_snapshot(5)
+    assert contents(b"".join(pieces)) == contents(before)
+
+
 def test_a_producer_forgotten_and_back_during_a_snapshot_is_in_it_once_as_it_was(partition):
     partition.send(P, 0, 0)
     partition.states.begin_snapshot()

@@ -5,7 +5,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.aborted import AbortedTransaction
 from fencepost.storage.producers import Duplicate, ProducerDescription
-from one_partition import GAP, LAST, LAST_EPOCH, STALE, P, Q, aged, known, make
+from one_partition import GAP, LAST, LAST_EPOCH, STALE, OnePartition, P, Q, aged, contents, known, make
 
 # Each row was sent to Apache Kafka 4.3.1 as (epoch, first sequence, records); answers are base offsets or codes.
 ANSWERED_BY_KAFKA = {
@@ -393,3 +393,24 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
     partition.send_in_transaction(P, 0, 0)
     partition.end(P, 1)
     assert next(partition.states.describe()).last_sequence == -1
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_batch_that_simply_goes_on_is_applied_as_any_other(transactional):
+    """The short way of the produce handler: the same state, and the same order of silence."""
+    ways = []
+    for short in (False, True):
+        partition = aged(OnePartition(), P, Q)
+        partition.age_ms += 100
+        if short:
+            assert partition.states.is_next(P, 0, 1, transactional)
+            partition.states.go_on(P, 1, 2, 3, 7, partition.age_ms, transactional)
+        elif transactional:
+            partition.send_in_transaction(P, 0, 1, 2)
+        else:
+            partition.send(P, 0, 1, 2)
+        states = partition.states
+        ways.append((contents(states.snapshot()), states.first_open_offset(), list(states.describe())))
+        states.evict()
+        assert known(partition) == ([P])
+    assert ways[0] == ways[1]

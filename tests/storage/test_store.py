@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import pytest
 from fencepost.effects.disk import SystemDisk
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -10,6 +11,7 @@ from fencepost.protocol import batches
 from fencepost.storage.recovery import open_store
 from fencepost.storage.store import StoreSettings
 from store_driver import Driven, batch_of
+from store_dump import dump_log
 
 SMALL_BATCH = batch_of([b"x" * 20])
 
@@ -72,3 +74,51 @@ def test_a_dropped_log_is_counted_no_more_whether_a_flush_of_it_is_out_or_not():
             driven.upkeep.flushed(run)
         assert driven.store.tail_memory_bytes == 0
         driven.round()
+
+
+def test_a_batch_that_simply_goes_on_counts_in_the_log_and_the_store_as_any_other():
+    found = []
+    for short in (False, True):
+        driven = Driven(SimulatedDisk(history=False))
+        driven.fill()
+        log = driven.create("t")
+        for sequence in range(3):
+            fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            if short and sequence:
+                data = memoryview(batch_of([b"value"], **fields))
+                driven.store.append_next(log, data[16:], 0, batches.read(data).max_timestamp, 7, sequence)
+            else:
+                driven.append(log, [b"value"], **fields)
+        counted = log.bytes_since_snapshot, log.snapshots.taken_bytes, log.tail_bytes, log.end_offset, log.size_bytes
+        driven.round()
+        of_store = driven.store.tail_bytes, driven.store.tail_batches, driven.store.last_unit
+        found.append((counted, of_store, dump_log(log)))
+    assert found[0] == found[1]
+    assert found[1][0][0] > 0
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_the_id_of_a_log_is_never_given_again(checkpointed, dropped):
+    driven = Driven(SimulatedDisk())
+    ids = set()
+    for name in ("a", "b", "c"):
+        log = driven.create(name)
+        assert log.log_id not in ids | {0}
+        ids.add(log.log_id)
+        driven.round(sync=True)
+        if dropped:
+            driven.store.commit([driven.store.drop_part(log)])
+            driven.round(sync=True)
+        if checkpointed:
+            for _ in range(3):  # then no checkpoint names the log
+                driven.checkpoint()
+        driven = Driven(driven.disk.after_process_crash())
+
+
+def test_an_id_given_out_in_a_life_that_was_killed_is_not_given_again_once_its_unit_is_written():
+    driven = Driven(SimulatedDisk())
+    first = driven.create("a").log_id
+    driven.round(sync=False)
+    again = Driven(driven.disk.after_process_crash())
+    assert again.create("b").log_id > first

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.storage import upkeep
+from fencepost.storage import store_checkpoint, upkeep
+from fencepost.storage.log import PartitionLog
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, SMALL, Driven
+from store_dump import dump_log
 
 
 @pytest.mark.parametrize("flushed_before", [True, False], ids=["its folder is there", "its folder is not made yet"])
@@ -227,3 +229,41 @@ def test_however_many_logs_have_producers_a_recovery_reads_no_more_of_them_than_
     driven.checkpoint()
     again = Driven(driven.disk.after_process_crash(), settings=driven.store.settings)
     assert sum(log.snapshots.taken_bytes for log in again.store.logs.values()) <= 20_000
+
+
+def test_the_older_of_two_checkpoints_finds_all_that_it_names_after_every_checkpoint():
+    """Segments, snapshots, folders and the journal's files go one checkpoint late."""
+    driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, journal_max_bytes=512 << 10))
+    driven.fill()
+    log = driven.create("t", segment_bytes=30_000)
+    driven.append(driven.create("dropped"), [b"value"])
+    for turn in range(12):
+        for _ in range(3):
+            fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": log.end_offset}
+            driven.append(log, [b"%d" % turn * 15_000], **fields)
+            driven.round(sync=True)
+            driven.fill()
+        driven.flush()
+        job = log.snapshot_job()
+        job.run()
+        log.snapshotted(job)
+        if turn == 5:
+            driven.store.commit([driven.store.drop_part(driven.log("dropped"))])
+        if turn > 3:
+            driven.store.commit([driven.store.log_start_part(log, 3 * turn - 6)])
+            driven.round(sync=True)
+        driven.checkpoint()
+        if turn:
+            recovers_from_the_older(driven, log)
+    assert len(log.segments) < 12  # some have gone
+
+
+def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:
+    disk = driven.disk.after_process_crash()
+    newest, older = store_checkpoint.numbers(disk, DIRECTORY)
+    disk.unlink(f"{DIRECTORY}/checkpoint-{newest}")
+    again = Driven(disk, settings=driven.store.settings)
+    assert again.report.checkpoint == older
+    assert not again.report.offline
+    assert not again.log("t").warnings
+    assert dump_log(again.log("t")) == dump_log(log)
