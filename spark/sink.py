@@ -150,13 +150,15 @@ def task_name(prefix: str, batch: SinkBatch, partition: int, task: int, count: i
     return f"{prefix}{batch.sink}.{batch.number}.{batch.attempt}.{partition}.{task}.{count}"
 
 
-def written_for(name: str, prefix: str, sink: str) -> tuple[int, str] | None:
-    """The batch's number and the attempt that a task's transactional id says; None: it is no task's of this sink."""
-    start = f"{prefix}{sink}."
-    parts = name[len(start) :].split(".")
-    if not name.startswith(start) or len(parts) != 5 or not parts[0].isdecimal():
+def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | None:
+    """The batch's number and the attempt that a task's transactional id says. None: it is no task's of this sink.
+
+    sink: None, whichever.
+    """
+    parts = name.removeprefix(prefix).rsplit(".", 5)
+    if not name.startswith(prefix) or len(parts) != 6 or not parts[1].isdecimal():
         return None
-    return int(parts[0]), parts[1]
+    return (int(parts[1]), parts[2]) if sink in (None, parts[0]) else None
 
 
 def task_steps(
@@ -287,29 +289,37 @@ def _cut(digest: bytes) -> list[bytes]:
     return [digest[start : start + size] for start in range(0, len(digest), size)]
 
 
-def abort_steps(sink: str, attempt: str) -> Generator[Any, Any, list[Written]]:
-    """Which transactions of an attempt that failed still wait, so that they need not wait for the next decision.
+def refuse_late(key: str) -> EndTxnsRequest:
+    """Decide that a write without a sinkId is aborted; if it was committed, that stands (LEDGER_CONFLICT).
 
-    Never those of another attempt: it may be about to be committed. It frees readers, and nothing depends on it.
+    Prepared transactions under the key are aborted by it, and a PrepareTxn that comes later is refused.
     """
-    response: DescribeLedgerResponse = yield DescribeLedgerRequest(keys=[sink])
-    _check(response.error_code, response.error_message)
-    return [
-        Written(each.transactional_id, each.producer_id, each.producer_epoch)
-        for key in response.keys
-        for each in key.waiting
-        if f".{attempt}." in each.transactional_id
-    ]
+    return EndTxnsRequest(ledger_key=key, number=0, owner="", digest=b"", committed=False, transactions=[])
 
 
-def open_steps(prefix: str, sink: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, list[Written]]:
-    """Which transactions of a sink's tasks are open for nothing: a worker was killed in the middle, or is too late.
+def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
+    """For open_steps: what a micro-batch that Spark aborts may have left. mark: how attempts of its query begin.
 
-    The broker knows of no batch that they are for until they are prepared, but their names say it. is_over: whether
-    such a transaction, of this number and attempt, can be in no decision any more. As with an abort, readers go on
-    sooner and nothing depends on it.
+    Spark does not say which attempt failed, but messages do. Without any it is every attempt of the query up to that
+    batch: if another driver is about to decide one of these, its decision is refused as a whole, and the batch written
+    again.
     """
-    pattern = re.escape(f"{prefix}{sink}.") + ".*"
+    attempts = {message.batch.attempt for message in messages if message is not None}
+    if attempts:
+        return lambda _, attempt: attempt in attempts
+    return lambda of, attempt: of <= number and attempt.startswith(mark)
+
+
+def open_steps(
+    prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
+) -> Generator[Any, Any, list[Written]]:
+    """Which transactions of a sink's tasks are open, prepared or not, and for nothing.
+
+    Their names say what they are for: the broker knows no batch of one that is not prepared. sink: None, of any sink.
+    is_over: whether a transaction of this number and attempt can be in no decision any more. Nothing depends on this
+    but how soon readers go on.
+    """
+    pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
     listed: ListTransactionsResponse = yield ListTransactionsRequest(
         state_filters=["Ongoing"], transactional_id_pattern=pattern
     )

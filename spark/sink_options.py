@@ -27,7 +27,8 @@ _SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """topic: None, each row says. guarantee: None, the best that the broker has. sink_id: None, the query's own id.
-    batch_id: of a foreachBatch. checkpoint: where Spark keeps it, if it was given as an option."""
+    batch_id: of a foreachBatch. checkpoint: where Spark keeps it, if it was given as an option. query_name: likewise.
+    """
 
     connection: AdminSettings
     produce: ProducerSettings
@@ -38,6 +39,7 @@ class SinkOptions:
     prepared_timeout_ms: int = 3_600_000
     include_headers: bool = False
     checkpoint: str | None = None
+    query_name: str | None = None
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -74,6 +76,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         prepared_timeout_ms=-1 if timeout == "-1" else min(2**31 - 1, duration_ms("preparedTimeout", timeout)),
         include_headers=truth("includeHeaders", own.get("includeHeaders", "false")),
         checkpoint=spark.get("checkpointlocation") or None,
+        query_name=spark.get("queryname") or None,
     )
 
 
@@ -95,6 +98,17 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
 
 
 # ---- what a batch is known by --------------------------------------------------------------------------------------
+
+
+def stream_mark(options: SinkOptions) -> str:
+    """What the attempts of one query's output have in common: Spark tells it to the process that aborts a batch too.
+
+    16 hexadecimal digits; "" where nothing tells this query from another.
+    """
+    if options.checkpoint is None and options.query_name is None:
+        return ""
+    known = repr((options.checkpoint, options.query_name, options.topic))
+    return sha256(known.encode()).hexdigest()[:16]
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:

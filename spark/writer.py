@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ..client.cluster import Cluster
 from ..client.errors import KafkaError, UnsupportedVersionError
 from . import checkpoint, ledger
 from .client_thread import cluster_for, run
@@ -26,15 +27,16 @@ from .sink import (
     SinkBatch,
     TaskDone,
     WrongUseError,
-    abort_steps,
     carry_out,
     commit_steps,
     complete,
+    failed_with,
     forgettable,
     open_steps,
+    refuse_late,
     task_steps,
 )
-from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options
+from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
 from .task_hands import TaskHands, monotonic_ms, write_plainly
 from .written_rows import check_columns, columns_of
 
@@ -44,6 +46,11 @@ BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"  # of a stream it is the run's id
 MARGIN_S = 10.0
 ABORT_TIMEOUT_MS = 10_000
+
+NAMELESS = (
+    "batch %d failed and no task was done, so the sink of this query is not known here: what its tasks left open waits"
+    " for the next run of the query, or for preparedTimeout. Set checkpointLocation, queryName or sinkId on the sink"
+)
 
 _said: set[str] = set()
 
@@ -117,7 +124,8 @@ def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tupl
             "option 'kafka.enable.idempotence' is false, and without it a sink cannot write exactly once",
             hint="leave it out, or set deliveryGuarantee to at_least_once",
         )
-    return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), os.urandom(8).hex()
+    attempt = (stream_mark(options) if streaming else "") + os.urandom(8).hex()
+    return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), attempt
 
 
 def _say_once(text: str) -> None:
@@ -205,45 +213,24 @@ class SinkWriter:
         self._free(key, lambda of, _: of <= number)
         return decided
 
-    def _free(self, key: str, is_over: Callable[[int, str], bool]) -> None:
-        """End what is open for nothing, so that readers see what was decided; what is left ends by its timeout."""
+    def _free(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
+        """Abort what is open and in no decision any more, so that readers go on; what cannot be asked for now ends by
+        its timeout. sink: None, of any. first: requests to make before, whatever the broker answers."""
         try:
-            run(self._freed(key, is_over), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+            cluster = cluster_for(self.options)  # not in the loop: it blocks
+            run(self._freed(cluster, sink, is_over, first), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
-            log.warning("what tasks of sink %r left open could not be aborted now: %s", key, error)
+            log.warning("what tasks of sink %r left open could not be aborted now: %s", sink or "?", error)
 
-    async def _freed(self, key: str, is_over: Callable[[int, str], bool]) -> None:
-        cluster = cluster_for(self.options)
-        steps = open_steps(self.limits.prefix, key, is_over)
+    async def _freed(
+        self, cluster: Cluster, sink: str | None, is_over: Callable[[int, str], bool], first: Sequence[Any]
+    ) -> None:
+        key = sink or ""
+        for request in first:
+            await ledger.ask(cluster, key, request, timeout_ms=ABORT_TIMEOUT_MS)
+        steps = open_steps(self.limits.prefix, sink, is_over)
         left = await ledger.carry_out(cluster, key, steps, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.abort(cluster, left, timeout_ms=ABORT_TIMEOUT_MS)
-
-    def undo(self, messages: Sequence[TaskMessage | None]) -> None:
-        """Free readers of what this attempt left; what cannot be freed now, the next decision or its timeout frees."""
-        found = [message.done for message in messages if message is not None and message.done is not None]
-        key = found[0].batch.sink if found else self._sink()
-        if self.guarantee == AT_LEAST_ONCE or key is None:
-            return
-        try:
-            run(self._undone(key), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
-        except KafkaError as error:
-            log.warning("what a failed attempt wrote to sink %r could not be aborted now: %s", key, error)
-            return
-        self._free(key, lambda _, attempt: attempt == self.attempt)
-
-    async def _undone(self, key: str) -> None:
-        cluster = cluster_for(self.options)
-        steps = abort_steps(key, self.attempt)
-        waiting = await ledger.carry_out(cluster, key, steps, timeout_ms=ABORT_TIMEOUT_MS)
-        await ledger.abort(cluster, waiting, timeout_ms=ABORT_TIMEOUT_MS)
-
-    def _sink(self) -> str | None:
-        """The ledger key, where no message says it. None: not known."""
-        if self.options.sink_id is not None:
-            return self.options.sink_id
-        if not self.is_stream:
-            return UNNAMED + self.attempt
-        return checkpoint.query_id(self.options.checkpoint)
 
     def _planned(self, batch: SinkBatch, place: str | None) -> str | None:
         """The file of the batch in the checkpoint, if this process can read it. place: as the tasks concluded it."""
@@ -263,8 +250,19 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self.decide(messages, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """Also called after a commit that failed, which may have been carried out."""
-        self.undo(messages)
+        """Abort what the batch's tasks left. Also called after a commit that failed, which may have been carried out.
+
+        Spark makes a new writer to call this, so neither the attempt nor the sink of the tasks is known from `self`.
+        """
+        if self.guarantee == AT_LEAST_ONCE:
+            return
+        done = [None if message is None else message.done for message in messages]
+        sink = next((each.batch.sink for each in done if each is not None), self.options.sink_id)
+        mark = stream_mark(self.options)
+        if sink is None and not mark:
+            log.warning(NAMELESS, batchId)
+            return
+        self._free(sink, failed_with(done, batchId, mark))
 
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
@@ -279,19 +277,27 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
             self._forget_old(decided)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Also called after a commit that failed, which may have been carried out."""
-        self.undo(messages)
+        """Abort what the tasks left. Also called after a commit that failed, which may have been carried out.
+
+        Without a sinkId there is no later decision to end a task that is still running, so the write is decided here: a
+        late task is then refused when it prepares. A commit that was carried out stands.
+        """
+        if self.guarantee == AT_LEAST_ONCE:
+            return
+        sink = self.options.sink_id
+        first = () if sink is not None else (refuse_late(UNNAMED + self.attempt),)
+        self._free(sink or UNNAMED + self.attempt, lambda _, attempt: attempt == self.attempt, *first)
 
     def _forget_old(self, decided: Decided) -> None:
         """Entries of writes that nobody can repeat would else be kept for ever."""
         if decided.entry is None:
             return
         try:
-            run(self._forgotten(decided.entry.decided_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+            cluster = cluster_for(self.options)
+            run(self._forgotten(cluster, decided.entry.decided_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
             log.info("old entries of the ledger could not be removed: %s", error)
 
-    async def _forgotten(self, now_ms: int) -> None:
-        cluster = cluster_for(self.options)
+    async def _forgotten(self, cluster: Cluster, now_ms: int) -> None:
         keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)

@@ -4,7 +4,7 @@ import contextlib
 from collections import Counter, defaultdict
 
 import pytest
-from fake_ledger import FakeBroker, RealBroker
+from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest, LedgerEntry, RemoveLedgerEntriesRequest
 from fencepost.spark.sink import (
@@ -12,8 +12,9 @@ from fencepost.spark.sink import (
     SinkBatch,
     SinkConflictError,
     TaskDone,
-    abort_steps,
     commit_steps,
+    failed_with,
+    open_steps,
     same_decision,
     task_steps,
 )
@@ -164,7 +165,9 @@ def decided(world, steps):
             return end.value
 
 
-def ended(world, found):
+def aborted(world, messages, number=4):
+    """As the driver does when Spark aborts batch 4 of the sink."""
+    found = decided(world, open_steps(PREFIX, "s", failed_with(messages, number)))
     return [world.broker.end(each, False) for each in found]
 
 
@@ -178,19 +181,19 @@ def calm():
     return world
 
 
-def test_an_abort_leaves_another_attempt_alone():
+def test_an_abort_with_a_message_leaves_another_attempt_alone():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
-    attempt_of(world, two, [b"r@2"])
-    ended(world, decided(world, abort_steps("s", "two")))
+    theirs = attempt_of(world, two, [b"r@2"])
+    assert len(aborted(world, [theirs, None])) == 1
     assert decided(world, commit_steps([ours], b"d")).rows == 1
 
 
-def test_an_abort_that_touched_another_attempt_would_make_its_commit_fail():
+def test_after_an_abort_without_messages_the_commit_of_another_attempt_is_refused_as_a_whole():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     attempt_of(world, two, [b"r@2"])
-    ended(world, decided(world, world._waiting("s", "")))
+    assert len(aborted(world, [None])) == 2
     with pytest.raises(BatchRefusedError, match=r"s\.4\.one\.0\.0\.0: it has ended"):
         decided(world, commit_steps([ours], b"d"))
 
@@ -256,9 +259,24 @@ def test_a_sink_that_stands_elsewhere_stops_the_query(batch, digest, says):
     message = attempt_of(world, batch, [b"x@2"])
     with pytest.raises(SinkConflictError, match=says):
         decided(world, commit_steps([message], digest))
-    ended(world, decided(world, abort_steps("s", "two")))
+    aborted(world, [message], batch.number)
     assert world.broker.visible() == [b"r@1"]
     assert world.broker.is_quiet()
+
+
+@pytest.mark.parametrize(
+    ("messages", "number", "mark", "left"),
+    [
+        ([None], 4, "", []),
+        ([None], 4, "m2", ["m1one"]),
+        ([None], 3, "", ["m1one", "m2two"]),
+        ([TaskDone(SinkBatch("s", 4, "q", "m1one"), 0, ()), None], 4, "m2", ["m2two"]),
+    ],
+    ids=["all", "another query", "a later batch", "a message"],
+)
+def test_which_attempts_an_abort_ends(messages, number, mark, left):
+    is_over = failed_with(messages, number, mark)
+    assert [attempt for attempt in ("m1one", "m2two") if not is_over(4, attempt)] == left
 
 
 @pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])

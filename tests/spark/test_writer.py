@@ -148,7 +148,7 @@ def test_an_abort_with_the_messages_that_there_are_frees_what_all_tasks_left(dri
     made, other = driver.stream(sinkId="abort"), driver.stream(sinkId="abort")
     good = driver.task(other, TWO)
     driver.task(made, ONE)
-    made.abort([None, None], 0)
+    driver.stream(sinkId="abort").abort([None, driver.task(made, TWO, partition=1)], 0)
     assert driver.stands("abort")[1] == 1
     other.commit([good], 0)
     assert driver.rows() == BOTH[2:]
@@ -162,12 +162,14 @@ def test_a_failed_commit_that_was_carried_out_is_not_undone_by_its_abort(driver)
     assert len(driver.rows()) == 2
 
 
-def test_without_messages_the_sink_is_known_from_the_checkpoint(driver, tmp_path):
-    (tmp_path / "metadata").write_text(json.dumps({"id": "from-checkpoint"}))
-    made = driver.stream(checkpointLocation=f"file://{tmp_path}")
+def test_without_messages_a_stream_is_known_by_the_place_of_its_checkpoint(driver):
+    place = {"checkpointLocation": "s3://somewhere/orders"}
+    made = driver.stream(**place)
     driver.task(made, ONE, query_id="from-checkpoint")
     assert driver.stands("from-checkpoint")[1] == 1
-    made.abort([None], 0)
+    driver.stream(checkpointLocation="s3://somewhere/else").abort([None], 0)
+    assert driver.stands("from-checkpoint")[1] == 1
+    driver.stream(**place).abort([None], 0)
     assert driver.stands("from-checkpoint")[1] == 0
 
 
@@ -296,7 +298,7 @@ def test_what_a_killed_worker_left_open_holds_readers_up_until_its_batch_is_deci
 def test_an_abort_leaves_what_another_attempt_has_open(driver):
     made, other = driver.stream(sinkId="two"), driver.stream(sinkId="two")
     left = [killed(driver, made, TWO, batch_id="5"), killed(driver, other, TWO, batch_id="5")]
-    made.abort([None], 5)
+    made.abort([driver.task(made, ONE, partition=1, batch_id="5"), None], 5)
     assert opened(driver) == 1
     other.abort([None], 5)
     assert opened(driver) == 0

@@ -14,7 +14,6 @@ from typing import Any
 
 from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.client.errors import KafkaError
-from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.spark import sink
 from fencepost.spark.sink import (
     Abort,
@@ -26,7 +25,6 @@ from fencepost.spark.sink import (
     SinkConflictError,
     TaskDone,
     Write,
-    Written,
 )
 
 LIMITS = Limits(PREFIX, 900_000, 3_600_000)
@@ -191,26 +189,12 @@ class World:
                 yield ("end", written, True)
 
     def _abort(self, batch: SinkBatch, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
-        attempt = "" if self.shortcut == "abort touches others" else batch.attempt
-        waiting = yield from self._waiting(batch.sink, attempt)
-        for written in waiting:
-            yield ("end", written, False)
-        yield from self._free(batch.sink, lambda _, of: of == batch.attempt)
+        yield from self._free(batch.sink, sink.failed_with(messages, batch.number))
 
     def _free(self, name: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, None]:
         if self.shortcut != "what is open is left":
             for written in (yield from sink.open_steps(PREFIX, name, is_over)):
                 yield ("end", written, False)
-
-    def _waiting(self, name: str, attempt: str) -> Generator[Any, Any, list[Written]]:
-        if attempt:
-            return (yield from sink.abort_steps(name, attempt))
-        found = yield DescribeLedgerRequest(keys=[name])
-        return [
-            Written(each.transactional_id, each.producer_id, each.producer_epoch)
-            for key in found.keys
-            for each in key.waiting
-        ]
 
     def _split(self, rows: list[bytes]) -> Job:
         count = self.rng.randint(1, 3)

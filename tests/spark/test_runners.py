@@ -1,0 +1,176 @@
+"""The sink driven by PySpark's own runners: which writer they call, and that an abort leaves nothing open.
+
+Spark calls abort with the messages of the tasks that were done, and None for others, in a process that has written
+nothing. Of a batch write it is a copy of the writer that tasks have; of a stream it is a new one.
+"""
+
+import threading
+
+import pyarrow as pa
+import pytest
+import spark_runners
+from fencepost.client import sync
+from fencepost.client.admin_values import NewTopic
+from fencepost.client.values import TopicPartition
+from fencepost.spark.writer import SinkWriter
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from served_broker import ServedBroker
+from spark_runners import Job
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+KINDS = pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with ServedBroker() as served:
+        yield served
+
+
+class Sink:
+    """One topic of one partition, to which one test writes."""
+
+    def __init__(self, broker, topic):
+        self.topic, self.servers = topic, f"127.0.0.1:{broker.port}"
+        with sync.Admin(self.servers) as admin:
+            admin.create_topics([NewTopic(topic, 1)])
+
+    def job(self, is_stream, *, number=0, schema=SCHEMA, **more):
+        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **more}
+        if is_stream and not more:
+            options["checkpointLocation"] = f"s3://nobody-can-read/{self.topic}"
+        return Job(options, schema, self.topic, is_stream=is_stream, number=number)
+
+    def open(self):
+        """The transactions that hold readers up, prepared or not."""
+        with sync.Admin(self.servers) as admin:
+            names = [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])]
+            found = admin.describe_transactions(names)
+            return [name for name in names if any(tp.topic == self.topic for tp in found[name].partitions)]
+
+    def rows(self):
+        """How a read_committed reader finds the topic: the values, in order."""
+        with sync.Consumer(self.servers, auto_offset_reset="earliest") as consumer:
+            tp = TopicPartition(self.topic, 0)
+            consumer.assign([tp])
+            (end,) = consumer.end_offsets([tp]).values()
+            found = []
+            while consumer.position(tp) < end:
+                for records in consumer.getmany(timeout_ms=200).values():
+                    found += [each.value for each in records]
+            return found
+
+
+@pytest.fixture
+def sink(broker, request):
+    yield Sink(broker, "".join(c if c.isalnum() else "-" for c in request.node.name)[:200])
+    spark_runners.close_abandoned()
+
+
+def arrow(*values):
+    columns = [pa.array([None] * len(values), pa.string()), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, ["key", "value"])
+
+
+@KINDS
+def test_what_tasks_wrote_is_seen_once_the_runner_has_committed(sink, is_stream):
+    job = sink.job(is_stream)
+    messages = [job.task([arrow(b"1")]), job.task([arrow(b"2")], partition=1)]
+    assert sink.rows() == []
+    job.commit(messages)
+    assert sorted(sink.rows()) == [b"1", b"2"]
+    assert not sink.open()
+
+
+@KINDS
+@pytest.mark.parametrize("known", [(0, 1), (0,), ()], ids=["all messages", "one message", "no message"])
+def test_nothing_is_open_after_the_runner_has_aborted(sink, is_stream, known, monkeypatch):
+    job = sink.job(is_stream)
+    messages = [job.task([arrow(b"%d" % each)], partition=each) for each in range(2)]
+    job.killed_task([arrow(b"2")], monkeypatch, partition=2)
+    assert len(sink.open()) == 3
+    job.abort([messages[each] if each in known else None for each in range(2)] + [None])
+    assert not sink.open()
+    assert sink.rows() == []
+
+
+@pytest.mark.parametrize("more", [{"sinkId": "a.1"}, {"queryName": "orders"}], ids=["sinkId", "queryName"])
+def test_an_abort_without_messages_knows_its_stream_by_what_else_it_is_given(sink, more):
+    job, other = sink.job(True, **more), sink.job(True, sinkId="another")
+    job.task([arrow(b"1")])
+    other.task([arrow(b"2")])
+    job.abort([None])
+    (left,) = sink.open()
+    assert left.startswith("fencepost.once.another.")
+    other.abort([None])
+    assert not sink.open()
+
+
+def test_a_stream_that_nothing_tells_apart_is_left_alone_and_that_is_said(sink, caplog):
+    more = {"preparedTimeout": "1h"}
+    job = sink.job(True, **more)
+    message = job.task([arrow(b"1")])
+    job.abort([None])
+    assert len(sink.open()) == 1
+    assert "Set checkpointLocation, queryName or sinkId" in caplog.text
+    job.abort([message])
+    assert not sink.open()
+
+
+def test_an_abort_with_a_message_leaves_another_attempt_at_the_batch(sink):
+    failed, other = sink.job(True), sink.job(True)
+    messages = [failed.task([arrow(b"1")]), None]
+    good = other.task([arrow(b"2")])
+    failed.abort(messages)
+    other.commit([good])
+    assert sink.rows() == [b"2"]
+
+
+def test_an_abort_leaves_what_belongs_to_a_later_batch(sink):
+    job, later = sink.job(True, number=4), sink.job(True, number=5)
+    job.task([arrow(b"1")])
+    good = later.task([arrow(b"2")])
+    job.abort([None])
+    later.commit([good])
+    assert sink.rows() == [b"2"]
+
+
+def test_a_task_that_ends_after_its_batch_write_was_aborted_holds_nobody_up(sink):
+    job = sink.job(False)
+    job.abort([None])
+    job.task([arrow(b"1")])
+    assert not sink.open()
+    assert sink.rows() == []
+
+
+@KINDS
+def test_an_abort_after_a_commit_that_was_carried_out_takes_nothing_back(sink, is_stream):
+    job = sink.job(is_stream)
+    messages = [job.task([arrow(b"1")])]
+    job.commit(messages)
+    job.abort(messages)
+    assert sink.rows() == [b"1"]
+
+
+@KINDS
+def test_which_writer_the_runner_calls_and_on_which_thread_is_as_the_sink_believes(sink, is_stream, monkeypatch):
+    """If this fails, PySpark has changed: read its runners again before anything in spark/writer.py is changed."""
+    job = sink.job(is_stream)
+    of_tasks = job.writer.attempt
+    called = []
+    for name in ("commit", "abort"):
+        ended = f"{'Stream' if is_stream else 'Batch'}Writer.{name}"
+
+        def record(self, *given, name=name):
+            called.append((name, self.attempt, len(given), threading.get_ident()))
+
+        monkeypatch.setattr(f"fencepost.spark.writer.{ended}", record)
+    message = job.task([arrow(b"1")])
+    job.commit([message])
+    job.abort([message])
+    arguments = 2 if is_stream else 1
+    assert [(name, count, thread) for name, _, count, thread in called] == [
+        (name, arguments, threading.get_ident()) for name in ("commit", "abort")
+    ]
+    assert [attempt == of_tasks for _, attempt, _, _ in called] == [not is_stream] * 2
+    assert isinstance(job.writer, SinkWriter)
