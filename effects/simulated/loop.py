@@ -106,7 +106,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One turn: what was ready when it began. What would sleep: time passes instead."""
         ready, timers = self._ready, self._timers
-        while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
             heappop(timers)
         if not ready and not self._stopping:
             if not timers:
