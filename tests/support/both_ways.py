@@ -1,0 +1,127 @@
+"""One script of requests, carried out by a broker whose short cuts are on, and by brokers without this one or that.
+
+What a broker sends, stores, counts and remembers is collected, so that a test can compare all of it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import pytest
+from broker_lives import small
+from fencepost.broker.connection import Connection
+from fencepost.broker.straight_transactions import StraightTransactions
+from fencepost.broker.transactions.transaction import Status
+from fencepost.protocol.framing import Framer
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from store_dump import dump
+from txn_client import Txn
+
+CLIENTS = ("a", "", "a-client-with-a-longer-name")
+TOPICS: dict[str, dict[str, Any]] = {
+    "t": {},
+    "u": {"max_message_bytes": 300},
+    "keys": {"cleanup_policy": "compact"},
+    "stamped": {"message_timestamp_type": "LogAppendTime"},
+}
+TRANSACTIONAL = ("x", "y")
+TURN_S = 0.05
+
+Step: TypeAlias = Callable[["Script"], None]
+Way: TypeAlias = Callable[[pytest.MonkeyPatch, SimulatedBroker], None]
+
+
+def no_straight_ways(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+    """Every request goes to the dispatcher."""
+    straight = broker.broker.server.serve.__self__  # type: ignore[attr-defined]
+    patch.setattr(broker.broker.server, "serve", straight._otherwise)
+
+
+def no_straight_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+    patch.setattr(StraightTransactions, "_carried_out", lambda *_: False)
+
+
+def no_small_frames(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+    """Every chunk is taken apart."""
+    patch.setattr(Framer, "is_one_small_frame", lambda *_: False)
+
+
+def in_turn(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+    """Replies are looked at one by one before they leave."""
+    patch.setattr(Connection, "flush", Connection._flush_in_turn)
+
+
+WAYS = {way.__name__: way for way in (no_straight_ways, no_straight_transactions, no_small_frames, in_turn)}
+
+
+class Script:
+    """A broker, some connections to it, and a transactional producer for each id."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self.broker = broker
+        for name, configs in TOPICS.items():
+            broker.ask(create(name, 3, **configs))
+        self.clients = [SimulatedClient(broker, name) for name in CLIENTS]
+        self.txns = [Txn(broker, name) for name in TRANSACTIONAL]
+        for txn in self.txns:
+            assert txn.init() == 0
+        self.sequences: Counter[tuple[int, int]] = Counter()  # next, by producer id and partition
+        self.stages = [0] * len(self.txns)
+        self.inner = broker.broker
+
+    def send(self, client: int, request: Any, version: int) -> None:
+        """Send on a connection; on a new one, if the broker has closed it."""
+        if self.clients[client].line.closed:
+            self.clients[client] = SimulatedClient(self.broker, CLIENTS[client])
+        self.clients[client].send_unanswered(request, version)
+
+    def wait(self, seconds: float = TURN_S) -> None:
+        """Let all that was sent take effect; producers go on from what the broker knows then."""
+        self.broker.wait(seconds)
+        self.sequences.clear()
+        topic = self.inner.topics.by_name.get("t")
+        for partition in topic.partitions if topic is not None else []:
+            for each in partition.log.producers.describe():
+                self.sequences[each.producer_id, partition.index] = each.last_sequence + 1
+        for number, txn in enumerate(self.txns):
+            found = self.inner.transactions.transactions[txn.name]
+            txn.goes_on_as(found.producer_id, found.producer_epoch)
+            self.stages[number] = max(1, self.stages[number]) if found.status is Status.ONGOING else 0
+
+    def outcome(self) -> dict[str, Any]:
+        """All that anybody could see."""
+        self.wait(1)
+        inner, metrics = self.inner, self.inner.metrics
+        assert not metrics.failures
+        for log in inner.store.logs.values():
+            log.offline = None  # as far as it was by this script: to look into it
+        return {
+            "replies": [bytes(client.line.received) for client in self.clients],
+            "closed": [client.line.closed for client in self.clients],
+            "logs": dump(inner.store),
+            "producers": [list(log.producers.describe()) for log in inner.store.logs.values()],
+            "transactions": dict(inner.transactions.transactions),
+            "disk": self.broker.disk.fingerprint(),
+            "units": (inner.store.last_unit, inner.store.released_unit),
+            "remembered": inner.producer_limit.count,
+            "connections": [
+                (one.client_id, one.newest_unit, len(one.slots), one._out_bytes, one._other_replies)
+                for one in inner.server.connections
+            ],
+            "metrics": {name: getattr(metrics, name) for name in metrics.__slots__ if name != "failures"},
+        }
+
+
+def carried_out(
+    steps: Sequence[Step], way: Callable[[pytest.MonkeyPatch, SimulatedBroker], None] | None
+) -> dict[str, Any]:
+    """What comes of the steps. way: what is switched off."""
+    with pytest.MonkeyPatch.context() as patch, SimulatedBroker(small()) as broker:
+        if way is not None:
+            way(patch, broker)
+        script = Script(broker)
+        for step in steps:
+            step(script)
+        return script.outcome()
