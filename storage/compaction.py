@@ -122,7 +122,7 @@ class Compaction:
         for state in self.outputs:
             self._files.sync(self._path(state, LOG_SUFFIX))
             yield
-        self._files.disk.sync_directory(self._log.directory)
+        self._files.sync_all([], [self._log.directory])
 
     def _map_keys(self, keys: KeyMap) -> Iterator[None]:
         """The latest offsets of the keys in the dirty part, up to where the map is full."""

@@ -8,7 +8,6 @@ in synced segments under a checkpoint: their files are removed, and recovery loo
 
 import functools
 import os.path
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -41,6 +40,7 @@ from .journal_format import Unit as Unit
 from .journal_format import UnitRefused as UnitRefused
 from .journal_preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file_sequence
 from .journal_preparing import Job as Job
+from .sync_once import SyncOnce
 
 SLICE_BYTES = 64 << 10
 JOINED_BELOW_BYTES = 8 << 10  # on average, of a round's buffers
@@ -50,28 +50,6 @@ _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, wi
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 _Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
-
-
-class _Syncs:
-    """One sync at a time, and none after one that failed: the kernel tells each failure to one caller only."""
-
-    __slots__ = ("_failed", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failed: OSError | None = None
-
-    def run(self, files: Sequence[File]) -> None:
-        """Blocks. Raises OSError: then whatever is not known to be synced may be lost."""
-        with self._lock:
-            if self._failed is not None:
-                raise OSError(self._failed.errno, self._failed.strerror, self._failed.filename) from self._failed
-            try:
-                for file in files:
-                    file.sync()
-            except OSError as error:
-                self._failed = error
-                raise
 
 
 class RoundWrite:
@@ -191,7 +169,7 @@ class Journal:
         self._closed: list[_Write] = []
         self._unsynced: list[File] = []
         self._unsynced_bytes = 0
-        self._syncs = _Syncs()
+        self._syncs = SyncOnce()
         self._in_flight: RoundWrite | None = None
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
@@ -323,7 +301,7 @@ class Journal:
         self._unsynced_bytes += size_bytes
         self._in_flight = RoundWrite(
             writes,
-            functools.partial(self._syncs.run, self._unsynced),
+            functools.partial(self._sync, self._unsynced),
             sync=sync,
             size_bytes=size_bytes,
             to_sync_bytes=self._unsynced_bytes,
@@ -354,7 +332,11 @@ class Journal:
         """
         if not self._unsynced or (self._in_flight is not None and self._in_flight.sync):
             return None
-        return functools.partial(self._syncs.run, tuple(self._unsynced))
+        return functools.partial(self._sync, tuple(self._unsynced))
+
+    def _sync(self, files: Sequence[File]) -> None:
+        """In a worker. Raises as SyncOnce.run."""
+        self._syncs.run(functools.partial(_sync_each, files))
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -431,6 +413,11 @@ class Journal:
         file.last_unit = self.last_unit
         self._next_round += 1
         self._begin_round(self._position + size)
+
+
+def _sync_each(files: Sequence[File]) -> None:
+    for file in files:
+        file.sync()
 
 
 def _write(file: File, position: int, buffers: list[Buffer], size_bytes: int) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from ..effects.disk import CannotOpen, Disk, File
 from .index import IndexCache
+from .sync_once import SyncOnce
 
 LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
 LEAST_OPEN = 16  # however few the process may open
@@ -68,8 +69,7 @@ class OpenFiles:
         self._entries: OrderedDict[str, OpenFile] = OrderedDict()  # the longest unused first
         self._idle: OrderedDict[str, OpenFile] = OrderedDict()  # of these, those that may be closed
         self._lock = threading.Lock()
-        self._syncing = threading.Lock()
-        self._failed: OSError | None = None
+        self._syncs = SyncOnce()
         self._lent = 0  # files
         self._abandoned: deque[OpenFile] = deque()  # one for each use that is to be released
 
@@ -79,7 +79,7 @@ class OpenFiles:
     @property
     def sync_failed(self) -> bool:
         """Whether a sync failed: what is on disk is unknown, and stays so."""
-        return self._failed is not None
+        return self._syncs.failed
 
     def use(self, path: str, *, create: bool = False) -> OpenFile:
         """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
@@ -127,25 +127,12 @@ class OpenFiles:
         with ExitStack() as uses:
             for entry in entries:
                 uses.enter_context(entry)
-            self._sync_once([entry.file for entry in entries], directories)
+            opened = [entry.file for entry in entries]
+            self._syncs.run(lambda: self.disk.sync_all(opened, directories))
             with self._lock:
                 for entry, dirty in zip(entries, seen, strict=True):
                     if entry.dirty == dirty:
                         entry.dirty = 0
-
-    def _sync_once(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """One sync at a time, and none after one that failed: the kernel tells each failure to one caller only."""
-        with self._syncing:
-            if self._failed is not None:
-                raise OSError(self._failed.errno, self._failed.strerror, self._failed.filename) from self._failed
-            try:
-                self.disk.sync_all(files, directories)
-            except CannotOpen:
-                raise  # no sync has failed
-            except OSError as error:
-                self._failed = error
-                # Not DiskFull any more: bytes that were counted as written are lost, trying again would be a lie.
-                raise OSError(error.errno, error.strerror, error.filename) from error
 
     def make_room(self) -> None:
         """Sync and close unsynced files if there are too many, and some more for those to come.

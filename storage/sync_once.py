@@ -1,0 +1,45 @@
+"""Syncs of files that several workers share: one at a time, and none after one that failed.
+
+The kernel tells a failed write-back to one caller only, so a second sync may succeed although bytes are lost
+("fsyncgate").
+"""
+
+import threading
+from collections.abc import Callable
+
+from ..effects.disk import CannotOpen
+
+
+class SyncOnce:
+    """For the files of one pool, or of one journal."""
+
+    __slots__ = ("_failed", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failed: OSError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sync has failed."""
+        return self._failed is not None
+
+    def run(self, sync: Callable[[], None]) -> None:
+        """Blocks. Raises: CannotOpen, if nothing has failed; OSError, and then what is not known to be synced is lost.
+
+        Never DiskFull: bytes that were counted as written are gone, and to try again would be a lie.
+        """
+        with self._lock:
+            if self._failed is not None:
+                raise _again(self._failed) from self._failed
+            try:
+                sync()
+            except CannotOpen:
+                raise
+            except OSError as error:
+                self._failed = error
+                raise _again(error) from error
+
+
+def _again(error: OSError) -> OSError:
+    return OSError(error.errno, error.strerror, error.filename)
