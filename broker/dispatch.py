@@ -202,6 +202,9 @@ class Dispatcher:
                     raise outcome
             else:
                 outcome = handler.answer(self._broker, call, call.request)
+                if outcome.__class__ is GeneratorType:
+                    self._begin(handler, call, self._encode_in_steps(handler, call, outcome))
+                    return
         except BrokerHalted:
             call.connection.abort()
             return
@@ -248,7 +251,8 @@ class Dispatcher:
     def _enqueue(self, handler: Handler, call: Call, parked: Parked, steps: Steps[object]) -> None:
         """Do the rest of these steps, or all of them, in turns with other requests."""
         job = Job(steps)
-        job.wanted = lambda: not parked.cancelled
+        if handler.in_steps:  # else it is little, and what a client sent before it left is done
+            job.wanted = lambda: not (parked.cancelled or call.connection.has_left())
         job.finish = lambda: self._finish(handler, call, parked, job.result)
         self._turns.enqueue(job)
 
@@ -279,10 +283,21 @@ class Dispatcher:
         """Returns a Parked, None for no reply, or Encoded. Raises BrokerHalted, OlderConnection."""
         try:
             outcome = handler.answer(self._broker, call, call.request)
+        except (BrokerHalted, OlderConnection):
+            raise
+        except Exception as error:
+            outcome = error
+        return (yield from self._encode_in_steps(handler, call, outcome))
+
+    def _encode_in_steps(self, handler: Handler, call: Call, outcome: Any) -> Steps[object]:
+        """As _answer_in_steps, from what the handler returned."""
+        try:
             if outcome.__class__ is GeneratorType:
                 outcome = yield from outcome
             if outcome is None or outcome.__class__ is Parked:
                 return outcome
+            if isinstance(outcome, Exception):
+                raise outcome
             api = handler.api
             return Encoded((yield from encode_response_in_steps(api, call.version, call.correlation_id, outcome)))
         except (BrokerHalted, OlderConnection):
@@ -296,6 +311,8 @@ class Dispatcher:
             self._answer_when_released(handler, call, parked)
             return
         if isinstance(outcome, Parked):
+            if parked.cancelled:
+                outcome.cancel()
             parked.on_cancel = outcome.cancel
             outcome.then(parked.answer)
         elif isinstance(outcome, OlderConnection | MalformedFrame):
@@ -310,6 +327,12 @@ class Dispatcher:
     # ---- replies ---------------------------------------------------------------------------------------------
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, outcome: object) -> None:
+        if outcome.__class__ is GeneratorType:
+            job = Job(self._encode_in_steps(handler, call, outcome))
+            job.wanted = lambda: call.connection.transport is not None
+            job.finish = lambda: self._fill(slot, handler, call, job.result)
+            self._turns.enqueue(job)
+            return
         reply = self._encoded(handler, call, outcome)
         if reply is None:
             slot.close()

@@ -17,6 +17,8 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
+MOST_OF_A_SESSION = 40_000  # partitions; a full fetch cannot name more
+MOST_OF_ALL = 500_000  # that all sessions remember together, some 200 MB
 
 Key = tuple[str | bytes, int]
 """A partition within a session: the topic's id, or its name in sessions that use names, and the index."""
@@ -149,8 +151,12 @@ class SessionCache:
 
     def create(self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int) -> int:
         """Open a session if there is room. Returns its id, or NO_SESSION."""
-        if len(self._sessions) >= self._slots and not self._evict_for(len(partitions), now_ms):
+        size = len(partitions)
+        if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
             return NO_SESSION
+        while self.partitions + size > MOST_OF_ALL:
+            if not self._evict_for(size, now_ms):
+                return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
@@ -174,6 +180,11 @@ class SessionCache:
         self._by_use.add((now_ms, session.id))
         if now_ms - session.created_ms > self._eviction_ms:
             self._by_size.add((session.cached_size, session.id))
+
+    def has_outgrown(self, session: Session) -> bool:
+        """Whether it has so many partitions now that there is no room for it."""
+        size = len(session.partitions)
+        return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
 
     def _unlist(self, session: Session) -> None:
         if session.cached_size >= 0:
@@ -299,6 +310,9 @@ class FetchSessions:
         if session is None or error is not None:
             return Fetching({}, error=error)
         session.update(wanted, forgotten)
+        if self.cache.has_outgrown(session):
+            self.cache.remove(session_id)
+            return Fetching({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             self.cache.remove(session_id)
             return Fetching(wanted, uses_topic_ids=uses_topic_ids)

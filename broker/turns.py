@@ -53,6 +53,16 @@ def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) ->
     return answers
 
 
+def result_of(steps: Steps[R]) -> R:
+    """All of it at once, where it is known to be little."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+
 class AnswerRoom:
     """What the answer of one request may still hold. What is asked for first is answered, however large."""
 
@@ -74,7 +84,7 @@ class AnswerRoom:
 class Job:
     """Work in steps that belongs to one request. result: what came of it, or what it raised, once it is finished.
 
-    wanted: whether anybody still waits for it. finish: called when it is finished, unless it was dropped.
+    wanted: whether anybody still waits for it; if not, it is dropped. finish: called when it is finished or dropped.
     """
 
     __slots__ = ("_steps", "finish", "result", "wanted")
@@ -178,6 +188,7 @@ class Turns:
     def _work_next(self, job: Job) -> None:
         if not job.wanted():
             job.drop()
+            job.finish()
             return
         try:
             finished = self._work(job, self.left)

@@ -5,7 +5,7 @@ Pure: time comes in as `now_ms` (monotonic), and what an answer does is a callba
 its purgatory, whose job this is.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -67,7 +67,7 @@ class Waiter:
 
     __slots__ = ("deadline_ms", "logs", "look", "waiting")
 
-    def __init__(self, logs: Sequence[Hashable], deadline_ms: int, look: Callable[[bool], bool]) -> None:
+    def __init__(self, logs: list[Hashable], deadline_ms: int, look: Callable[[bool], bool]) -> None:
         self.logs = logs
         self.deadline_ms = deadline_ms
         self.look = look
@@ -93,6 +93,12 @@ class Waiting:
         for log in waiter.logs:
             self._by_log.setdefault(log, {})[waiter] = None
         heappush(self._deadlines, (waiter.deadline_ms, next(self._order), waiter))
+
+    def watch(self, waiter: Waiter, log: Hashable) -> None:
+        """Have it wait for this log too, if it still waits."""
+        if waiter.waiting:
+            waiter.logs.append(log)
+            self._by_log.setdefault(log, {})[waiter] = None
 
     def wake(self, logs: Collection[Hashable]) -> None:
         """Some logs moved: look at everything that waits for one of them, each once, in the order of parking."""

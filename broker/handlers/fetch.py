@@ -6,7 +6,7 @@ does not exist does not end the wait, an error of reading does. What must come f
 Source: Kafka's KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, DelayedFetch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +22,9 @@ from ...storage.segment import Slice
 from ..dispatch import Call, handles
 from ..fetch_sessions import Fetching, Key, Told, Wanted
 from ..partition import Partition, storage_error
+from ..turns import Steps, result_of
 from ..waiting import Parked, Waiter
+from ..wide_fetch import WideFetch
 
 if TYPE_CHECKING:
     from ...storage.log import PartitionLog
@@ -30,24 +32,39 @@ if TYPE_CHECKING:
 
 Answer = FetchResponse.Topic.Partition
 Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
+Outcome = FetchResponse | Parked | Steps[FetchResponse | Parked]
 EpochEndOffset = Answer.EpochEndOffset
 _named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first offset, as the answer has them
 
 TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
 READ_COMMITTED = 1
+MANY_PARTITIONS = 500  # more are read in steps
+PARTITIONS_A_STEP = 100
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
 
 @handles(FetchRequest, waits=False, reads_released=True)
-def fetch(broker: "Broker", call: Call, request: FetchRequest) -> FetchResponse | Parked:
+def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Outcome:
     """Begin a fetch: answer it, or park it."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
+    if sum(len(topic.partitions) for topic in request.topics) > MANY_PARTITIONS:
+        return _begin_in_steps(broker, call, request)
+    return _begin(broker, call, request, result_of(_wanted(request)))
+
+
+def _begin_in_steps(broker: "Broker", call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
+    wanted = yield from _wanted(request)
+    begun = _begin(broker, call, request, wanted)
+    return begun if isinstance(begun, FetchResponse | Parked) else (yield from begun)
+
+
+def _begin(broker: "Broker", call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Outcome:
     fetching = broker.fetch_sessions.begin(
         request.session_id,
         request.session_epoch,
-        _wanted(request),
+        wanted,
         _forgotten(request, call.version),
         uses_topic_ids=call.version >= TOPIC_IDS_SINCE,
         now_ms=broker.clock.monotonic_ms(),
@@ -55,15 +72,18 @@ def fetch(broker: "Broker", call: Call, request: FetchRequest) -> FetchResponse 
     if fetching.error is not None:
         broker.metrics.error(fetching.error)
         return FetchResponse(error_code=fetching.error, responses=[])
-    return _Fetch(broker, call, request, fetching).begin()
+    begun = _Fetch(broker, call, request, fetching)
+    return begun.begin() if len(begun.parts) <= MANY_PARTITIONS else WideFetch(begun, broker).begin()
 
 
-def _wanted(request: FetchRequest) -> dict[Key, Wanted]:
+def _wanted(request: FetchRequest) -> Steps[dict[Key, Wanted]]:
     found: dict[Key, Wanted] = {}
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
         by: str | bytes = name or topic_id
-        for part in topic.partitions:
+        for number, part in enumerate(topic.partitions, 1):
+            if number % PARTITIONS_A_STEP == 0:
+                yield PARTITIONS_A_STEP
             found[by, part.partition] = Wanted(
                 name,
                 topic_id,
@@ -73,6 +93,8 @@ def _wanted(request: FetchRequest) -> dict[Key, Wanted]:
                 part.current_leader_epoch,
                 part.last_fetched_epoch,
             )
+        if len(request.topics) > MANY_PARTITIONS:
+            yield 1
     return found
 
 
@@ -160,26 +182,27 @@ class _Fetch:
         self.quiet: list[tuple[Partition, int]] = []  # partitions of which a session has nothing to tell
         self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
         self.parked: Parked | None = None
+        self.wide: WideFetch | None = None  # that works this off in steps
         self.jobs_left = 0
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
         """Read; then answer now, when the disk has delivered, or when there is more."""
-        enough = self._read()
+        enough = result_of(self.read())
         if not enough and self.max_wait_ms > 0:
             return self._wait()
         if self.jobs_left:
             self.parked = Parked()
-            self._read_cold()
+            self.read_cold()
             return self.parked
-        return self._response()
+        return result_of(self.response())
 
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Parked:
-        self._let_go()
+        self.let_go()
         broker = self.broker
-        logs = [read.partition.log for read in self.reads if read.partition is not None]
+        logs: list[Hashable] = [read.partition.log for read in self.reads if read.partition is not None]
         logs += [partition.log for partition, _ in self.quiet]
         waiter = Waiter(logs, broker.clock.monotonic_ms() + self.max_wait_ms, self._look)
         self.parked = Parked()
@@ -200,11 +223,11 @@ class _Fetch:
     def _is_done(self, at_deadline: bool) -> bool:
         if not at_deadline and not self._may_be_enough():
             return False
-        if not self._read() and not at_deadline:
-            self._let_go()
+        if not result_of(self.read()) and not at_deadline:
+            self.let_go()
             return False
         if self.jobs_left:
-            self._read_cold()
+            self.read_cold()
         else:
             self._answer()
         return True
@@ -228,16 +251,23 @@ class _Fetch:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def _read(self) -> bool:
-        """Read all partitions anew. Returns whether the answer need not wait for more."""
+    def read(self, watch: Callable[[Partition], None] | None = None) -> Steps[bool]:
+        """Read all partitions anew. Returns whether the answer need not wait for more.
+
+        watch: called with each partition that is about to be read.
+        """
         budget, at_least_one, failed, existing = self.max_bytes, True, False, False
         self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
         may_be_quiet, any_missing = self.fetching.is_incremental, False
-        for key, wanted in self.parts:
+        for number, (key, wanted) in enumerate(self.parts, 1):
+            if number % PARTITIONS_A_STEP == 0:
+                yield PARTITIONS_A_STEP
             topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
             partition = None
             if topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
+                if watch is not None:
+                    watch(partition)
                 if may_be_quiet and _has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
                     continue
@@ -344,11 +374,16 @@ class _Fetch:
         read.size_bytes = 0
         read.cold = None
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """What was read is not sent, but read again; or never."""
         for read in self.reads:
             let_go(read.answer.records or ())
             read.answer.records = []
+
+    def forget_reads(self) -> None:
+        """What was read is read again, and takes no memory until then."""
+        self.let_go()
+        self.reads, self.quiet = [], []
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
@@ -357,7 +392,7 @@ class _Fetch:
         read.cold = job
         self.jobs_left += 1
 
-    def _read_cold(self) -> None:
+    def read_cold(self) -> None:
         """Have workers read what is not in memory; the answer goes when all of it is there."""
         for read in self.reads:
             self._submit(read)
@@ -420,17 +455,22 @@ class _Fetch:
         """All is there that was waited for."""
         assert self.parked is not None
         if self.parked.cancelled:
-            self._let_go()
+            self.let_go()
+        elif self.wide is not None:
+            self.wide.answer()
         else:
-            self.parked.answer(self._response())
+            self.parked.answer(result_of(self.response()))
 
-    def _response(self) -> FetchResponse:
+    def response(self) -> Steps[FetchResponse]:
+        """What the reads come to."""
         fetching = self.fetching
         told = [(read.key, read.told()) for read in self.reads] if fetching.remembers else []
         named = fetching.finish(told, self.broker.clock.monotonic_ms())
         response = FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[])
         topic: FetchResponse.Topic | None = None
-        for read in self.reads:
+        for number, read in enumerate(self.reads, 1):
+            if number % PARTITIONS_A_STEP == 0:
+                yield PARTITIONS_A_STEP
             if named is not None and read.key not in named:
                 continue
             wanted = read.wanted

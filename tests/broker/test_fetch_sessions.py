@@ -1,6 +1,7 @@
 from itertools import count
 
 import pytest
+from fencepost.broker import fetch_sessions
 from fencepost.broker.fetch_sessions import (
     FINAL_EPOCH,
     HIGHEST_EPOCH,
@@ -199,6 +200,29 @@ def test_the_cache_counts_partitions():
     assert cache.cache.partitions == 3
     cache.cache.remove(session_id)
     assert cache.cache.partitions == 0
+
+
+def test_a_session_that_grows_beyond_any_full_fetch_ends(monkeypatch):
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_A_SESSION", 3)
+    cache = sessions()
+    session_id = opened(cache, "a", "b")
+    assert begin(cache, session_id, 1, wanted("b", "c")).error is None
+    assert begin(cache, session_id, 2, wanted("d")).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert begin(cache, session_id, 3).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache.cache), cache.cache.partitions) == (0, 0)
+
+
+def test_all_sessions_together_remember_so_many_partitions(monkeypatch):
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_ALL", 4)
+    cache = sessions(10)
+    grows, _ = opened(cache, "a", "b"), opened(cache, "c")
+    assert opened(cache, "d", "e") == NO_SESSION
+    assert begin(cache, grows, 1, wanted("f")).error is None
+    assert begin(cache, grows, 2, wanted("g")).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.cache.partitions == 1
+    stale_ms = EVICTION_MS + 1
+    assert opened(cache, "h", "i", "j", "k", now_ms=stale_ms) != NO_SESSION
+    assert (len(cache.cache), cache.cache.partitions) == (1, 4)
 
 
 def test_no_two_sessions_share_an_id():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from fencepost.broker import turns
 from fencepost.broker.dispatch import load_handlers
+from fencepost.broker.handlers import fetch as fetches
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from fencepost.protocol.messages.cluster import (
@@ -94,8 +95,14 @@ def produce_to_many(world: World) -> list[Any]:
 
 
 def fetch_many(world: World) -> list[Any]:
-    parts = [FetchRequest.Topic.Partition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(MANY)]
-    return [fetch(topics=[FetchRequest.Topic(topic="wide", partitions=parts)])]
+    """All partitions at once; then a session of them is asked again and again."""
+    made = FetchRequest.Topic
+    parts = [made.Partition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(PARTITIONS)]
+    everything = [made(topic="wide", partitions=parts)]
+    session_id = world.broker.ask(fetch(epoch=0, topics=everything), OLDER["Fetch"]).session_id
+    assert session_id
+    again = [fetch(session_id=session_id, epoch=number + 1, topics=[]) for number in range(OFTEN)]
+    return [fetch(topics=everything), *again]
 
 
 def list_offsets(world: World) -> list[Any]:
@@ -295,7 +302,7 @@ ROWS = {
         20_000,
         "10,000 partitions a request",
     ),
-    "Fetch": Row(fetch_many, 55_000, ""),
+    "Fetch": Row(fetch_many),
     "ListOffsets": Row(list_offsets),
     "Metadata": Row(metadata),
     "OffsetCommit": Row(offset_commit, 60_000, "one unit"),
@@ -350,6 +357,7 @@ def short_turns(monkeypatch):
     """So that small requests show what large ones would do."""
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 400)
     monkeypatch.setattr(turns, "SLICE_UNITS", 100)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", 50)
 
 
 def frames_of(name: str, world: World) -> list[bytes]:

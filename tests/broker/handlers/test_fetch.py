@@ -1,6 +1,7 @@
 """Fetch as clients see it: limits, waiting, sessions, ids, epochs, and what is not visible yet."""
 
 import pytest
+from fencepost.broker.handlers import fetch as fetch_module
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
@@ -13,6 +14,12 @@ from simulated_client import SimulatedClient
 OK = ErrorCode.NONE
 NAMED = 12  # the newest version that names topics
 Topic, Part, Forgotten = FetchRequest.Topic, FetchRequest.Topic.Partition, FetchRequest.ForgottenTopic
+
+
+@pytest.fixture(autouse=True, params=[fetch_module.MANY_PARTITIONS, 0], ids=["at_once", "in_steps"])
+def _(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch of few partitions and one of many are one to the client."""
+    monkeypatch.setattr(fetch_module, "MANY_PARTITIONS", request.param)
 
 
 @pytest.fixture
