@@ -225,13 +225,14 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        for record in self._reading.run:
-            return record
+        if self._group is None or self._group.may_go_on():
+            for record in self._reading.run:
+                return record
         return await self._one(())
 
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record, of these partitions or of any; waits for it."""
-        if not partitions:
+        if not partitions and (self._group is None or self._group.may_go_on()):
             for record in self._reading.run:
                 return record
         return await self._one(partitions)
@@ -239,7 +240,7 @@ class Consumer:
     async def _one(self, wanted: Collection[TopicPartition]) -> Record:
         reading, most = self._reading, self._settings.max_poll_records
         while True:
-            await self._poll(NEVER_MS)
+            await self._poll(NEVER_MS, wanted)
             run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
             self._fetcher.pump_soon()
             if run is not None:
@@ -259,7 +260,7 @@ class Consumer:
 
     async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
         while True:
-            await self._poll(deadline_ms)
+            await self._poll(deadline_ms, wanted)
             taken = self._reading.take(most, wanted, self._metadata())
             self._fetcher.pump()
             if taken or not await self._wait(deadline_ms, wanted):
@@ -302,9 +303,13 @@ class Consumer:
     def _metadata(self) -> ConsumerGroupMetadata | None:
         return None if self._group is None else self._group.metadata()
 
-    async def _poll(self, deadline_ms: float) -> None:
-        """Everything that may only be done between two reads. Raises what was found to be wrong."""
+    async def _poll(self, deadline_ms: float, wanted: Collection[TopicPartition] = ()) -> None:
+        """Everything that may only be done between two reads. Raises what was found to be wrong.
+
+        wanted: what is read now, if not everything.
+        """
         self._reading.settle()
+        self._fetcher.wanted = wanted
         if not self._started or self._closed:
             self._check_open()
             raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")

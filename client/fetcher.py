@@ -2,7 +2,9 @@
 
 The rule: an answer counts only for the position it was asked for (`PartitionState.epoch`). Nothing is skipped in
 silence: a topic that was made again, or a log that was cut, is told to the reader. A partition is not asked for while
-more than max_partition_fetch_bytes of it lie here, and none while fetch_max_bytes do. No task runs per fetch.
+more than max_partition_fetch_bytes of it lie here, and none while fetch_max_bytes do. What is not read at the moment
+(paused partitions, or all but those of a getone or getmany) makes room for what is: it is dropped and fetched again
+later. No task runs per fetch.
 From version 12 on each fetch names the epoch of the record before it, and the leader compares that with its log before
 it answers: that is all an OffsetForLeaderEpoch would ask after a change of leaders, and nothing can be cut in between.
 Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-516 (topic ids).
@@ -10,7 +12,7 @@ Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-516 (topic id
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
@@ -64,6 +66,7 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self._broken: FatalError | None = None
+        self.wanted: Collection[TopicPartition] = ()  # what is read now; empty for everything
         self._is_pump_due = False
         self._closed = False
         self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
@@ -123,6 +126,8 @@ class Fetcher:
             elif not self._is_another(state):
                 wanted.setdefault(leader, {})[tp] = state
         room = self._settings.fetch_max_bytes - held
+        if room <= 0 and wanted:
+            room += self._make_room(wanted, most_bytes - room)
         for node_id, states in wanted.items():
             node = self._nodes.setdefault(node_id, _Node())
             if node.busy or room <= 0:
@@ -137,6 +142,17 @@ class Fetcher:
                 self._send(node_id, node, connection, states, room, hurried=node_id in full)
         if later_ms is not None:
             self._pump_at(now_ms, later_ms)
+
+    def _make_room(self, asking: dict[int, dict[TopicPartition, PartitionState]], bytes_needed: int) -> int:
+        """Drop what was fetched ahead and is not read now. Returns how many bytes; 0 if nothing waits for them."""
+        read_now = self.wanted
+        if read_now and not any(tp in read_now for states in asking.values() for tp in states):
+            return 0
+        freed = 0
+        for tp, state in self._subscription.assigned.items():
+            if freed < bytes_needed and state.fetched and (state.paused or (read_now and tp not in read_now)):
+                freed += state.drop_fetched()
+        return freed
 
     def _pump_at(self, now_ms: float, at_ms: float) -> None:
         if self._timer is not None:

@@ -69,6 +69,7 @@ class Group:
         self._offsets = GroupOffsets(cluster, settings.group_id)
         self._exchange = Joining(cluster, settings, self._membership, outside)
         self._heart = Heart(cluster, settings, self._membership, outside, self._news, self._left_behind)
+        self._pulse = self._heart.pulse
         self._joining: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._due = True
@@ -89,6 +90,13 @@ class Group:
         """Whether a poll has something to do."""
         topics, joined = self._subscription.topics, self._membership.joined_topics
         return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
+
+    def may_go_on(self) -> bool:
+        """Whether the next record may be given without a poll; giving it counts as one."""
+        if self._due:
+            return False
+        self._pulse.was_polled = True
+        return True
 
     def polled(self) -> None:
         """The application is alive."""

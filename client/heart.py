@@ -77,6 +77,7 @@ class Heart:
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
+            self.pulse.look(now_ms)
             if self._is_member and self.pulse.poll_is_late(now_ms):
                 await self._left_behind()
             elif self._membership.in_generation and now_ms >= self.pulse.due_ms:

@@ -15,6 +15,7 @@ class Pulse:
         self._heard_ms = now_ms
         self._polled_ms = now_ms
         self._polls = 0  # under way
+        self.was_polled = False  # since the last `look`: for what is called once a record, and may not ask for the time
 
     def joined(self, now_ms: int) -> None:
         """A generation begins."""
@@ -47,6 +48,12 @@ class Pulse:
 
     def polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
+
+    def look(self, now_ms: int) -> None:
+        """Count what was noted in was_polled as a poll of now."""
+        if self.was_polled:
+            self.was_polled = False
+            self._polled_ms = now_ms
 
     @property
     def poll_until_ms(self) -> int | None:
