@@ -12,7 +12,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from .errors import CommitOutcomeUnknownError as AsyncCommitOutcomeUnknownError
 from .errors import ForkedError, IllegalStateError
+from .sync_errors import CommitOutcomeUnknownError
 
 T = TypeVar("T")
 
@@ -39,11 +41,18 @@ class LoopThread:
         try:
             result: T = running.outcome.result()
             return result
+        except AsyncCommitOutcomeUnknownError as error:
+            raise self._blocking(error) from error
         except BaseException:
             if not running.outcome.done():  # the wait was interrupted, not the work
                 self._loop.call_soon_threadsafe(running.cancel)
                 running.ended.wait(CANCEL_TIMEOUT_S)
             raise
+
+    def _blocking(self, error: AsyncCommitOutcomeUnknownError) -> CommitOutcomeUnknownError:
+        """It is resolved in this loop, where its producer is."""
+        hint = "" if error.hint == error.default_hint else error.hint.replace("await err", "err")
+        return CommitOutcomeUnknownError(error.detail, code=error.code, hint=hint, ask=lambda: self.run(error.resolve))
 
     def call(self, call: Callable[[], T]) -> T:
         """As run, for what does not wait."""

@@ -24,6 +24,7 @@ class Reading:
     __slots__ = (
         "_assignments",
         "_commits_itself",
+        "_failed",
         "_policy",
         "_running",
         "_since",
@@ -40,6 +41,7 @@ class Reading:
         self._commits_itself = settings.enable_auto_commit
         self._policy = RESETS.get(settings.auto_offset_reset or "none")
         self._turn = 0
+        self._failed: PartitionState | None = None  # its error is raised next: others had records
         self._running: tuple[PartitionState, Fetched] | None = None
         self._since: dict[PartitionState, int] = {}  # where each was when the last outcome was told
         self._since_group: ConsumerGroupMetadata | None = None
@@ -49,7 +51,10 @@ class Reading:
     # ---- what is there -----------------------------------------------------------------------------------------
 
     def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
-        """The partitions that have something to give, another one first each time."""
+        """The partitions that have something to give, another one first each time, or the one whose error was put off.
+
+        Raises what is in the way of one that has no records left, before any other gives more.
+        """
         found = [
             state
             for state in self._subscription.assigned.values()
@@ -59,6 +64,12 @@ class Reading:
             self._turn += 1
             first = self._turn % len(found)
             found = found[first:] + found[:first]
+            if self._failed in found:
+                found.sort(key=lambda state: state is not self._failed)
+        self._failed = None
+        for state in found:
+            if state.refused is not None and not state.fetched:
+                self._tell(state)
         return found
 
     def has_some(self, wanted: Collection[TopicPartition]) -> bool:
@@ -99,15 +110,13 @@ class Reading:
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> dict[PartitionState, tuple[int, list[Record]]]:
         """Up to `most` records: of each partition, where it stood before and what it gave. What is only passed over
-        moves positions and gives nothing. Raises what the first partition has to tell, if nothing was taken.
+        moves positions and gives nothing. Raises an error of the first partition; one of another is raised next time.
         """
         taken: dict[PartitionState, tuple[int, list[Record]]] = {}
         for state in self._candidates(wanted):
             first = state.position
             records: list[Record] = []
             try:
-                if state.refused is not None and not state.fetched:
-                    self._tell(state)
                 while state.fetched and len(records) < most:
                     fetched = state.fetched[0]
                     run = fetched.run(most - len(records))
@@ -117,6 +126,7 @@ class Reading:
             except Exception:
                 if not taken and not records:
                     raise
+                self._failed = self._failed or state
             if records:
                 taken[state] = first, records
                 most -= len(records)
@@ -130,8 +140,6 @@ class Reading:
     ) -> Iterator[Record] | None:
         """Iterate over the next records of one partition, until `settle`. None where there are none yet."""
         for state in self._candidates(wanted):
-            if state.refused is not None and not state.fetched:
-                self._tell(state)
             while state.fetched:
                 fetched = state.fetched[0]
                 first = state.position

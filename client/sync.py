@@ -6,6 +6,7 @@ be made before a fork: what was refuses to work after it (ForkedError). Ctrl-C a
 
 from .sync_admin import Admin
 from .sync_consumer import Batches, Consumer
+from .sync_errors import CommitOutcomeUnknownError
 from .sync_producer import Delivery, Producer, Transaction
 
-__all__ = ["Admin", "Batches", "Consumer", "Delivery", "Producer", "Transaction"]
+__all__ = ["Admin", "Batches", "CommitOutcomeUnknownError", "Consumer", "Delivery", "Producer", "Transaction"]
