@@ -12,10 +12,12 @@ from hashlib import sha256
 from ..client.config_names import settings_from
 from ..client.errors import InvalidConfigurationError
 from ..client.settings import AdminSettings, ProducerSettings
-from .options import connection_of, duration_ms, read_names, truth, whole
+from .options import connection_of, duration_ms, read_names, whole
 from .sink import MOST_SINK_ID_CHARS, WrongUseError
 
 SINK_NAMES = ("topic", "deliveryGuarantee", "sinkId", "batchId", "preparedTimeout", "includeHeaders")
+"""includeHeaders is for the source: a sink writes the column when it is there, as Spark's Kafka sink does."""
+
 SPARKS_OWN = ("checkpointLocation", "queryName", "path", "asyncProgressTrackingEnabled")
 """What Spark hands on of its own options."""
 
@@ -37,7 +39,6 @@ class SinkOptions:
     sink_id: str | None = None
     batch_id: int | None = None
     prepared_timeout_ms: int = 3_600_000
-    include_headers: bool = False
     checkpoint: str | None = None
     query_name: str | None = None
 
@@ -74,7 +75,6 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         sink_id=sink_id,
         batch_id=batch_id,
         prepared_timeout_ms=-1 if timeout == "-1" else min(2**31 - 1, duration_ms("preparedTimeout", timeout)),
-        include_headers=truth("includeHeaders", own.get("includeHeaders", "false")),
         checkpoint=spark.get("checkpointlocation") or None,
         query_name=spark.get("queryname") or None,
     )

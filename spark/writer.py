@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -43,7 +44,7 @@ from .written_rows import check_columns, columns_of
 log = logging.getLogger("fencepost.spark")
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
-RUN_ID = "spark.jobGroup.id"  # of a stream it is the run's id
+JOB_GROUP = "spark.jobGroup.id"  # a stream's is the id of its run
 MARGIN_S = 10.0
 ABORT_TIMEOUT_MS = 10_000
 
@@ -85,7 +86,18 @@ def place() -> Place:
     of = context.getLocalProperty
     query_id = of(QUERY_ID)
     where = checkpoint.place_of(of(checkpoint.FOLDER), of(checkpoint.DESCRIPTION), query_id)
-    return Place(context.partitionId(), context.taskAttemptId(), of(BATCH_ID), query_id, of(RUN_ID), where)
+    return Place(
+        context.partitionId(), context.taskAttemptId(), of(BATCH_ID), query_id, _run_id(query_id, of(JOB_GROUP)), where
+    )
+
+
+def _run_id(query_id: str | None, job_group: str | None) -> str | None:
+    """Of the stream. None: outside a stream, or where the user's code has set a job group of its own, which may be the
+    same in the next run."""
+    try:
+        return str(UUID(job_group)) if query_id and job_group else None
+    except ValueError:
+        return None
 
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
@@ -103,7 +115,7 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "Bat
 def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tuple[SinkOptions, str, Limits, str]:
     """What a writer is made of. Raises InvalidConfigurationError, BrokerUnreachableError and the like."""
     options = sink_options(given, streaming=streaming)
-    check_columns(schema, options.topic, options.include_headers)
+    check_columns(schema, options.topic)
     cluster = cluster_for(options)
     found = run(ledger.facts(cluster), options.connection.default_api_timeout_ms / 1000)
     if options.topic is not None:
@@ -163,7 +175,7 @@ class SinkWriter:
     def _pieces(self, iterator: Iterable[Any]) -> Iterator[Any]:
         for batch in iterator:
             if batch.num_rows:
-                yield from columns_of(batch, self.options.topic, self.options.include_headers)
+                yield from columns_of(batch, self.options.topic)
 
     def batch_of(self, here: Place) -> SinkBatch:
         """Raises WrongUseError where Spark does not say what has to be known."""

@@ -1,7 +1,7 @@
 """Rows that are written: which columns the sink takes, and Arrow batches of them as the lists that a producer takes.
 
 The rule: columns and what they mean are those of Spark's Kafka sink: `value`, and if they are there `key`, `topic`,
-`partition` and, when they are asked for, `headers`. Columns of other names are left out, as Spark's sink does.
+`partition` and `headers`. Columns of other names are left out. Source: Spark's KafkaWriter and KafkaRowWriter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class TopicRows(NamedTuple):
         return len(self.values)
 
 
-def check_columns(schema: Any, topic: str | None, include_headers: bool) -> None:
+def check_columns(schema: Any, topic: str | None) -> None:
     """schema: a StructType. Raises InvalidConfigurationError for what cannot be written."""
     types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
     if "value" not in types:
@@ -41,7 +41,7 @@ def check_columns(schema: Any, topic: str | None, include_headers: bool) -> None
     if topic is None and "topic" not in types:
         raise InvalidConfigurationError("neither option 'topic' nor a column 'topic' says where rows go")
     for name, allowed in TAKEN.items():
-        if name in types and not (name == "headers" and not include_headers) and types[name] not in allowed:
+        if name in types and types[name] not in allowed:
             wanted = " or ".join(allowed)
             raise InvalidConfigurationError(
                 f"column {name!r} is {types[name]}, and has to be {wanted}",
@@ -49,7 +49,7 @@ def check_columns(schema: Any, topic: str | None, include_headers: bool) -> None
             )
 
 
-def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator[TopicRows]:
+def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
     """batch: a pyarrow.RecordBatch. One for each topic that its rows go to. Raises InvalidConfigurationError."""
     places = {name.lower(): index for index, name in enumerate(batch.schema.names)}
 
@@ -61,7 +61,7 @@ def columns_of(batch: Any, topic: str | None, include_headers: bool) -> Iterator
         _bytes(column("value")),
         None if _is_null(column("key")) else _bytes(column("key")),
         _partitions(column("partition")),
-        _headers(column("headers")) if include_headers else None,
+        _headers(column("headers")),
     )
     if topic is not None:
         yield found

@@ -12,7 +12,8 @@ import spark_runners
 from fencepost.client import sync
 from fencepost.client.admin_values import NewTopic
 from fencepost.client.values import TopicPartition
-from fencepost.spark.writer import SinkWriter
+from fencepost.spark.sink import SinkConflictError
+from fencepost.spark.writer import JOB_GROUP, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from served_broker import ServedBroker
 from spark_runners import Job
@@ -174,3 +175,29 @@ def test_which_writer_the_runner_calls_and_on_which_thread_is_as_the_sink_believ
     ]
     assert [attempt == of_tasks for _, attempt, _, _ in called] == [not is_stream] * 2
     assert isinstance(job.writer, SinkWriter)
+
+
+RUNS = ("6ba7b810-9dad-11d1-80b4-00c04fd430c8", "7ba7b810-9dad-11d1-80b4-00c04fd430c8")
+
+
+@pytest.mark.parametrize(
+    ("groups", "query"),
+    [((None, None), None), (("nightly", "nightly"), None), (("nightly", "nightly"), "q"), (RUNS, "q")],
+    ids=["no job group", "a job group", "the user's group in a foreachBatch", "two runs of a foreachBatch"],
+)
+def test_a_batch_that_is_written_again_is_found_to_be_decided(sink, groups, query, caplog):
+    for group in groups:
+        job = sink.job(False, sinkId=sink.topic, batchId="7")
+        job.properties = {key: value for key, value in ((JOB_GROUP, group), (QUERY_ID, query)) if value}
+        job.commit([job.task([arrow(b"1")])])
+    assert sink.rows() == [b"1"]
+    assert "was committed before" in caplog.text
+
+
+def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query(sink):
+    jobs = [sink.job(False, sinkId=sink.topic, batchId="7") for _ in range(2)]
+    for job in jobs:
+        job.properties = {JOB_GROUP: RUNS[0], QUERY_ID: "q"}
+    jobs[0].commit([jobs[0].task([arrow(b"1")])])
+    with pytest.raises(SinkConflictError, match="written twice"):
+        jobs[1].commit([jobs[1].task([arrow(b"2")])])

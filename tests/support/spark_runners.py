@@ -71,6 +71,7 @@ class Job:
         """What the driver does before any task runs: write_into_data_source."""
         self.schema, self.is_stream, self.number = schema, is_stream, number
         self.properties = {writer.BATCH_ID: str(number), writer.QUERY_ID: query} if is_stream else {}
+        """Those of Spark that tasks see."""
         self._instance = FencepostDataSource({name.lower(): value for name, value in options.items()})
         given, out = io.BytesIO(), io.BytesIO()
         pickleSer._write_with_length(FencepostDataSource, given)
