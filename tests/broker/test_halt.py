@@ -67,11 +67,11 @@ def sites() -> dict[str, list[int]]:
 def test_the_scripted_run_syncs_every_kind_of_file(sites):
     names = "\n".join(sites)
     for part in (
-        "journal.py:run Sync",  # rounds
+        "journal.py:_sync_each Sync",  # rounds
         "journal_preparing.py:_make Sync",  # files made ahead
         "journal_preparing.py:_make SyncDirectory",
-        "open_files.py:_sync_once Sync",  # segments
-        "open_files.py:_sync_once SyncDirectory",  # folders of logs
+        "open_files.py:<lambda> Sync",  # segments
+        "open_files.py:<lambda> SyncDirectory",  # folders of logs
         "checkpoints.py:_fill Sync",
         "checkpoints.py:write_file SyncDirectory",
     ):
