@@ -128,6 +128,7 @@ async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
 
 
 def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
+    from ..client.settings import LEAST_DECOMPRESSED_LIMIT
     from ..client.values import Record
     from ..protocol.records import read_marker, records
 
@@ -144,7 +145,7 @@ def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
             batch.is_transactional,
             record=Record(*partition, each.offset, each.timestamp, kind, each.key, each.value, each.headers),
         )
-        for each in records(batch)
+        for each in records(batch, limit=LEAST_DECOMPRESSED_LIMIT)
     ]
 
 

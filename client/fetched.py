@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Generator, Iterable
 
 from ..protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
-from ..protocol.errors import KafkaError
+from ..protocol.errors import ErrorCode, KafkaError
 from .errors import ClientError, CorruptRecordError, RecordTooLargeError
 from .isolation import AbortedFilter
 from .record_decoding import Records
 from .serialization import Deserializer
+from .settings import LEAST_DECOMPRESSED_LIMIT
 from .values import Record, TopicPartition
 
 _SIZE_AT = 8
@@ -27,7 +28,8 @@ _PIECE = (
 class Fetched:
     """The batches from `offset` on. position: the next offset to read; next_offset: after all of it.
 
-    check_crcs, key and value: as the consumer is set. A null key or value stays None and is not deserialized.
+    check_crcs, limit (bytes of a batch, decompressed), key and value: as the consumer is set.
+    A null key or value stays None and is not deserialized.
     """
 
     __slots__ = (
@@ -37,6 +39,7 @@ class Fetched:
         "_failure",
         "_index",
         "_key",
+        "_limit",
         "_records",
         "_rest",
         "_value",
@@ -58,6 +61,7 @@ class Fetched:
         aborted: Iterable[tuple[int, int]] = (),
         *,
         check_crcs: bool = True,
+        limit: int = LEAST_DECOMPRESSED_LIMIT,
         key: Deserializer | None = None,
         value: Deserializer | None = None,
     ) -> None:
@@ -66,7 +70,7 @@ class Fetched:
         self.leader_epoch = self.next_epoch = leader_epoch  # of the record before the position
         self.size = 0
         self._aborted = AbortedFilter(aborted)
-        self._check_crcs, self._key, self._value = check_crcs, key, value
+        self._check_crcs, self._limit, self._key, self._value = check_crcs, limit, key, value
         self._waiting: deque[Batch] = deque()
         self._failure: KafkaError | None = None
         self._batch: Batch | None = None
@@ -182,7 +186,7 @@ class Fetched:
             if self._check_crcs:
                 verify(batch)
             if not self._aborted.hides(batch):
-                rest = Records(batch, *self.tp)
+                rest = Records(batch, *self.tp, limit=self._limit)
         self._waiting.popleft()
         self._batch, self._rest, self._records, self._index = batch, rest, [], 0
         if not self._has_left:
@@ -212,6 +216,8 @@ class Fetched:
         except ClientError:
             raise
         except (KafkaError, CorruptBatch) as damage:
+            if isinstance(damage, KafkaError) and damage.code is ErrorCode.MESSAGE_TOO_LARGE:
+                raise too_large(self.tp, batch, damage) from damage
             text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
             raise self._corrupt(batch.base_offset, text) from damage
 
@@ -238,3 +244,11 @@ class Fetched:
                 raise self._corrupt(record.offset, f"the {what} does not deserialize: {error!r}") from error
             made.append(record._replace(key=new_key, value=new_value))
         return made
+
+
+def too_large(tp: TopicPartition, batch: Batch, refusal: KafkaError) -> RecordTooLargeError:
+    """A batch whose records are larger than what this client decompresses."""
+    return RecordTooLargeError(
+        f"{tp}: at offset {batch.base_offset}: {refusal}",
+        hint="raise max_decompressed_bytes, or seek past it to go on without it",
+    )

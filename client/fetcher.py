@@ -312,6 +312,7 @@ class Fetcher:
             part.records,
             [(each.producer_id, each.first_offset) for each in aborted or ()],
             check_crcs=settings.check_crcs,
+            limit=settings.decompressed_limit,
             key=self._key,
             value=self._value,
         )

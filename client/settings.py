@@ -30,6 +30,7 @@ Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any]
 DEFAULT_PORT = 9092
 MOST_IN_FLIGHT = 5  # a broker remembers as many batches of a producer in a partition, and no more
 INT32_MAX = 2**31 - 1
+LEAST_DECOMPRESSED_LIMIT = 128 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
 """The least and the highest compression_level of a codec; snappy and lz4 have but one here."""
@@ -132,6 +133,7 @@ class ConsumerSettings(ConnectionSettings):
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
+    max_decompressed_bytes: int | None = None  # of one batch; None: twice fetch_max_bytes, and at least 128 MiB
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000
@@ -156,11 +158,18 @@ class ConsumerSettings(ConnectionSettings):
         _check_one_of(self, "isolation_level", ("read_committed", "read_uncommitted"))
         _check_one_of(self, "auto_offset_reset", ("earliest", "latest", "none"))
         _check_positive(self, ("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"))
+        if self.max_decompressed_bytes is not None:
+            _check_positive(self, ("max_decompressed_bytes",))
         _check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
         _check_positive(self, ("auto_commit_interval_ms",))
         _check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
         _check_callable(self, ("key_deserializer", "value_deserializer"))
         _check_group(self)
+
+    @property
+    def decompressed_limit(self) -> int:
+        """How many bytes the records of one batch may take, decompressed."""
+        return self.max_decompressed_bytes or max(LEAST_DECOMPRESSED_LIMIT, 2 * self.fetch_max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +281,7 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
+    max_decompressed_bytes: int | None
     max_poll_records: int
     max_poll_interval_ms: int
     session_timeout_ms: int

@@ -20,6 +20,7 @@ from ..client.errors import (
     error_of,
     is_retriable,
 )
+from ..client.fetched import too_large
 from ..client.isolation import AbortedFilter
 from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
 from ..client.retry import Deadline
@@ -38,9 +39,6 @@ LANE = "fetch"
 ROWS = 10_000
 CHUNK_BYTES = 4 << 20
 """A chunk is given on when it has so many rows, or about so many bytes: one batch of records more at most."""
-
-BATCH_BYTES = 128 << 20
-"""Of a compressed batch, decompressed: a stream that cannot get over one would stand still for ever."""
 
 _BY_ID_FROM = 13  # of Fetch
 _BELIEVED_AFTER_MS = 5_000  # that a topic is gone: a broker that has just started may not know it yet
@@ -126,7 +124,7 @@ def chunks(options: SourceOptions, whole: Range, asked: Asked) -> Iterator[Colum
             for batch in found.visible():
                 if batch.base_offset >= whole.end:
                     break
-                _add(columns, batch, found.offset, whole)
+                _add(columns, batch, found.offset, whole, options.fetch.decompressed_limit)
                 if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
                     yield columns
                     columns = Columns(asked)
@@ -147,12 +145,14 @@ def tell_loss(options: SourceOptions, text: str) -> None:
     log.warning("%s; going on, as failOnDataLoss is false", text)
 
 
-def _add(columns: Columns, batch: Batch, start: int, whole: Range) -> None:
-    """start: what was asked for, below which a batch may begin."""
+def _add(columns: Columns, batch: Batch, start: int, whole: Range, limit: int) -> None:
+    """start: what was asked for, below which a batch may begin. limit: bytes of its records, decompressed."""
     try:
         verify(batch)
-        columns.add(batch, start, whole.end, limit=BATCH_BYTES)
+        columns.add(batch, start, whole.end, limit=limit)
     except (CorruptBatch, KafkaError) as damage:
+        if isinstance(damage, KafkaError) and damage.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise too_large(whole.topic_partition, batch, damage) from damage
         text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
         raise _corrupt(whole, batch.base_offset, text) from damage
 
@@ -161,6 +161,8 @@ def _corrupt(whole: Range, offset: int, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"{whole.topic_partition}: at offset {offset}: {reason}",
         hint="a query that begins behind it goes on without it",
+        partition=whole.topic_partition,
+        offset=offset,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..client.settings import LEAST_DECOMPRESSED_LIMIT
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME, OffsetAndMetadata, Record, TopicPartition
 from ..protocol.batches import Batch, walk
 from ..protocol.errors import ErrorCode, KafkaError
@@ -151,7 +152,7 @@ def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[Record]
         if not batches:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: nothing comes at {offset}, and {end} is the end")
         for batch in _visible(batches, aborted if committed else []):
-            for record in records(batch):
+            for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):
                 if offset <= record.offset < end:
                     yield _record(at, batch, record)
         offset = batches[-1].next_offset

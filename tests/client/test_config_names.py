@@ -17,6 +17,14 @@ def consumer(**more):
     return settings_from(ConsumerSettings, BROKER | {name.replace("_", "."): value for name, value in more.items()})
 
 
+def test_what_is_decompressed_at_most_grows_with_what_is_fetched_and_can_be_set():
+    assert consumer().decompressed_limit == 128 << 20
+    assert consumer(fetch_max_bytes=1 << 30).decompressed_limit == 2 << 30
+    assert consumer(max_decompressed_bytes="1000").decompressed_limit == 1000
+    with pytest.raises(InvalidConfigurationError):
+        consumer(max_decompressed_bytes=0)
+
+
 @pytest.mark.parametrize("value", [False, "false"])
 def test_offsets_that_are_to_be_stored_by_hand_are_refused_by_name(value):
     with pytest.raises(InvalidConfigurationError, match=r"enable\.auto\.offset\.store") as refused:

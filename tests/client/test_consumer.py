@@ -10,6 +10,7 @@ from fencepost.client.errors import (
     IllegalStateError,
     NoOffsetError,
     OffsetOutOfRangeError,
+    RecordTooLargeError,
 )
 from fencepost.client.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
@@ -372,6 +373,21 @@ def test_what_lies_here_is_bounded():
             await asyncio.sleep(5)
             assert consumer._subscription.state(T0).fetched_bytes < 10_000
             assert len(await all_there(consumer, 59)) == 59
+
+    within(main)
+
+
+def test_what_the_producer_wrote_compressed_can_be_read_however_large_it_is():
+    async def main(world):
+        value = bytes(20 << 20)
+        large = {"compression_type": "zstd", "max_request_size": 32 << 20}
+        async with Producer(BOOTSTRAP, outside=world.world.outside, **large) as producer:
+            await producer.send_and_wait("t", value, partition=0)
+        async with reader(world, topics=["t"]) as consumer:
+            assert (await consumer.getone()).value == value
+        async with reader(world, topics=["t"], max_decompressed_bytes=1 << 20) as consumer:
+            with pytest.raises(RecordTooLargeError, match="t-0: at offset 0"):
+                await consumer.getone()
 
     within(main)
 

@@ -136,3 +136,12 @@ def test_a_record_that_does_not_deserialize_is_told_after_those_before_it():
         fetched.run(9)
     assert (caught.value.partition, caught.value.offset) == (TP, 2)
     assert fetched.position == 2
+
+
+def test_a_batch_that_decompresses_to_more_than_the_limit_names_the_setting():
+    fetched = opened(written(0, b"a"), written(1, bytes(5_000), codec=4), limit=4_000)
+    assert values(fetched.run(5)) == [b"a"]
+    with pytest.raises(RecordTooLargeError, match="t-0: at offset 1: ") as caught:
+        fetched.run(5)
+    assert "max_decompressed_bytes" in caught.value.hint
+    assert values(opened(written(0, bytes(5_000), codec=4), limit=6_000).run(5)) == [bytes(5_000)]

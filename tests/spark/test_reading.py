@@ -5,7 +5,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from fencepost.client.errors import CorruptRecordError, RequestTimedOutError
+from fencepost.client.errors import CorruptRecordError, RecordTooLargeError, RequestTimedOutError
 from fencepost.client.outside import SYSTEM
 from fencepost.client.retry import Backoff
 from fencepost.client.values import TopicPartition
@@ -161,3 +161,11 @@ def test_waiting_has_an_end_which_says_where_the_log_stands():
     log.write(3, 0)
     with pytest.raises(RequestTimedOutError, match=r"from offset 3 on within 50 ms.*its end 3"):
         read(log, 0, 5, **{"kafkaConsumer.pollTimeoutMs": "50"})
+
+
+def test_a_batch_that_decompresses_to_more_than_is_allowed_names_the_setting():
+    log = Log()
+    log._add(0, 1, build([Record(0, 1, None, bytes(5_000))], base_offset=0, codec=4))
+    with pytest.raises(RecordTooLargeError, match="t-0: at offset 0: ") as caught:
+        read(log, 0, 1, **{"kafka.max.decompressed.bytes": "4000"})
+    assert "max_decompressed_bytes" in caught.value.hint
