@@ -37,6 +37,9 @@ UNNAMED = "fencepost.write."
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
 """When the entry of a write without a sinkId is removed: no task of it can come as late as that."""
 
+WAITING_SHARE = 2
+"""A transaction is prepared after its timeout divided by this, also while its task waits for rows."""
+
 TOPIC_DIGEST_BYTES = 32
 MOST_CLAIMS, _HALF_BYTES = 10, 12  # as many as a digest has room for
 MOST_SINK_ID_CHARS = 200
@@ -115,19 +118,6 @@ class Limits(NamedTuple):
 # ---- what a task does ----------------------------------------------------------------------------------------------
 
 
-class Begin(NamedTuple):
-    """Open a transaction under a new id. Answered with its Written."""
-
-    transactional_id: str
-    timeout_ms: int
-
-
-class Write(NamedTuple):
-    """Send these rows in the open transaction. Answered with how many they are."""
-
-    rows: Any
-
-
 class Prepare(NamedTuple):
     """Wait until all is acknowledged, then PrepareTxn. Answered (with nothing) when the transaction waits, and when the
     ledger stands at or above the number already, so that it was aborted."""
@@ -135,6 +125,25 @@ class Prepare(NamedTuple):
     ledger_key: str
     number: int
     timeout_ms: int
+
+
+class Begin(NamedTuple):
+    """Open a transaction under a new id. Answered with its Written.
+
+    prepare: to be carried out once the transaction is `prepare_after_ms` old, whatever the task does then.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    prepare: Prepare
+    prepare_after_ms: int
+
+
+class Write(NamedTuple):
+    """Send these rows in the open transaction. Answered with how many they are, or with None: nothing was sent, since
+    the transaction has been prepared because of its age."""
+
+    rows: Any
 
 
 class Abort(NamedTuple):
@@ -166,7 +175,8 @@ def task_steps(
 ) -> TaskSteps:
     """Write all pieces and prepare. task: unique among all attempts of all tasks. Without rows nothing is opened.
 
-    A transaction older than a third of its timeout is prepared as it is, and the next begun, so that none times out.
+    A transaction older than a third of its timeout is prepared as it is, and the next begun, so that none times out. A
+    task may wait for its rows for longer than that: at half of the timeout Begin has it prepared without this task.
     """
     written: list[Written] = []
     rows = 0
@@ -178,12 +188,18 @@ def task_steps(
             if is_open and now_ms() >= old_at_ms:
                 yield prepare
                 is_open = False
-            if not is_open:
-                name = task_name(limits.prefix, batch, partition, task, len(written))
-                old_at_ms = now_ms() + limits.timeout_ms // 3
-                written.append((yield Begin(name, limits.timeout_ms)))
-                is_open = True
-            rows += yield Write(piece)
+            count = None
+            while count is None:
+                if not is_open:
+                    name = task_name(limits.prefix, batch, partition, task, len(written))
+                    old_at_ms = now_ms() + limits.timeout_ms // 3
+                    written.append((yield Begin(name, limits.timeout_ms, prepare, limits.timeout_ms // WAITING_SHARE)))
+                    is_open = True
+                count = yield Write(piece)
+                if count is None:
+                    yield prepare
+                    is_open = False
+            rows += count
         if is_open:
             yield prepare
     except GeneratorExit:

@@ -1,12 +1,15 @@
 """A task's hands: the steps of sink.py carried out by a producer, in the loop's thread, a whole column at a time.
 
 The rule: while one batch of rows is encoded and sent, the task already reads the next from Spark; it is never more than
-one ahead, so the producer's buffer is what bounds memory.
+one ahead, so the producer's buffer is what bounds memory. While it waits for rows, for however long, the loop prepares
+a transaction that has become old; under the lock it is settled whether rows or that comes first.
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from threading import Lock
 from typing import Any
 
 from ..client.cluster import Cluster
@@ -35,6 +38,9 @@ class TaskHands:
         self._cluster: Cluster = cluster_for(options)
         self._producer: TaskProducer | None = None
         self._sending: Future[None] | None = None
+        self._aging: Future[None] | None = None  # prepares the open transaction when it is old
+        self._lock = Lock()
+        self._is_old = False  # and is being prepared for that
 
     def do(self, step: Step) -> Any:
         """Carry one out. Raises KafkaError and the like: the transaction has to be aborted."""
@@ -50,6 +56,9 @@ class TaskHands:
     def _begin(self, step: Begin) -> Written:
         producer = self._producer = self._made(step.transactional_id, step.timeout_ms)
         self._run(producer.begin())
+        with self._lock:
+            self._is_old = False
+            self._aging = begin(self._prepare_when_old(producer, step))
         return Written(step.transactional_id, producer.producer_id, producer.producer_epoch)
 
     def _made(self, transactional_id: str | None, timeout_ms: int) -> TaskProducer:
@@ -68,22 +77,53 @@ class TaskHands:
         produce = self._options.produce
         return run(work, (produce.delivery_timeout_ms + 2 * produce.max_block_ms) / 1000 + MARGIN_S)
 
-    def _write(self, rows: TopicRows) -> int:
+    async def _prepare_when_old(self, producer: TaskProducer, step: Begin) -> None:
+        await asyncio.sleep(step.prepare_after_ms / 1000)
+        with self._lock:
+            if self._aging is None:
+                return
+            self._is_old = True
+            sending = self._sending
+        if sending is not None:
+            await asyncio.wait([asyncio.wrap_future(sending)])
+        await producer.prepare(*step.prepare)
+
+    def _stop_aging(self) -> Future[None] | None:
+        """From now on age changes nothing. Returns: what prepares the transaction, if it has begun to."""
+        with self._lock:
+            aging, self._aging = self._aging, None
+            if aging is not None and not self._is_old:
+                aging.cancel()
+            return aging if self._is_old else None
+
+    def _write(self, rows: TopicRows) -> int | None:
         producer = self._producer
         assert producer is not None
         self._await_sent()
-        self._sending = begin(producer.send_columns(rows.topic, rows.values, rows.keys, rows.partitions, rows.headers))
+        with self._lock:
+            if self._is_old:
+                return None
+            self._sending = begin(
+                producer.send_columns(rows.topic, rows.values, rows.keys, rows.partitions, rows.headers)
+            )
         return len(rows.values)
 
     def _await_sent(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            sending.result()
+        sending = self._sending
+        try:
+            if sending is not None:
+                sending.result()
+        finally:
+            self._sending = None
 
     def _prepare(self, step: Prepare) -> None:
         self._await_sent()
         assert self._producer is not None
-        self._run(self._producer.prepare(step.ledger_key, step.number, step.timeout_ms))
+        preparing = self._stop_aging()
+        if preparing is not None:
+            preparing.result()
+        else:
+            self._run(self._producer.prepare(*step))
         self.close()
 
     def finish(self, pieces: Iterable[TopicRows]) -> int:
@@ -93,7 +133,7 @@ class TaskHands:
             if self._producer is None:
                 self._producer = self._made(None, 0)
                 self._run(self._producer.begin())
-            rows += self._write(piece)
+            rows += self._write(piece) or 0
         self._await_sent()
         if self._producer is not None:
             self._run(self._producer.finish())
@@ -101,6 +141,9 @@ class TaskHands:
 
     def close(self) -> None:
         """Let go; what is open is aborted, for a bounded time."""
+        preparing = self._stop_aging()
+        if preparing is not None:
+            wait([preparing], CLOSE_TIMEOUT_MS / 1000)
         producer, self._producer = self._producer, None
         sending, self._sending = self._sending, None
         if sending is not None:

@@ -5,6 +5,7 @@ nothing. Of a batch write it is a copy of the writer that tasks have; of a strea
 """
 
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,9 @@ import spark_runners
 from fencepost.client import sync
 from fencepost.client.admin_values import NewTopic
 from fencepost.client.values import TopicPartition
+from fencepost.spark import client_thread, ledger
 from fencepost.spark.sink import SinkConflictError
+from fencepost.spark.sink_options import sink_options
 from fencepost.spark.writer import JOB_GROUP, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from served_broker import ServedBroker
@@ -48,6 +51,22 @@ class Sink:
             names = [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])]
             found = admin.describe_transactions(names)
             return [name for name in names if any(tp.topic == self.topic for tp in found[name].partitions)]
+
+    def prepared(self):
+        """Those of them that wait for a decision."""
+        options = sink_options({"kafka.bootstrap.servers": self.servers, "topic": self.topic}, streaming=True)
+        with spark_runners.process():
+            cluster = client_thread.cluster_for(options)
+            keys = client_thread.run(ledger.described(cluster, timeout_ms=5000), 10)
+        waiting = {each.transactional_id for key in keys for each in key.waiting}
+        return waiting & set(self.open())
+
+    def wait_for_prepared(self, count):
+        """Until so many wait, or for long enough that they never will."""
+        deadline = time.monotonic() + 20
+        while len(self.prepared()) < count:
+            assert time.monotonic() < deadline, f"never {count} prepared"
+            time.sleep(0.05)
 
     def rows(self):
         """How a read_committed reader finds the topic: the values, in order."""
@@ -201,3 +220,40 @@ def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query
     jobs[0].commit([jobs[0].task([arrow(b"1")])])
     with pytest.raises(SinkConflictError, match="written twice"):
         jobs[1].commit([jobs[1].task([arrow(b"2")])])
+
+
+@KINDS
+def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on_in_another(
+    sink, is_stream, monkeypatch
+):
+    """The rows come when it has happened, so no task of the suite waits for a real timeout."""
+    monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
+    job = sink.job(is_stream)
+
+    def slowly():
+        for each in range(3):
+            yield arrow(b"%d" % each)
+            sink.wait_for_prepared(each + 1)
+
+    message = job.task(slowly())
+    assert len(sink.prepared()) == 3
+    assert sink.rows() == []
+    job.commit([message])
+    assert sink.rows() == [b"0", b"1", b"2"]
+    assert not sink.open()
+
+
+def test_a_task_that_fails_after_its_old_transaction_was_prepared_leaves_it_to_the_abort(sink, monkeypatch):
+    monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)
+    job = sink.job(False)
+
+    def failing():
+        yield arrow(b"1")
+        sink.wait_for_prepared(1)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        job.task(failing())
+    job.abort([None])
+    assert not sink.open()
+    assert sink.rows() == []

@@ -104,8 +104,12 @@ class World:
         broker = self.broker
         if isinstance(step, Begin):
             actor.written = broker.begin(step.transactional_id, step.timeout_ms)
+            actor.prepare = step.prepare
             return actor.written
         if isinstance(step, Write):
+            if self.chance(0.03):  # the transaction has become old
+                self.perform(actor.prepare, actor)
+                return None
             if broker.write(actor.written, step.rows):
                 raise TaskFailed
             return len(step.rows)
@@ -240,6 +244,7 @@ class Actor:
         self.world = world
         self.steps = steps
         self.written: Any = None
+        self.prepare: Any = None
         self.ended = False
         self.asleep = 0
         self.on_lost: Callable[[], None] | None = None  # of a task
@@ -266,8 +271,8 @@ class Actor:
         if world.chance(0.03) and not isinstance(step, Write | Begin):  # lost: asked again
             return
         if world.chance(0.03):  # sent, and then its sender was killed, or gave up
-            written = self.written
-            world.late.append(lambda: self._arrives(step, written))
+            ghost = Ghost(self.written, self.prepare)
+            world.late.append(lambda: self._arrives(step, ghost))
             self.die() if not is_task else self.throw(TaskFailed())
             return
         try:
@@ -281,8 +286,7 @@ class Actor:
             return
         self._go(answer)
 
-    def _arrives(self, step: Any, written: Any) -> None:
-        ghost = Ghost(written)
+    def _arrives(self, step: Any, ghost: "Ghost") -> None:
         try:
             self.world.perform(step, ghost)
         except (TaskFailed, KafkaError):
@@ -312,6 +316,7 @@ class Ghost:
     """Who sent a request, and is gone."""
 
     written: Any
+    prepare: Any
 
 
 def run(world: World, checkpoint: Checkpoint, batches: int = 3, *, turns: int = 6_000, writes: int = 1) -> bool:
