@@ -5,10 +5,12 @@ from connections that their clients gave up long ago.
 """
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 
 from fencepost.effects.simulated.net import SimulatedConnection
+from fencepost.effects.simulated.operations import Link, Open
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from fencepost.protocol.schema import schema_of
@@ -16,6 +18,8 @@ from simulation.world import JOURNAL_S, READS_S, World
 
 _HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+ERRORS_OF_A_START = (*OUT_OF_RESOURCES, errno.EACCES, errno.EIO)
 IN_PIECES = 0.25
 JUMPS_MS = (-86_400_000 * 400, -3_600_000, -1_000, 1_000, 3_600_000, 86_400_000 * 30)
 Fault = Callable[[], Awaitable[None]]
@@ -41,6 +45,8 @@ class Faults:
             (1, self.failed_sync),
             (2, self.stopped_process),
             (3, self.unplugged_while_it_writes),
+            (2, self.no_descriptors),
+            (2, self.start_that_fails),
         ]
         if world.schedule.forgets_indexes:
             kinds.append((8, self.forgotten_indexes))
@@ -151,6 +157,22 @@ class Faults:
         disk.capacity_bytes = disk._seen.used_bytes() + self.rng.choice((0, 4_096, 65_536))
         await asyncio.sleep(self.rng.uniform(0.2, 1.5))
         self.world.disk.capacity_bytes = None
+
+    async def no_descriptors(self) -> None:
+        """Nothing can be opened for a while. No reason to halt, nor to take a partition for damaged."""
+        disk, error = self.world.disk, self.rng.choice(OUT_OF_RESOURCES)
+        fault = disk.fail(lambda one: isinstance(one, Open | Link), error=error, times=None)
+        await asyncio.sleep(self.rng.uniform(0.1, 1.0))
+        if fault in disk._faults:
+            disk._faults.remove(fault)
+
+    async def start_that_fails(self) -> None:
+        """One step of a start meets an error of the system: it changes nothing, and the next start is a good one."""
+        if self.world.broker is not None:
+            self.world.kill(power=self.rng.random() < 0.5, rng=self.rng)
+            self.world.disk.fail_step(int(2 ** self.rng.uniform(0, 10)), error=self.rng.choice(ERRORS_OF_A_START))
+            await self.world.restart(after_s=self.rng.uniform(0.0, 0.3))
+            self.world.disk._faults.clear()
 
     async def failed_sync(self) -> None:
         """The broker has to halt; what it wrote may read well and not be on the disk."""

@@ -53,12 +53,21 @@ class Line(asyncio.Protocol):
                 future.set_result(decode_response(api, version, frame)[1])
 
     def send(self, request: Any, version: int | None, client_id: str) -> "asyncio.Future[Any]":
+        (future,) = self.send_all([(request, version)], client_id)
+        return future
+
+    def send_all(self, requests: list[tuple[Any, int | None]], client_id: str) -> "list[asyncio.Future[Any]]":
+        """In one write, so that they may arrive together."""
+        frames = [self._frame(request, version, client_id) for request, version in requests]
+        self.transport.write(b"".join(frame for _, frame in frames))
+        return [future for future, _ in frames]
+
+    def _frame(self, request: Any, version: int | None, client_id: str) -> "tuple[asyncio.Future[Any], bytes]":
         api = APIS[schema_of(type(request)).api or 0]
         version = api.max if version is None else version
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((future, api, version))
-        self.transport.write(b"".join(encode_request(api, version, 1, client_id, request)))
-        return future
+        return future, b"".join(encode_request(api, version, 1, client_id, request))
 
     def close(self) -> None:
         if self.transport is not None:
@@ -81,15 +90,20 @@ class Caller:
             raise answer
         return answer
 
-    async def ask_all(self, requests: list[tuple[Any, int | None]], patience_s: float = PATIENCE_S) -> list[Any]:
-        """All sent ahead; the answers, or Unanswered in the place of one."""
+    async def ask_all(
+        self, requests: list[tuple[Any, int | None]], patience_s: float = PATIENCE_S, *, in_one: bool = False
+    ) -> list[Any]:
+        """All sent ahead, in_one: by one write; the answers, or Unanswered in the place of one."""
         try:
             line = await self._open()
         except OSError:
             await asyncio.sleep(0.05)
             return [Unanswered("no connection")] * len(requests)
         self.world.on_send(line.transport, [schema_of(type(request)).api or 0 for request, _ in requests])
-        futures = [line.send(request, version, self.name) for request, version in requests]
+        if in_one:
+            futures = line.send_all(requests, self.name)
+        else:
+            futures = [line.send(request, version, self.name) for request, version in requests]
         _, late = await asyncio.wait(futures, timeout=patience_s)
         if late:
             line.close()

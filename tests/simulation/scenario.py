@@ -12,6 +12,7 @@ from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, 
 from simulation.history import Dump, Entry, Finish, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.operators import Operator
+from simulation.pipelines import Pipeliner
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import SdkIncarnation, SdkProducer
@@ -57,6 +58,7 @@ def clients_of(world: World) -> list[Any]:
     clients.append(Operator(world, PLACES[1:]))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     clients += sdk_clients_of(world)
+    clients.append(Pipeliner(world, "pipeliner", PLACES[:3]))
     clients.append(Trimmer(world, TRIMMED))
     clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
     for place in (*PLACES[:7], *TRIMMED):

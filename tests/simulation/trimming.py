@@ -16,6 +16,7 @@ from simulation.world import World
 
 PREFIX = "fencepost.once."  # transactional.id.ephemeral.prefix, as it is shipped
 TRIM_VERSION = 2
+COMMITS_ONCE = 0.6
 
 
 class Trimmer:
@@ -57,6 +58,11 @@ class Once(Incarnation):
     def __init__(self, world: World, name: str, number: int, tv: int, places: Sequence[Place]) -> None:
         super().__init__(world, f"{PREFIX}{name}.{number}", number, tv, places)
 
+    async def fill(self, txn: str) -> tuple[bool, bool] | None:
+        filled = await super().fill(txn)
+        await asyncio.sleep(self.rng.choice((0, 0, 0.1, 0.5, 2.5)))  # there may be a flush between data and marker
+        return filled
+
     async def end(self, txn: str, commit: bool) -> bool:
-        await super().end(txn, commit)
+        await super().end(txn, commit and self.rng.random() < COMMITS_ONCE)
         return False

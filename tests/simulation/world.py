@@ -14,7 +14,7 @@ from typing import Any
 
 from fencepost.broker.broker import Broker
 from fencepost.broker.settings import BrokerSettings
-from fencepost.effects.disk import DiskFull
+from fencepost.effects.disk import CannotOpen, DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.net import SimulatedNet
@@ -102,7 +102,7 @@ class World:
         net = ProcessNet(self._broker_net, process)
         broker = Broker(self.settings, disk=self.disk, clock=self.clock, rng=rng, net=net)
         self._prepare(broker)
-        broker.on_halt.append(lambda error: self._halted(broker))
+        broker.on_halt.append(lambda error: self._halted(broker, error))
         self.broker = broker
         await process.start(broker.start())
         self.history.invoke("broker", Restart()).ok()
@@ -133,13 +133,18 @@ class World:
         await asyncio.sleep(after_s)
         try:
             await self.start()
-        except DiskFull:
+        except OSError as error:
+            if not (isinstance(error, DiskFull) or self.disk._faults):
+                raise
             self.kill(power=power, rng=rng)
-            self.disk.capacity_bytes = None  # an operator makes room
+            self.disk.capacity_bytes = None  # an operator makes room, or sees to what else the error says
+            self.disk._faults.clear()
             await self.start()
 
-    def _halted(self, broker: Broker) -> None:
+    def _halted(self, broker: Broker, error: BaseException) -> None:
         """As `serve` does: the process ends, and somebody starts it again."""
+        if isinstance(error, CannotOpen):
+            self.failures.append(f"halted for want of descriptors: {error!r}")
         if broker is self.broker and (self._restart is None or self._restart.done()):
             self._restart = self.loop.create_task(self._begin_again(broker), context=Context())
 

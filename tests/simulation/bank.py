@@ -1,0 +1,8 @@
+"""All mutants: those that the simulation catches, and those that a test file named here catches sooner."""
+
+from simulation import code_mutants, sdk_mutants  # noqa: F401 (each adds its own)
+from simulation.code_mutants import KILLED_BY
+from simulation.mutants import MUTANTS
+
+SIMULATED = [name for name in MUTANTS if name not in KILLED_BY]
+__all__ = ["KILLED_BY", "MUTANTS", "SIMULATED"]

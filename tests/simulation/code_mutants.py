@@ -1,0 +1,299 @@
+"""The bank of bugs, for what a simulation meets seldom or never: each names the test file that catches it.
+
+A disk without descriptors, a folder that is not ours, a lane's order, a bound on memory: what shows them is enumerated
+where such tests live. The test runs with the bug in a process of its own, and has to fail.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker import catalogue_log, cleaning, connection, partition, sending
+from fencepost.broker.decompression_budget import DecompressionBudget
+from fencepost.broker.dispatch import load_handlers
+from fencepost.broker.groups.memory import GroupMemory
+from fencepost.broker.options import Option
+from fencepost.broker.producer_limit import ProducerLimit
+from fencepost.broker.rounds import Rounds
+from fencepost.broker.topics import Topics
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.ledger_log import Ledger
+from fencepost.cli.log_aborts import AbortCheck
+from fencepost.effects import lanes
+from fencepost.storage import layout, log_indexes, log_opening, log_reads, log_times, recovery
+from fencepost.storage.log import PartitionLog
+from fencepost.storage.log_snapshots import ProducerSnapshots, Snapshot
+from fencepost.storage.producers import ProducerStates
+from simulation.mutants import MUTANTS, Patches, _around, _replaced
+
+KILLED_BY: dict[str, str] = {}
+
+
+def killed_by(file: str) -> Callable[[Patches], Patches]:
+    """A mutant that this test file catches."""
+
+    def add(make: Patches) -> Patches:
+        MUTANTS[make.__name__] = make
+        KILLED_BY[make.__name__] = file
+        return make
+
+    return add
+
+
+# ---- what stands on the disk ---------------------------------------------------------------------------------
+
+
+@killed_by("tests/storage/test_log_machine.py")
+def no_producers_are_known_as_of_the_flushed_offset(stack: ExitStack) -> None:
+    """The marker of an id for one transaction is above it, and finds no producer when it is applied again."""
+
+    def adopt(self: Any) -> bool:
+        here = Snapshot(self._log.flushed_offset, empty=True)
+        if self.kept[-1:] == [here]:
+            return False
+        self._mark = self.taken_bytes
+        self.kept.append(here)
+        return True
+
+    _replaced(stack, ProducerSnapshots, "_adopt_none", adopt)
+
+
+@killed_by("tests/crash/test_crash_points.py")
+def a_sync_covers_folders_that_change_while_it_runs(stack: ExitStack) -> None:
+    def synced(self: Any, job: Any) -> None:
+        for path, number in job.paths.items():
+            if self._unsynced.get(path) == number:
+                del self._unsynced[path]
+        for path in job.directories:
+            self._unsynced_directories.pop(path, None)
+
+    _replaced(stack, PartitionLog, "synced", synced)
+
+
+@killed_by("tests/storage/test_system_errors.py")
+def an_error_of_the_system_is_damage(stack: ExitStack) -> None:
+    _replaced(stack, log_opening, "may_pass", lambda error: False)
+
+    def wrapper(restore: Any) -> Any:
+        return lambda *arguments, **more: restore(*arguments, **more | {"unreadable_is_damage": True})
+
+    _around(stack, log_opening, "restore", wrapper)
+
+
+@killed_by("tests/storage/test_kept_parts.py")
+def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
+    _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
+
+
+@killed_by("tests/storage/test_compaction_runs.py")
+def compaction_takes_no_error_for_one_that_passes(stack: ExitStack) -> None:
+    _replaced(stack, cleaning, "may_pass", lambda error: False)
+
+
+@killed_by("tests/broker/test_catalogue.py")
+def a_catalogue_that_cannot_be_opened_is_damaged(stack: ExitStack) -> None:
+    _replaced(stack, catalogue_log, "MISPLACED", (OSError,))
+
+
+@killed_by("tests/storage/test_leftovers.py")
+def every_folder_is_taken_for_a_log(stack: ExitStack) -> None:
+    _replaced(stack, layout, "parse_log_directory_name", lambda name: ("t", 0, 0))
+
+
+@killed_by("tests/storage/test_producers.py")
+def producers_are_evicted_within_their_transactions(stack: ExitStack) -> None:
+    def evict(self: Any, count: int = 1) -> int:
+        first = list(self._producers)[:count]
+        for producer_id in first:
+            self._idle.setdefault(producer_id, None)
+            self._forget(producer_id)
+        return len(first)
+
+    _replaced(stack, ProducerStates, "evict", evict)
+
+
+@killed_by("tests/cli/test_log_verify.py")
+def verify_believes_the_index_of_aborted_transactions(stack: ExitStack) -> None:
+    _replaced(stack, AbortCheck, "compare", lambda self, entries: [])
+
+
+# ---- what readers find ---------------------------------------------------------------------------------------
+
+
+@killed_by("tests/storage/test_log_reads.py")
+def what_was_aborted_in_segments_that_are_gone_is_nothing(stack: ExitStack) -> None:
+    def run(self: Any) -> Any:
+        found = self.run()
+        try:
+            return found, self._lookup.run()
+        except log_reads.Gone:
+            return found, []
+
+    _replaced(stack, log_reads.ColdRead, "run_committed", run)
+
+
+@killed_by("tests/storage/test_log_reads.py")
+def what_was_aborted_is_looked_up_when_the_data_was_read(stack: ExitStack) -> None:
+    def run(self: Any) -> Any:
+        found = self.run()
+        aborted = self._log.aborted_between(self._span.offset, found.next_offset)
+        return found, aborted if isinstance(aborted, list) else aborted.run()
+
+    _replaced(stack, log_reads.ColdRead, "run_committed", run)
+
+
+@killed_by("tests/storage/test_log_reads.py")
+def no_segment_means_no_such_time(stack: ExitStack) -> None:
+    def wrapper(run: Any) -> Any:
+        def ran(self: Any) -> Any:
+            try:
+                return run(self)
+            except log_reads.Gone:
+                return None
+
+        return ran
+
+    _around(stack, log_times._Lookup, "run", wrapper)
+
+
+@killed_by("tests/storage/test_log_reads.py")
+def every_error_of_a_reader_is_damage(stack: ExitStack) -> None:
+    _replaced(stack, PartitionLog, "holds", lambda self, states: True)
+
+
+@killed_by("tests/storage/test_log_indexes.py")
+def aborted_transactions_are_derived_from_one_segment(stack: ExitStack) -> None:
+    _around(stack, log_indexes, "derive_aborted", lambda derive: lambda segments: derive([list(segments)[-1]]))
+
+
+# ---- what little input may take ------------------------------------------------------------------------------
+
+
+@killed_by("tests/effects/test_lanes.py")
+def lanes_run_what_nobody_wants(stack: ExitStack) -> None:
+    _replaced(stack, lanes.Entry, "is_dropped", lambda self, closed: False)
+
+
+@killed_by("tests/effects/test_lanes.py")
+def lanes_drop_writes_when_they_are_closed(stack: ExitStack) -> None:
+    _replaced(
+        stack, lanes.Entry, "is_dropped", lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
+    )
+
+
+@killed_by("tests/effects/test_lanes.py")
+def connections_do_not_take_turns_in_lanes(stack: ExitStack) -> None:
+    def put(self: Any, entry: Any) -> None:
+        self._lines.setdefault(None, deque()).append(entry)
+
+    def take(self: Any) -> Any:
+        entry = self._lines[None].popleft()
+        if not self._lines[None]:
+            del self._lines[None]
+        return entry
+
+    _replaced(stack, lanes.Turns, "put", put)
+    _replaced(stack, lanes.Turns, "take", take)
+
+
+@killed_by("tests/broker/test_unwanted_work.py")
+def who_has_left_is_worked_for(stack: ExitStack) -> None:
+    _replaced(stack, connection, "has_left", lambda transport: False)
+
+
+@killed_by("tests/broker/handlers/test_long_produce.py")
+def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
+    def wrapper(work: Any) -> Any:
+        return lambda self, produced, wall_ms: 0 if len(produced) < 4096 else work(self, produced, wall_ms)
+
+    _around(stack, partition.Partition, "work_inside", wrapper)
+
+
+@killed_by("tests/broker/handlers/test_long_produce.py")
+def what_is_decompressed_is_not_counted(stack: ExitStack) -> None:
+    def wrapper(payload_of: Any) -> Any:
+        def taken(self: Any, batch: Any) -> bytes:
+            left = self._bytes_left, self._records_left
+            try:
+                payload: bytes = payload_of(self, batch)
+                return payload
+            finally:
+                self._bytes_left, self._records_left = left
+
+        return taken
+
+    _around(stack, DecompressionBudget, "payload_of", wrapper)
+
+
+@killed_by("tests/broker/test_sending.py")
+def slow_answers_are_copied_whole(stack: ExitStack) -> None:
+    _replaced(stack, sending, "WINDOW_BYTES", 1 << 40)
+
+
+@killed_by("tests/broker/test_idle_connections.py")
+def a_download_is_no_activity(stack: ExitStack) -> None:
+    def is_active(self: Any) -> bool:
+        seen, self.seen = self.seen, False
+        return bool(seen)
+
+    _replaced(stack, connection.Connection, "is_active", is_active)
+
+
+@killed_by("tests/broker/test_own_writes.py")
+def a_reader_does_not_wait_for_the_writes_of_its_connection(stack: ExitStack) -> None:
+    for handler in load_handlers().values():
+        _replaced(stack, handler, "reads_released", False)
+
+
+@killed_by("tests/broker/handlers/test_sync_order.py")
+def the_leader_is_answered_after_its_followers(stack: ExitStack) -> None:
+    _replaced(stack, Rounds, "touch_first", Rounds.touch)
+
+
+@killed_by("tests/broker/test_producer_limit.py")
+def a_full_table_of_producers_refuses_new_ones(stack: ExitStack) -> None:
+    _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
+
+
+@killed_by("tests/broker/test_producer_limit.py")
+def producers_of_deleted_topics_count(stack: ExitStack) -> None:
+    _replaced(stack, ProducerLimit, "_subtract_deleted", lambda self: None)
+
+
+@killed_by("tests/broker/transactions/test_coordinator.py")
+def an_id_that_made_room_is_back_after_a_restart(stack: ExitStack) -> None:
+    def forget(self: Any, transactional_ids: Any) -> None:
+        for transactional_id in transactional_ids:
+            self.apply(transactional_id, None)
+
+    _replaced(stack, TransactionCoordinator, "forget", forget)
+
+
+@killed_by("tests/broker/handlers/test_two_phase_commit.py")
+def whoever_prepares_may_wait_for_ever(stack: ExitStack) -> None:
+    _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
+
+
+@killed_by("tests/broker/groups/test_coordinator.py")
+def groups_take_no_memory(stack: ExitStack) -> None:
+    _replaced(stack, GroupMemory, "count", lambda *arguments: None)
+
+
+@killed_by("tests/broker/handlers/test_configs.py")
+def a_setting_that_locks_everybody_out_is_taken(stack: ExitStack) -> None:
+    _replaced(stack, Option, "parse_dynamic", Option.parse)
+
+
+@killed_by("tests/broker/handlers/test_cluster.py")
+def topics_of_coordinators_are_made_with_one_partition(stack: ExitStack) -> None:
+    _replaced(stack, Topics, "auto_create", lambda self, name: self.create(name, 1))
+
+
+@killed_by("tests/storage/test_leftovers.py")
+def numbers_in_names_may_be_written_in_any_way(stack: ExitStack) -> None:
+    def parse(name: str, prefix: str) -> int | None:
+        digits = name.removeprefix(prefix)
+        return int(digits) if name.startswith(prefix) and digits.isdigit() else None
+
+    _replaced(stack, layout, "parse_number", parse)
