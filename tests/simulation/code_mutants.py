@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from fencepost.broker import catalogue_log, cleaning, connection, partition, sending
+from fencepost.broker import cleaning, connection, partition, sending
 from fencepost.broker.decompression_budget import DecompressionBudget
 from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.groups.memory import GroupMemory
@@ -20,7 +20,9 @@ from fencepost.broker.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.cli.log_aborts import AbortCheck
-from fencepost.effects import lanes
+from fencepost.effects import lanes, net
+from fencepost.effects.disk_errors import NO_SPACE, DiskFull
+from fencepost.effects.simulated import faults
 from fencepost.storage import layout, log_indexes, log_opening, log_reads, log_times, recovery
 from fencepost.storage.log import PartitionLog
 from fencepost.storage.log_snapshots import ProducerSnapshots, Snapshot
@@ -91,9 +93,9 @@ def compaction_takes_no_error_for_one_that_passes(stack: ExitStack) -> None:
     _replaced(stack, cleaning, "may_pass", lambda error: False)
 
 
-@killed_by("tests/broker/test_catalogue.py")
-def a_catalogue_that_cannot_be_opened_is_damaged(stack: ExitStack) -> None:
-    _replaced(stack, catalogue_log, "MISPLACED", (OSError,))
+@killed_by("tests/broker/test_few_descriptors.py")
+def no_descriptor_left_is_a_failed_write(stack: ExitStack) -> None:
+    _replaced(stack, faults, "error_class", lambda number: DiskFull if number in NO_SPACE else OSError)
 
 
 @killed_by("tests/storage/test_leftovers.py")
@@ -197,9 +199,10 @@ def connections_do_not_take_turns_in_lanes(stack: ExitStack) -> None:
     _replaced(stack, lanes.Turns, "take", take)
 
 
-@killed_by("tests/broker/test_unwanted_work.py")
+@killed_by("tests/effects/test_net.py")
 def who_has_left_is_worked_for(stack: ExitStack) -> None:
-    _replaced(stack, connection, "has_left", lambda transport: False)
+    for module in (net, connection):
+        _replaced(stack, module, "has_left", lambda transport: False)
 
 
 @killed_by("tests/broker/handlers/test_long_produce.py")
@@ -270,7 +273,7 @@ def an_id_that_made_room_is_back_after_a_restart(stack: ExitStack) -> None:
     _replaced(stack, TransactionCoordinator, "forget", forget)
 
 
-@killed_by("tests/broker/handlers/test_two_phase_commit.py")
+@killed_by("tests/broker/handlers/test_ledger.py")
 def whoever_prepares_may_wait_for_ever(stack: ExitStack) -> None:
     _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
 

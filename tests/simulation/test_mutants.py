@@ -1,8 +1,13 @@
-"""The simulation catches bugs: some of the bank here, all of it with `make mutants`."""
+"""The simulation, or a test file that is named, catches bugs: some of the bank here, all of it with `make mutants`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from simulation import sdk_mutants  # noqa: F401 (adds its own)
-from simulation.mutants import MUTANTS, hunt
+from simulation.bank import KILLED_BY, MUTANTS, SIMULATED
+from simulation.mutants import hunt
 
 QUICK = [
     "rounds_are_not_synced",
@@ -13,11 +18,14 @@ QUICK = [
     "sdk_after_an_abort_the_consumer_goes_on",
 ]
 SEEDS, QUICK_SECONDS = 40, 12.0
+TESTS = Path(__file__).resolve().parent.parent
+A_TEST_FAILED = 1  # pytest's exit code
 
 
 def test_the_bank_has_enough_bugs():
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
-    assert len(MUTANTS) - len(ours) >= 25
+    assert len(MUTANTS) >= 80
+    assert len(SIMULATED) - len(ours) >= 30
     assert len(ours) >= 8
 
 
@@ -27,8 +35,34 @@ def test_a_bug_is_caught(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", list(MUTANTS))
-def test_every_bug_of_the_bank_is_caught(name):
+@pytest.mark.parametrize("name", SIMULATED)
+def test_every_bug_that_the_simulation_can_meet_is_caught(name):
     result = hunt(name, SEEDS)
     assert result is not None, f"not caught by {SEEDS} seeds"
     print(f"{name}: {result}"[:400])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KILLED_BY)
+def test_every_other_bug_is_caught_by_the_file_it_names(name):
+    path = os.pathsep.join((str(TESTS), str(TESTS / "support")))
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "simulation.infecting",
+            "-p",
+            "no:cacheprovider",
+            KILLED_BY[name],
+        ],
+        env=os.environ | {"MUTANT": name, "PYTHONPATH": path},
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == A_TEST_FAILED, run.stdout[-2000:] + run.stderr[-2000:]
