@@ -190,15 +190,19 @@ class Batch(Sequence[Record]):
 
 
 class Batches(AsyncIterator[Batch]):
-    """`async for batch in consumer.batches(...)`: it waits for records, and may be iterated again after an error."""
+    """`async for batch in consumer.batches(...)`: it waits for records; may be iterated again, after an error too."""
 
     __slots__ = ("_next",)
 
-    def __init__(self, following: Callable[[], Awaitable[Batch]]) -> None:
+    def __init__(self, following: Callable[[], Awaitable[Batch | None]]) -> None:
+        """following: the next batch, None where its time limit has passed."""
         self._next = following
 
     def __aiter__(self) -> "Batches":
         return self
 
     async def __anext__(self) -> Batch:
-        return await self._next()
+        found = await self._next()
+        if found is None:
+            raise StopAsyncIteration
+        return found

@@ -230,22 +230,27 @@ class Consumer:
                 return record
         return await self._one(())
 
-    async def getone(self, *partitions: TopicPartition) -> Record:
-        """The next record, of these partitions or of any; waits for it."""
+    async def getone(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> Record:
+        """The next record, of these partitions or of any; waits for it. Raises RequestTimedOutError past a limit."""
         if not partitions and (self._group is None or self._group.may_go_on()):
             for record in self._reading.run:
                 return record
-        return await self._one(partitions)
+        return await self._one(partitions, timeout_ms)
 
-    async def _one(self, wanted: Collection[TopicPartition]) -> Record:
+    async def _one(self, wanted: Collection[TopicPartition], timeout_ms: float | None = None) -> Record:
         reading, most = self._reading, self._settings.max_poll_records
+        deadline_ms = self._until_ms(timeout_ms)
         while True:
-            await self._poll(NEVER_MS, wanted)
+            await self._poll(deadline_ms, wanted)
             run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
             self._fetcher.pump_soon()
             if run is not None:
                 return next(run)
-            await self._wait(NEVER_MS, wanted)
+            if not await self._wait(deadline_ms, wanted):
+                raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
+
+    def _until_ms(self, timeout_ms: float | None) -> float:
+        return NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
@@ -266,20 +271,24 @@ class Consumer:
             if taken or not await self._wait(deadline_ms, wanted):
                 return taken
 
-    def batches(self, max_records: int | None = None, *, max_wait: float = 0.0) -> Batches:
+    def batches(
+        self, max_records: int | None = None, *, max_wait: float = 0.0, timeout_ms: float | None = None
+    ) -> Batches:
         """Batches of up to max_records (default: max_poll_records), for a transaction each.
 
-        max_wait: seconds to let a batch fill up once something is there. What the iterator raises does not end it.
+        max_wait: seconds to let a batch fill up once something is there. timeout_ms: a loop ends when nothing has come
+        for so long; another one over the same iterator goes on. What the iterator raises does not end it.
         """
         most = self._most(max_records)
-        return Batches(lambda: self._batch(most, max_wait * 1000))
+        return Batches(lambda: self._batch(most, max_wait * 1000, self._until_ms(timeout_ms)))
 
-    async def _batch(self, most: int, max_wait_ms: float) -> Batch:
+    async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
         reading = self._reading
         while True:
-            await self._poll(NEVER_MS)
+            await self._poll(deadline_ms)
             if not reading.has_some(()):
-                await self._wait(NEVER_MS)
+                if not await self._wait(deadline_ms):
+                    return None
                 continue
             if max_wait_ms:
                 until_ms = self._clock.monotonic_ms() + max_wait_ms

@@ -8,7 +8,7 @@ poll the member leaves by itself, and its commits fail. Source: Kafka's Consumer
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,7 +77,7 @@ class Group:
         self._committing: asyncio.Task[None] | None = None
         self._watches_all = False
         self._polling: asyncio.Future[None] | None = None
-        self._poller: asyncio.Task[Any] | None = None
+        self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
         self._leaving = False
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
@@ -117,20 +117,22 @@ class Group:
         While the member has partitions that it may keep, a join is not waited for: it goes on in the background.
         Raises what the group refuses with, and what listeners raise.
         """
+        if self._in_listener:
+            raise IllegalStateError("a rebalance listener may not read, only look, seek and commit")
         if self._polling is not None:
             await self._other_poll(deadline_ms)
             return
         self._polling = asyncio.get_running_loop().create_future()
-        self._poller = asyncio.current_task()
         try:
             with self.polling():
                 await self._poll(deadline_ms)
         finally:
             self._polling.set_result(None)
-            self._polling = self._poller = None
+            self._polling = None
 
     async def _poll(self, deadline_ms: float) -> None:
         self._check_open()
+        await self._end_step()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._due = True
@@ -143,8 +145,6 @@ class Group:
 
     async def _other_poll(self, deadline_ms: float) -> None:
         """Another task polls already: what it does is done for all."""
-        if self._poller is asyncio.current_task():
-            raise IllegalStateError("a rebalance listener may not read, only look, seek and commit")
         assert self._polling is not None
         left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
         await asyncio.wait([self._polling], timeout=left_ms / 1000)
@@ -155,7 +155,7 @@ class Group:
 
     @property
     def _unsettled(self) -> bool:
-        if self._failure is not None or self._commit_is_due:
+        if self._failure is not None or self._commit_is_due or self._step is not None:
             return True
         # A join under way says itself when it is done.
         return self._subscription.is_subscribed and not self._membership.settled and self._joining is None
@@ -164,11 +164,11 @@ class Group:
         membership = self._membership
         while not self._leaving:
             if membership.state is State.FENCED:
-                await self._give_up()
+                await self._finish(self._give_up())
                 raise self._fenced()
             if self._joining is None:
                 if membership.state is State.ASSIGNED:
-                    await self._take_over()
+                    await self._finish(self._take_over())
                     continue
                 topics = await self._topics()
                 if topics != membership.joined_topics:
@@ -176,13 +176,28 @@ class Group:
                 self._look_after_topics()
                 if membership.settled:
                     return
-                await self._give_up()
+                await self._finish(self._give_up())
                 if membership.state is not State.PREPARING or self._leaving:
                     continue  # out meanwhile: what was kept is lost
                 self._join(topics)
             if not await self._joined(deadline_ms):
                 return
             self._check_open()
+
+    async def _finish(self, step: Coroutine[Any, Any, None]) -> None:
+        """Let partitions come or go. If this poll is cancelled, that goes on, and the next poll waits for its end."""
+        self._step, self._due = asyncio.get_running_loop().create_task(step), True
+        await self._end_step()
+
+    async def _end_step(self) -> None:
+        if (step := self._step) is not None:
+            await asyncio.wait([step])
+            self._step = None if self._step is step else self._step
+            step.result()
+
+    @property
+    def _in_listener(self) -> bool:
+        return self._step is not None and self._step is asyncio.current_task()
 
     async def _topics(self) -> frozenset[str]:
         """Those wanted now."""
@@ -259,9 +274,12 @@ class Group:
             except Exception as error:
                 failure = error
         if membership.state is State.STABLE:  # still, after what may have been a long listener
-            subscription.assign_from_group(taking.partitions)
+            subscription.assign_from_group(taking.partitions, held=taking.added)
             self._schedule_auto_commit()
-            await self._tell("on_partitions_assigned", taking.added)
+            try:
+                await self._tell("on_partitions_assigned", taking.added)
+            finally:
+                subscription.release(taking.added)
         if failure is not None:
             raise failure
 
@@ -421,8 +439,10 @@ class Group:
         self._leaving = True  # a poll of another task begins nothing anew
         try:
             async with asyncio.timeout(timeout_ms * (1 - FAREWELL) / 1000):
-                await self._give_up(everything=True)
+                failure = await self._give_everything_up()
         except TimeoutError:
+            if self._step is not None:
+                self._step.cancel()
             log.warning("group %s: leaving without waiting for the listener", self._group_id)
         except Exception as error:
             failure = error
@@ -435,6 +455,17 @@ class Group:
             self._leaving = False
         if failure is not None:
             raise failure
+
+    async def _give_everything_up(self) -> Exception | None:
+        """Once the step that a cancelled poll has left is done. Returns what its listener raised."""
+        failure = None
+        if not self._in_listener:
+            try:
+                await self._end_step()
+            except Exception as error:
+                failure = error
+        await self._give_up(everything=True)
+        return failure
 
     async def _say(self, request: Any, timeout_ms: float = LEAVING_MS) -> None:
         """Tell the coordinator that the member goes, once. If it does not hear, the session ends by itself."""

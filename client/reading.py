@@ -55,11 +55,7 @@ class Reading:
 
         Raises what is in the way of one that has no records left, before any other gives more.
         """
-        found = [
-            state
-            for state in self._subscription.assigned.values()
-            if (state.fetched or state.refused is not None) and not state.paused and (not wanted or state.tp in wanted)
-        ]
+        found = [state for state in self._subscription.assigned.values() if _has_some(state, wanted)]
         if len(found) > 1:
             self._turn += 1
             first = self._turn % len(found)
@@ -73,10 +69,7 @@ class Reading:
         return found
 
     def has_some(self, wanted: Collection[TopicPartition]) -> bool:
-        return any(
-            (state.fetched or state.refused is not None) and not state.paused and (not wanted or state.tp in wanted)
-            for state in self._subscription.assigned.values()
-        )
+        return any(_has_some(state, wanted) for state in self._subscription.assigned.values())
 
     def at_most(self) -> int:
         """How many records may lie here."""
@@ -214,3 +207,10 @@ class Reading:
         self.settle()
         for state in [state for state in self._since if state.tp in batch.offsets]:
             del self._since[state]
+
+
+def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:
+    """Whether it has records, or an error, that may be given now."""
+    if state.paused or state.held or (wanted and state.tp not in wanted):
+        return False
+    return bool(state.fetched) or state.refused is not None

@@ -38,7 +38,8 @@ class PartitionState:
     reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position. `rewinds`
     counts those back to what was rolled back: what was given before one comes again. `jumps` counts all other ones.
     claimed_by: the open transaction that works on a batch of this partition. committed: (jumps, offset) up to where
-    transactions have committed batches that were read after so many jumps.
+    transactions have committed batches that were read after so many jumps. held: nothing is given before
+    on_partitions_assigned is done, which may seek.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class PartitionState:
         "fetch_offset",
         "fetched",
         "fetched_bytes",
+        "held",
         "high_watermark",
         "jumps",
         "last_stable_offset",
@@ -85,6 +87,7 @@ class PartitionState:
         self.claimed_by: Sources | None = None
         self.committed: tuple[int, int] = (0, -1)
         self.paused = False
+        self.held = False
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -193,19 +196,30 @@ class Subscription:
 
     # What the group says
 
-    def assign_from_group(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are the member's now, and no others. Those it had keep their positions."""
-        self._set(partitions)
+    def assign_from_group(self, partitions: Iterable[TopicPartition], held: Collection[TopicPartition] = ()) -> None:
+        """These are the member's now, and no others. Those it had keep their positions. held: until `release`."""
+        self._set(partitions, held=held)
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their listener is done: they may be read."""
+        for tp in partitions:
+            if (state := self.assigned.get(tp)) is not None:
+                state.held = False
+        self.on_change()
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """These are not the member's any more; what was fetched of them is dropped."""
         gone = set(partitions)
         self._set([tp for tp in self.assigned if tp not in gone], asked_for=self.asked_for)
 
-    def _set(self, partitions: Iterable[TopicPartition], *, asked_for: bool = True) -> None:
+    def _set(
+        self, partitions: Iterable[TopicPartition], *, asked_for: bool = True, held: Collection[TopicPartition] = ()
+    ) -> None:
         before = self.assigned
         need = Need.COMMITTED
         self.assigned = {tp: before.get(tp) or PartitionState(tp, need) for tp in dict.fromkeys(partitions)}
+        for tp in held:
+            self.assigned[tp].held = True
         self.assignments += 1
         self.asked_for = asked_for
         self.on_change()

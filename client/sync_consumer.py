@@ -32,10 +32,13 @@ class Batches(Iterator[Batch]):
         self._thread = thread
 
     def __next__(self) -> Batch:
-        async def wait() -> Batch:
-            return await self._inner.__anext__()
+        async def wait() -> Batch | None:
+            return await anext(self._inner, None)
 
-        return self._thread.run(wait)
+        found = self._thread.run(wait)
+        if found is None:
+            raise StopIteration
+        return found
 
 
 class Consumer(Blocking[AsyncConsumer]):
@@ -71,9 +74,11 @@ class Consumer(Blocking[AsyncConsumer]):
     def __next__(self) -> Record:
         return self._wait(self._inner.__anext__)
 
-    def batches(self, max_records: int | None = None, *, max_wait: float = 0.0) -> Batches:
+    def batches(
+        self, max_records: int | None = None, *, max_wait: float = 0.0, timeout_ms: float | None = None
+    ) -> Batches:
         """Batches of records, each of which knows what to commit for it; give one to producer.transaction(batch)."""
-        inner = self._thread.call(lambda: self._inner.batches(max_records, max_wait=max_wait))
+        inner = self._thread.call(lambda: self._inner.batches(max_records, max_wait=max_wait, timeout_ms=timeout_ms))
         return Batches(inner, self._thread)
 
     @property

@@ -1,0 +1,90 @@
+"""Commit and abort of a transaction, cancelled at every turn of the loop and tried again as a user would.
+
+After each: every record is there once, the group's offset goes with them, and what was said of the outcome is true.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+from cancelled_everywhere import at_every_turn
+from fencepost.client.consumer import Consumer
+from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError
+from fencepost.client.producer import Producer
+from txn_world import BOOTSTRAP
+
+T0 = ("t", 0)
+PLENTY = 20
+both = pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
+
+
+def reader(world):
+    return Consumer(BOOTSTRAP, outside=world.world.outside, topics=["t"], group_id="g", auto_offset_reset="earliest")
+
+
+async def write(world, *values):
+    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        for value in values:
+            await producer.send_and_wait("t", value)
+
+
+async def copy(tx, batch):
+    async with tx:
+        for record in batch:
+            await tx.send("out", record.value)
+
+
+async def copy_until_it_is_known(producer, batch):
+    """As a user tries again: the same batch."""
+    try:
+        await copy(producer.transaction(batch), batch)
+    except AlreadyCommittedError:
+        return
+    except CommitOutcomeUnknownError as unknown:
+        if await unknown.resolve() == "aborted":
+            await copy(producer.transaction(batch), batch)
+
+
+@both
+def test_a_commit_is_cancelled_anywhere_and_its_batch_committed_once(version):
+    outcomes = set()
+
+    async def main(world, cancelling):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+        async with reader(world) as consumer:
+            batch = await anext(consumer.batches())
+            tx = producer.transaction(batch)
+            with contextlib.suppress(asyncio.CancelledError):
+                await cancelling(copy(tx, batch))
+            outcomes.add(tx.outcome)
+            there = await world.values("out") if tx.outcome == "committed" else []
+            assert bool(there) == (tx.outcome == "committed"), tx.outcome
+            await copy_until_it_is_known(producer, batch)
+            assert await world.values("out") == [b"a", b"b"]
+            assert (await consumer.committed())[T0].offset == 2
+
+    assert at_every_turn(main, version) > PLENTY
+    assert outcomes >= {"committed", "aborted"}
+
+
+@both
+def test_an_abort_is_cancelled_anywhere_and_nothing_of_it_is_seen(version):
+    async def main(world, cancelling):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+
+        async def fail(batch):
+            async with producer.transaction(batch) as tx:
+                await tx.send_and_wait("out", b"x")
+                raise ZeroDivisionError
+
+        async with reader(world) as consumer:
+            batch = await anext(consumer.batches())
+            with contextlib.suppress(asyncio.CancelledError, ZeroDivisionError):
+                await cancelling(fail(batch))
+            await copy_until_it_is_known(producer, batch)
+            assert await world.values("out") == [b"a", b"b"]
+            assert (await consumer.committed())[T0].offset == 2
+
+    assert at_every_turn(main, version) > PLENTY

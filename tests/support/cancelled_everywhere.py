@@ -1,0 +1,56 @@
+"""Cancels work at every turn of the loop that it lasts, one run for each: as crash points do it for a broker.
+
+A turn is one pass of the loop over what is ready, so every await of the work and of all tasks that work for it is met.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from fencepost.effects.simulated.loop import SimulatedLoop
+from txn_world import TxnWorld, within
+
+Cancelling = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
+
+
+class _Point:
+    """Counts the turns of the work, and cancels it at one of them."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.turns = 0
+        self.is_cancelled = False
+
+    async def cancelling(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What the work gives. Raises what it raises, CancelledError when this is its turn."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        task = loop.create_task(work)
+        once: Callable[[], None] = loop._run_once
+
+        def counted() -> None:
+            once()
+            self.turns += 1
+            if self.turns == self.at and not task.done():
+                self.is_cancelled = task.cancel()
+
+        loop._run_once = counted
+        try:
+            return await task
+        finally:
+            del loop._run_once
+
+
+def at_every_turn(main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], version: int = 2, **settings: Any) -> int:
+    """Run main(world, cancelling), which awaits `cancelling(work)` once, anew for each turn. Returns the turns."""
+    at = 1
+    while True:
+        point = _Point(at)
+        try:
+            within(lambda world, point=point: main(world, point.cancelling), version, **settings)
+        except BaseException as error:
+            error.add_note(f"cancelled at turn {at}")
+            raise
+        if not point.is_cancelled:
+            return at - 1
+        at += 1
