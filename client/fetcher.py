@@ -7,7 +7,7 @@ more than max_partition_fetch_bytes of it lie here, and none while fetch_max_byt
 later. No task runs per fetch.
 From version 12 on each fetch names the epoch of the record before it, and the leader compares that with its log before
 it answers: that is all an OffsetForLeaderEpoch would ask after a change of leaders, and nothing can be cut in between.
-Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-516 (topic ids).
+Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-392 (followers), KIP-516 (topic ids).
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from .values import TopicPartition
 log = logging.getLogger("fencepost.client")
 LANE = "fetch"
 _BY_ID_FROM = 13
+_LEADER_ONLY_MS = 30_000  # how long the leader is read from after a follower has failed
 _LEFT_OUT_WAIT_MS = 20  # how long a broker may wait while partitions of its are left out, being full
 _SESSION_GONE = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _SESSION_TOPICS = (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -41,9 +42,10 @@ _Asked = dict[TopicPartition, tuple[PartitionState, int, int]]  # state, its epo
 class _Node:
     """One broker that is read from."""
 
-    __slots__ = ("attempt", "busy", "opening", "retry_at_ms", "session")
+    __slots__ = ("attempt", "busy", "node_id", "opening", "retry_at_ms", "session")
 
-    def __init__(self) -> None:
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
         self.session = FetchSession()
         self.busy = False
         self.opening: asyncio.Task[None] | None = None
@@ -103,7 +105,6 @@ class Fetcher:
         if self._closed or self._broken is not None:
             return
         now_ms = self._clock.monotonic_ms()
-        metadata = self._cluster.metadata
         wanted: dict[int, dict[TopicPartition, PartitionState]] = {}
         full: set[int] = set()
         held = 0
@@ -118,18 +119,18 @@ class Fetcher:
             if state.retry_at_ms > now_ms:
                 later_ms = min(later_ms or state.retry_at_ms, state.retry_at_ms)
                 continue
-            leader = metadata.leader(tp)
-            if leader is None:
+            source = self._source(state, now_ms)
+            if source is None:
                 self._cluster.request_refresh()
             elif state.fetched_bytes >= most_bytes:
-                full.add(leader)
+                full.add(source)
             elif not self._is_another(state):
-                wanted.setdefault(leader, {})[tp] = state
+                wanted.setdefault(source, {})[tp] = state
         room = self._settings.fetch_max_bytes - held
         if room <= 0 and wanted:
             room += self._make_room(wanted, most_bytes - room)
         for node_id, states in wanted.items():
-            node = self._nodes.setdefault(node_id, _Node())
+            node = self._nodes.setdefault(node_id, _Node(node_id))
             if node.busy or room <= 0:
                 continue
             if node.retry_at_ms > now_ms:
@@ -142,6 +143,36 @@ class Fetcher:
                 self._send(node_id, node, connection, states, room, hurried=node_id in full)
         if later_ms is not None:
             self._pump_at(now_ms, later_ms)
+
+    def _source(self, state: PartitionState, now_ms: float) -> int | None:
+        """The broker to read from: the follower that the leader named, while nothing has changed; else the leader."""
+        metadata = self._cluster.metadata
+        if state.replica >= 0:
+            is_as_before = metadata.leader_epoch(state.tp) == state.replica_epoch and state.replica in metadata.brokers
+            if is_as_before and now_ms < state.replica_until_ms:
+                return state.replica
+            state.replica, state.replica_until_ms = -1, 0
+        return metadata.leader(state.tp)
+
+    def _follow(self, state: PartitionState, replica: int) -> None:
+        """The leader has named a follower, and given no records. One that is not known is looked for first."""
+        state.replica = replica
+        state.replica_epoch = self._cluster.metadata.leader_epoch(state.tp)
+        state.replica_until_ms = int(self._clock.monotonic_ms()) + self._settings.metadata_max_age_ms
+        if replica not in self._cluster.metadata.brokers:
+            self._cluster.request_refresh()
+            self._read_from_leader(state)
+
+    def _read_from_leader(self, state: PartitionState) -> None:
+        """And tell it no rack for a while: it would name the same follower again."""
+        state.replica = -1
+        state.replica_until_ms = int(self._clock.monotonic_ms()) + _LEADER_ONLY_MS
+
+    def _rack_id(self, states: dict[TopicPartition, PartitionState]) -> str:
+        """Our rack; empty while the leader itself has to give the records of one of these."""
+        now_ms = self._clock.monotonic_ms()
+        leader_only = any(state.replica < 0 and now_ms < state.replica_until_ms for state in states.values())
+        return "" if leader_only else self._settings.client_rack
 
     def _make_room(self, asking: dict[int, dict[TopicPartition, PartitionState]], bytes_needed: int) -> int:
         """Drop what was fetched ahead and is not read now. Returns how many bytes; 0 if nothing waits for them."""
@@ -241,7 +272,7 @@ class Fetcher:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=min(room, settings.fetch_max_bytes),
             isolation_level=self._isolation,
-            rack_id=settings.client_rack,
+            rack_id=self._rack_id(states) if settings.client_rack else "",
         )
         node.busy = True
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
@@ -296,6 +327,8 @@ class Fetcher:
         """Keep what came. Returns whether the reader is to look."""
         if part.error_code:
             return self._refused(node, state, code_of(part.error_code))
+        if part.preferred_read_replica >= 0 and part.preferred_read_replica != node.node_id:
+            self._follow(state, part.preferred_read_replica)
         if part.diverging_epoch is not None and part.diverging_epoch.end_offset >= 0:
             return self._cut(state, part.diverging_epoch.end_offset)
         state.high_watermark = part.high_watermark
@@ -324,8 +357,11 @@ class Fetcher:
         return True
 
     def _refused(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
+        is_follower = state.replica == node.node_id
+        if is_follower:
+            self._read_from_leader(state)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return self._out_of_range(state)
+            return False if is_follower else self._out_of_range(state)  # a follower may be behind: the leader knows
         error = error_of(code, f"{state.tp}: {code.text}")
         if code in _SESSION_TOPICS:
             node.session.failed(forgotten=True)
@@ -369,6 +405,9 @@ class Fetcher:
     def _lost(self, node: _Node, error: BaseException) -> None:
         """No answer: the session is in doubt, and the broker is left alone for a while."""
         node.session.failed()
+        for state in self._subscription.assigned.values():
+            if state.replica == node.node_id:
+                self._read_from_leader(state)
         pause_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.outside.rng.random())
         node.attempt += 1
         node.retry_at_ms = self._clock.monotonic_ms() + pause_ms

@@ -61,6 +61,9 @@ class PartitionState:
         "position",
         "position_epoch",
         "refused",
+        "replica",
+        "replica_epoch",
+        "replica_until_ms",
         "reset_to",
         "retry_at_ms",
         "rewinds",
@@ -81,6 +84,9 @@ class PartitionState:
         self.fallback: int | None = None
         self.refused: Exception | None = None  # told at the next read, once
         self.retry_at_ms = 0
+        self.replica = -1  # the follower that the leader named for our rack (KIP-392)
+        self.replica_epoch = -1  # the leader's epoch when it did
+        self.replica_until_ms = 0  # how long to believe it; without a replica: until when not to ask for another
         self.epoch = 0
         self.rewinds = 0
         self.jumps = 0
