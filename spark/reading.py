@@ -174,10 +174,15 @@ async def fetch_once(
     *,
     max_bytes: int | None = None,
     max_wait_ms: int | None = None,
+    replica: int = -1,
+    rack_id: str = "",
 ) -> FetchResponse.Topic.Partition:
-    """One fetch of one partition, by the id of its topic where the broker has ids. Raises what is wrong with asking."""
+    """One fetch of one partition, by the id of its topic where the broker has ids. Raises what is wrong with asking.
+
+    replica: the broker to ask, -1 for the leader. rack_id: with one the leader may name a follower and give nothing.
+    """
     fetch = options.fetch
-    leader = cluster.metadata.leader(tp)
+    leader = replica if replica in cluster.metadata.brokers else cluster.metadata.leader(tp)
     if leader is None:
         raise error_of(cluster.metadata.error(tp.topic) or ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
     connection = await cluster.node(leader, LANE)
@@ -199,7 +204,7 @@ async def fetch_once(
         max_bytes=max_bytes or fetch.fetch_max_bytes,
         isolation_level=options.isolation,
         topics=[Topic(topic=tp.topic, topic_id=topic_id, partitions=[wanted])],
-        rack_id=fetch.client_rack,
+        rack_id=rack_id,
     )
     response: FetchResponse = await connection.send(request, version, timeout_ms=fetch.request_timeout_ms + wait_ms)
     if response.error_code:
@@ -220,6 +225,8 @@ class _Reading:
         self._tp = whole.topic_partition
         self._unknown_since_ms: float | None = None
         self._is_fresh = False
+        self._replica = -1  # the follower that the leader has named for our rack (KIP-392)
+        self._rack_id = options.fetch.client_rack
         self._most_bytes: int | None = None  # for a batch that is larger than what is usually asked for
 
     async def fetch(self, position: int) -> _Answer:
@@ -234,7 +241,7 @@ class _Reading:
             try:
                 if gone := await self._gone(position):
                     return _Answer(None, gone)
-                part = await fetch_once(cluster, self._options, self._tp, position, max_bytes=self._most_bytes)
+                part = await self._part(position)
                 if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     at, text = await self._out_of_range(position)
                     if at is None:
@@ -263,6 +270,23 @@ class _Reading:
             f" be read up to {self._whole.end}: {failure or seen}",
             hint="kafkaConsumer.pollTimeoutMs says how long to wait",
         ) from failure
+
+    async def _part(self, position: int) -> FetchResponse.Topic.Partition:
+        """Of the follower that the leader names; once that has failed, of the leader for the rest of the range."""
+        cluster, options, tp, most = self._cluster, self._options, self._tp, self._most_bytes
+        if self._replica >= 0:
+            try:
+                part = await fetch_once(cluster, options, tp, position, max_bytes=most, replica=self._replica)
+                if not part.error_code:
+                    return part
+            except KafkaError as error:
+                log.info("%s is read from its leader again: %s", tp, error)
+            self._replica, self._rack_id = -1, ""
+        part = await fetch_once(cluster, options, tp, position, max_bytes=most, rack_id=self._rack_id)
+        if self._rack_id and not part.error_code and part.preferred_read_replica >= 0:
+            self._replica = part.preferred_read_replica
+            return await self._part(position)
+        return part
 
     async def _refresh(self) -> None:
         try:

@@ -5,7 +5,12 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from fencepost.client.errors import CorruptRecordError, RecordTooLargeError, RequestTimedOutError
+from fencepost.client.errors import (
+    BrokerUnreachableError,
+    CorruptRecordError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+)
 from fencepost.client.outside import SYSTEM
 from fencepost.client.retry import Backoff
 from fencepost.client.values import TopicPartition
@@ -96,7 +101,7 @@ def read(log, start, end, isolation="read_committed", most=3, seed=0, **options)
     options = source_options(GIVEN | {"isolationLevel": isolation} | options, streaming=False)
     dice = random.Random(seed)
 
-    async def fetch_once(cluster, options, tp, position, *, max_bytes=None, max_wait_ms=None):
+    async def fetch_once(cluster, options, tp, position, *, max_bytes=None, replica=-1, rack_id=""):
         assert tp == TopicPartition("t", 0)
         return log.fetch(position, dice.randint(1, most), options.isolation)
 
@@ -169,3 +174,28 @@ def test_a_batch_that_decompresses_to_more_than_is_allowed_names_the_setting():
     with pytest.raises(RecordTooLargeError, match="t-0: at offset 0: ") as caught:
         read(log, 0, 1, **{"kafka.max.decompressed.bytes": "4000"})
     assert "max_decompressed_bytes" in caught.value.hint
+
+
+@pytest.mark.parametrize("fails_at", [None, 0, 2])
+def test_the_follower_that_the_leader_names_is_read_and_after_an_error_the_leader(fails_at):
+    log, asked = Log(), []
+    for _ in range(4):
+        log.write(1, 0)
+
+    async def fetch_once(cluster, options, tp, position, *, max_bytes=None, replica=-1, rack_id=""):
+        asked.append((replica, rack_id, position))
+        if replica == 2 and position == fails_at:
+            raise BrokerUnreachableError("cut")
+        if rack_id:
+            return Part(partition_index=0, records=[], preferred_read_replica=2)
+        return log.fetch(position, 1, options.isolation)
+
+    options = source_options(GIVEN | {"kafka.client.rack": "r1"}, streaming=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "fetch_once", fetch_once)
+        patch.setattr(reading, "cluster_for", lambda options: Cluster())
+        found = list(reading.chunks(options, Range("t", 0, 0, 4), EVERYTHING))
+    assert [offset for chunk in found for offset in chunk.offsets] == [0, 1, 2, 3]
+    followed = [(2, "", offset) for offset in range(4 if fails_at is None else fails_at + 1)]
+    led = [] if fails_at is None else [(-1, "", offset) for offset in range(fails_at, 4)]
+    assert asked == [(-1, "r1", 0), *followed, *led]
