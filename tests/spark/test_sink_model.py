@@ -17,6 +17,7 @@ from fencepost.spark.sink import (
     open_steps,
     same_decision,
     task_steps,
+    written_for,
 )
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -277,6 +278,26 @@ def test_a_sink_that_stands_elsewhere_stops_the_query(batch, digest, says):
 def test_which_attempts_an_abort_ends(messages, number, mark, left):
     is_over = failed_with(messages, number, mark)
     assert [attempt for attempt in ("m1one", "m2two") if not is_over(4, attempt)] == left
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("once-a.4.m1.0.7.0", (4, "m1")),
+        ("once-a.1.4.m1.0.7.0", None),
+        ("once-ab.4.m1.0.7.0", None),
+        ("once-a.x.m1.0.7.0", None),
+        ("once-a.4.m1", None),
+        ("other-a.4.m1.0.7.0", None),
+    ],
+    ids=["its own", "a longer name with a dot", "a longer name", "no number", "no task", "another prefix"],
+)
+def test_a_transaction_is_taken_for_one_of_a_sink_only_if_its_name_says_exactly_that(name, found):
+    assert written_for(name, PREFIX, "a") == found
+
+
+def test_where_the_sink_is_not_known_a_name_with_dots_says_number_and_attempt_all_the_same():
+    assert written_for("once-a.1.4.m1.0.7.0", PREFIX, None) == (4, "m1")
 
 
 @pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])
