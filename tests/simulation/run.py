@@ -9,7 +9,6 @@ import asyncio
 import gc
 import multiprocessing
 import os
-import resource
 import sys
 import time
 import warnings
@@ -131,8 +130,8 @@ def _many(seeds: range, seconds: float, workers: int) -> int:
     gc.freeze()
     work = [(seed, seconds) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
-        for good, text, virtual_s, ops in pool.imap(_summary, work):
-            total.add(good, virtual_s, ops)
+        for good, text, virtual_s, ops, processor_s in pool.imap(_summary, work):
+            total.add(good, virtual_s, ops, processor_s)
             if not good:
                 print(text, flush=True)
             if total.done % 10 == 0 or total.done == len(seeds):
@@ -149,30 +148,30 @@ class Total:
     bad: int = 0
     ops: int = 0
     virtual_s: float = 0.0
+    processor_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, good: bool, virtual_s: float, ops: int) -> None:
+    def add(self, good: bool, virtual_s: float, ops: int, processor_s: float) -> None:
         self.done += 1
         self.bad += not good
         self.virtual_s += virtual_s
         self.ops += ops
+        self.processor_s += processor_s
 
     def __str__(self) -> str:
         spent = time.monotonic() - self.began
-        usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        processor_s = sum(one.ru_utime + one.ru_stime for one in usage)
-        rate = f"{self.ops / spent:.0f} a second, {self.ops / processor_s:.0f} a second of one processor"
+        rate = f"{self.ops / spent:.0f} a second, {self.ops / self.processor_s:.0f} a second of one processor"
         seeds = f"{self.done} of {self.seeds} seeds in {spent:.0f} s, {self.bad} bad"
         return f"{seeds}; {self.virtual_s / 3600:.2f} simulated hours, {self.ops} operations: {rate}"
 
 
-def _summary(work: tuple[int, float]) -> tuple[bool, str, float, int]:
+def _summary(work: tuple[int, float]) -> tuple[bool, str, float, int, float]:
     """In a process that ends afterwards, so nothing is collected."""
     seed, seconds = work
     gc.disable()
     result = _simulate(seed, seconds, lambda broker: None)
     text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}"
-    return result.good, text, result.virtual_s, len(result.history.ops)
+    return result.good, text, result.virtual_s, len(result.history.ops), time.process_time()
 
 
 if __name__ == "__main__":
