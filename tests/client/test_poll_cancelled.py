@@ -92,11 +92,11 @@ def test_a_second_task_reads_nothing_while_the_listener_is_at_work():
         async with reader(world, listener) as consumer:
             first = asyncio.ensure_future(one(consumer))
             await asyncio.sleep(0)
-            for _ in range(20):
-                for records in (await consumer.getmany(timeout_ms=20)).values():
-                    assert records[0].value == b"2"
-                    assert listener.calls == ["begun", "done"]
-            assert await first == b"2"
+            while "done" not in listener.calls:
+                given = await consumer.getmany(timeout_ms=20)
+                assert not given or "done" in listener.calls
+            first.cancel()
+            await asyncio.wait([first])
 
     within(main)
 
