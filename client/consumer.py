@@ -20,6 +20,7 @@ from .errors import ClosedError, IllegalStateError, RequestTimedOutError
 from .fetcher import Fetcher
 from .group import Group
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
+from .missing_topics import MissingTopics
 from .outside import SYSTEM, Outside
 from .positions import Positions
 from .reading import Reading
@@ -67,9 +68,10 @@ class Consumer:
         self._settings = settings
         self._clock = outside.clock
         self._cluster = Cluster(settings, outside)
-        wake, found = weakly(self._wake), weakly(self._found)
+        wake, found = weakly(self._wake), weakly(self._changed)
         self._cluster.on_broken = wake
         self._subscription = Subscription(settings.group_id is not None)
+        MissingTopics(self._cluster, self._subscription)
         self._group: Group | None = None
         if settings.group_id is not None:
             self._group = Group(self._cluster, settings, self._subscription, outside)
@@ -257,6 +259,7 @@ class Consumer:
     ) -> dict[TopicPartition, list[Record]]:
         """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        await asyncio.sleep(0)  # a loop of calls that need not wait would keep out all others, and what it waits for
         taken = await self._taken(self._most(max_records), partitions, deadline_ms)
         return {state.tp: records for state, (_, records) in taken.items()}
 
@@ -370,12 +373,8 @@ class Consumer:
         for future in waiting:
             _done(future)
 
-    def _found(self) -> None:
-        self._fetcher.pump()
-        self._wake()
-
     def _changed(self) -> None:
-        """The assignment or a position was changed."""
+        """The assignment or a position was changed, or found."""
         self._fetcher.pump()
         self._wake()
 

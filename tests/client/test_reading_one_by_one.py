@@ -123,3 +123,37 @@ def test_a_member_that_is_not_given_anything_for_too_long_is_still_expelled():
             assert not world.broker.groups.groups["g"].members
 
     within(main)
+
+
+def test_getmany_in_a_loop_lets_others_run():
+    async def main(world):
+        await make(world, 1)
+        async with reader(world) as consumer:
+            consumer.assign([T0])
+            turns = []
+
+            async def other():
+                for turn in range(5):
+                    turns.append(turn)
+                    await asyncio.sleep(0)
+
+            task = asyncio.ensure_future(other())
+            for _ in range(10):
+                await consumer.getmany()
+            assert len(turns) == 5
+            await task
+
+    within(main)
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_a_topic_that_does_not_exist_is_named_in_the_log_once(group_id, caplog):
+    async def main(world):
+        async with reader(world, topics=["t", "u"], group_id=group_id, metadata_max_age_ms=1_000) as consumer:
+            await consumer.getmany(timeout_ms=10_000)
+            await write(world, b"a")
+            assert (await consumer.getone()).value == b"a"
+
+    within(main)
+    warned = [one.getMessage() for one in caplog.records if "does not exist" in one.getMessage()]
+    assert [text.split("'")[1] for text in warned] == ["t", "u"]
