@@ -6,12 +6,13 @@ reordered one is refused instead of confusing what both sides believe.
 Source: Kafka's FetchSession.scala; a session uses either topic names or topic ids, never both.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedSet
 
 from ..protocol.errors import ErrorCode
+from ..protocol.messages.fetch import FetchRequest
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -65,6 +66,24 @@ class Wanted:
         self.max_bytes = newer.max_bytes
         self.leader_epoch = newer.leader_epoch
         self.last_fetched_epoch = newer.last_fetched_epoch
+
+
+def add_wanted(
+    found: dict[Key, Wanted], topic: FetchRequest.Topic, parts: Sequence[FetchRequest.Topic.Partition]
+) -> None:
+    """What a request wants of a topic. The same partition named twice is fetched as it was named last, as by Kafka."""
+    name, topic_id = topic.topic, topic.topic_id
+    by: str | bytes = name or topic_id
+    for part in parts:
+        found[by, part.partition] = Wanted(
+            name,
+            topic_id,
+            part.partition,
+            part.fetch_offset,
+            max(0, part.partition_max_bytes),
+            part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )
 
 
 class Told(NamedTuple):

@@ -41,6 +41,7 @@ ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
 MOST_ANSWER_BYTES = 16 << 20
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
+LOOK_UNITS = 20  # as often the clock is looked at
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
 
 
@@ -51,16 +52,6 @@ def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) ->
         answers.append(answer(item))
         yield units
     return answers
-
-
-def result_of(steps: Steps[R]) -> R:
-    """All of it at once, where it is known to be little."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
 
 
 class AnswerRoom:
@@ -95,15 +86,16 @@ class Job:
         self.wanted: Callable[[], bool] = lambda: True
         self.finish: Callable[[], None] = lambda: None
 
-    def work(self, clock: Clock, most_units: int) -> tuple[bool, int]:
+    def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
         """One slice. Returns whether the work is finished, and the units that it took. Raises BrokerHalted only."""
-        until_ms = clock.monotonic_ms() + SLICE_MS
-        units = 0
+        units, look_at = 0, LOOK_UNITS
         try:
             while units < most_units:
                 units += next(self._steps)
-                if clock.monotonic_ms() >= until_ms:
-                    break
+                if units >= look_at:
+                    if clock.monotonic_ms() >= until_ms:
+                        break
+                    look_at = units + LOOK_UNITS
         except StopIteration as end:
             self.result = end.value
             return True, units
@@ -144,10 +136,14 @@ class Turns:
 
     def is_over(self) -> bool:
         """Whether what comes now has to wait for another turn. Asked when nothing is left of the allowance."""
+        self._look()
+        return self.left <= 0
+
+    def _look(self) -> None:
+        """A new turn has an allowance of its own."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
             self.left = ARRIVAL_UNITS
-        return self.left <= 0
 
     def spend(self, units: int) -> None:
         """So much was worked in this turn."""
@@ -155,6 +151,7 @@ class Turns:
 
     def begin(self, job: Job) -> bool:
         """Work the first slice of a request that has just come. Returns whether that was all."""
+        self._look()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
     def enqueue(self, job: Job) -> None:
@@ -166,9 +163,11 @@ class Turns:
 
     def _work(self, job: Job, most_units: int) -> bool:
         began_ms = self._clock.monotonic_ms()
-        finished, units = job.work(self._clock, most_units)
-        took_ms = self._clock.monotonic_ms() - began_ms
-        self.spend(max(units, took_ms * SLICE_UNITS // SLICE_MS))
+        finished, units = job.work(self._clock, began_ms + SLICE_MS, most_units)
+        if units >= LOOK_UNITS:
+            took_ms = self._clock.monotonic_ms() - began_ms
+            units = max(units, took_ms * SLICE_UNITS // SLICE_MS)
+        self.left -= units
         return finished
 
     def _work_queue(self) -> None:

@@ -6,16 +6,28 @@ proportion to its partitions, so no more than one of a connection waits: the nex
 sends another before it has the answer.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ..protocol.messages.fetch import FetchResponse
-from .partition import Partition
+from .fetch_sessions import Key, Wanted
 from .turns import Job, Steps
 from .waiting import Parked, Waiter
 
 if TYPE_CHECKING:
     from .broker import Broker
     from .handlers.fetch import _Fetch
+
+T = TypeVar("T")
+
+
+PARTITIONS_A_STEP = 100
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A step's worth of them at a time."""
+    for first in range(0, len(items), PARTITIONS_A_STEP):
+        yield items[first : first + PARTITIONS_A_STEP]
 
 
 class WideFetch:
@@ -48,7 +60,7 @@ class WideFetch:
         try:
             while True:
                 self._is_reading, self._has_moved = True, False
-                enough = yield from self._fetch.read(self._watch if first and not self._is_late else None)
+                enough = yield from self._read_once(watch=first and not self._is_late)
                 self._fetch.parked = self._parked
                 if enough or self._is_late:
                     break
@@ -65,10 +77,31 @@ class WideFetch:
         if self._fetch.jobs_left:
             self._fetch.read_cold()
             return None
-        return (yield from self._fetch.response())
+        return (yield from self._response())
 
-    def _watch(self, partition: Partition) -> None:
-        self._broker.waiting.watch(self._waiter, partition.log)
+    def _read_once(self, *, watch: bool) -> Steps[bool]:
+        fetch = self._fetch
+        fetch.begin_reading()
+        for parts in chunks(fetch.parts):
+            if watch:
+                self._watch(parts)
+            fetch.read_some(parts)
+            yield len(parts)
+        return fetch.is_enough()
+
+    def _watch(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+        fetch, waiting = self._fetch, self._broker.waiting
+        for _, wanted in parts:
+            topic = fetch.by_name.get(wanted.topic or "") if fetch.by_id is None else fetch.by_id.get(wanted.topic_id)
+            if topic is not None and 0 <= wanted.index < len(topic.partitions):
+                waiting.watch(self._waiter, topic.partitions[wanted.index].log)
+
+    def _response(self) -> Steps[FetchResponse]:
+        response, named = self._fetch.begin_response()
+        for reads in chunks(self._fetch.reads):
+            self._fetch.add_answers(response, reads, named)
+            yield len(reads)
+        return response
 
     def _leave(self) -> None:
         self._broker.waiting.leave(self._waiter)
@@ -91,7 +124,7 @@ class WideFetch:
 
     def answer(self) -> None:
         """All is there that was read from the disk."""
-        self._enqueue(self._fetch.response())
+        self._enqueue(self._response())
 
     def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:
         job = Job(steps)

@@ -154,7 +154,7 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
 def encode_response_in_steps(
     api: Api, version: int, correlation_id: int, response: Any
 ) -> Generator[int, None, list[Buffer]]:
-    """As encode_response, an instance of its arrays a step; arrays may be made while they are written."""
+    """As encode_response, some instances of its arrays a step; these may be made while they are written (Lazy)."""
     try:
         encode = api.response_encoders_in_steps[version]
     except KeyError:

@@ -39,7 +39,7 @@ def encoder(cls: type, version: int) -> Encoder:
 
 @cache
 def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
-    """As encoder, but what it returns is a generator, which yields 1 after each instance within an array."""
+    """As encoder, but what it returns is a generator, which yields how many instances in arrays it has written."""
     source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
     return source.compiled("encode", _title(cls, version, "encoder in steps"))
 

@@ -6,7 +6,7 @@ does not exist does not end the wait, an error of reading does. What must come f
 Source: Kafka's KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, DelayedFetch.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
@@ -20,11 +20,11 @@ from ...storage.file_parts import left_in_file, let_go
 from ...storage.log_reads import AbortedLookup, ColdRead, Gone
 from ...storage.segment import Slice
 from ..dispatch import Call, handles
-from ..fetch_sessions import Fetching, Key, Told, Wanted
+from ..fetch_sessions import Fetching, Key, Told, Wanted, add_wanted
 from ..partition import Partition, storage_error
-from ..turns import Steps, result_of
+from ..turns import Steps
 from ..waiting import Parked, Waiter
-from ..wide_fetch import WideFetch
+from ..wide_fetch import WideFetch, chunks
 
 if TYPE_CHECKING:
     from ...storage.log import PartitionLog
@@ -40,7 +40,6 @@ TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
 READ_COMMITTED = 1
 MANY_PARTITIONS = 500  # more are read in steps
-PARTITIONS_A_STEP = 100
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
 
@@ -49,13 +48,23 @@ def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Outcome:
     """Begin a fetch: answer it, or park it."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-    if sum(len(topic.partitions) for topic in request.topics) > MANY_PARTITIONS:
+    wanted: dict[Key, Wanted] = {}
+    partitions = 0
+    for topic in request.topics:
+        partitions += len(topic.partitions)
+    if partitions > MANY_PARTITIONS:
         return _begin_in_steps(broker, call, request)
-    return _begin(broker, call, request, result_of(_wanted(request)))
+    for topic in request.topics:
+        add_wanted(wanted, topic, topic.partitions)
+    return _begin(broker, call, request, wanted)
 
 
 def _begin_in_steps(broker: "Broker", call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
-    wanted = yield from _wanted(request)
+    wanted: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        for parts in chunks(topic.partitions):
+            add_wanted(wanted, topic, parts)
+            yield 1 + len(parts)
     begun = _begin(broker, call, request, wanted)
     return begun if isinstance(begun, FetchResponse | Parked) else (yield from begun)
 
@@ -74,28 +83,6 @@ def _begin(broker: "Broker", call: Call, request: FetchRequest, wanted: dict[Key
         return FetchResponse(error_code=fetching.error, responses=[])
     begun = _Fetch(broker, call, request, fetching)
     return begun.begin() if len(begun.parts) <= MANY_PARTITIONS else WideFetch(begun, broker).begin()
-
-
-def _wanted(request: FetchRequest) -> Steps[dict[Key, Wanted]]:
-    found: dict[Key, Wanted] = {}
-    for topic in request.topics:
-        name, topic_id = topic.topic, topic.topic_id
-        by: str | bytes = name or topic_id
-        for number, part in enumerate(topic.partitions, 1):
-            if number % PARTITIONS_A_STEP == 0:
-                yield PARTITIONS_A_STEP
-            found[by, part.partition] = Wanted(
-                name,
-                topic_id,
-                part.partition,
-                part.fetch_offset,
-                max(0, part.partition_max_bytes),
-                part.current_leader_epoch,
-                part.last_fetched_epoch,
-            )
-        if len(request.topics) > MANY_PARTITIONS:
-            yield 1
-    return found
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
@@ -181,6 +168,9 @@ class _Fetch:
         self.reads: list[_Read] = []
         self.quiet: list[tuple[Partition, int]] = []  # partitions of which a session has nothing to tell
         self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
+        self.left_bytes = self.max_bytes
+        self.at_least_one = True  # the first batch is read, however large
+        self.failed = self.existing = self.any_missing = False  # of the partitions that were read
         self.parked: Parked | None = None
         self.wide: WideFetch | None = None  # that works this off in steps
         self.jobs_left = 0
@@ -188,14 +178,14 @@ class _Fetch:
 
     def begin(self) -> FetchResponse | Parked:
         """Read; then answer now, when the disk has delivered, or when there is more."""
-        enough = result_of(self.read())
+        enough = self._read()
         if not enough and self.max_wait_ms > 0:
             return self._wait()
         if self.jobs_left:
             self.parked = Parked()
             self.read_cold()
             return self.parked
-        return result_of(self.response())
+        return self.response()
 
     # ---- waiting ---------------------------------------------------------------------------------------------
 
@@ -223,7 +213,7 @@ class _Fetch:
     def _is_done(self, at_deadline: bool) -> bool:
         if not at_deadline and not self._may_be_enough():
             return False
-        if not result_of(self.read()) and not at_deadline:
+        if not self._read() and not at_deadline:
             self.let_go()
             return False
         if self.jobs_left:
@@ -251,29 +241,33 @@ class _Fetch:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def read(self, watch: Callable[[Partition], None] | None = None) -> Steps[bool]:
-        """Read all partitions anew. Returns whether the answer need not wait for more.
+    def _read(self) -> bool:
+        """Read all partitions anew. Returns whether the answer need not wait for more."""
+        self.begin_reading()
+        self.read_some(self.parts)
+        return self.is_enough()
 
-        watch: called with each partition that is about to be read.
-        """
-        budget, at_least_one, failed, existing = self.max_bytes, True, False, False
+    def begin_reading(self) -> None:
+        """What was read before counts no more."""
         self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
-        may_be_quiet, any_missing = self.fetching.is_incremental, False
-        for number, (key, wanted) in enumerate(self.parts, 1):
-            if number % PARTITIONS_A_STEP == 0:
-                yield PARTITIONS_A_STEP
+        self.left_bytes, self.at_least_one = self.max_bytes, True
+        self.failed = self.existing = self.any_missing = False
+
+    def read_some(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+        """Read these partitions, within what those before them left of the limit."""
+        left_bytes, at_least_one, failed = self.left_bytes, self.at_least_one, self.failed
+        may_be_quiet = self.fetching.is_incremental
+        for key, wanted in parts:
             topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
             partition = None
             if topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
-                if watch is not None:
-                    watch(partition)
                 if may_be_quiet and _has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
                     continue
             read = _Read(key, wanted, partition)
             self.reads.append(read)
-            read.max_bytes, read.at_least_one = min(budget, wanted.max_bytes), at_least_one
+            read.max_bytes, read.at_least_one = min(left_bytes, wanted.max_bytes), at_least_one
             try:
                 if partition is None:
                     raise self._missing(read, topic is None)
@@ -281,17 +275,24 @@ class _Fetch:
             except KafkaError as error:
                 self._refuse(read, error)
                 failed = failed or not read.missing
-            existing, any_missing = existing or not read.missing, any_missing or read.missing
+            if read.missing:
+                self.any_missing = True
+            else:
+                self.existing = True
             if read.size_bytes or read.cold is not None:
                 at_least_one = False
-                budget = max(0, budget - read.size_bytes)
+                left_bytes = max(0, left_bytes - read.size_bytes)
             failed = failed or read.answer.diverging_epoch is not None
-        if any_missing:
+        self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
+
+    def is_enough(self) -> bool:
+        """Whether, with all partitions read, the answer need not wait for more."""
+        if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
-        nothing_there = not existing and not self.quiet
-        enough = self.max_bytes - budget >= self.min_bytes
-        return enough or failed or nothing_there or self.behind or self.jobs_left > 0
+        nothing_there = not self.existing and not self.quiet
+        enough = self.max_bytes - self.left_bytes >= self.min_bytes
+        return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
 
     def _missing(self, read: _Read, topic_too: bool) -> KafkaError:
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
@@ -459,18 +460,26 @@ class _Fetch:
         elif self.wide is not None:
             self.wide.answer()
         else:
-            self.parked.answer(result_of(self.response()))
+            self.parked.answer(self.response())
 
-    def response(self) -> Steps[FetchResponse]:
+    def response(self) -> FetchResponse:
         """What the reads come to."""
+        response, named = self.begin_response()
+        self.add_answers(response, self.reads, named)
+        return response
+
+    def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
+        """The response without its partitions, and which of them to name; None for all."""
         fetching = self.fetching
         told = [(read.key, read.told()) for read in self.reads] if fetching.remembers else []
         named = fetching.finish(told, self.broker.clock.monotonic_ms())
-        response = FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[])
-        topic: FetchResponse.Topic | None = None
-        for number, read in enumerate(self.reads, 1):
-            if number % PARTITIONS_A_STEP == 0:
-                yield PARTITIONS_A_STEP
+        return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
+
+    @staticmethod
+    def add_answers(response: FetchResponse, reads: Sequence[_Read], named: set[Key] | None) -> None:
+        """Name what these partitions came to."""
+        topic = response.responses[-1] if response.responses else None
+        for read in reads:
             if named is not None and read.key not in named:
                 continue
             wanted = read.wanted
@@ -479,4 +488,3 @@ class _Fetch:
                 topic = FetchResponse.Topic(topic=name, topic_id=topic_id, partitions=[])
                 response.responses.append(topic)
             topic.partitions.append(read.answer)
-        return response

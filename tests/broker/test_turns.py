@@ -204,3 +204,15 @@ def test_a_broker_that_stops_does_not_finish_what_takes_long(broker):
     assert len(broker.broker.turns) == 1
     broker.stop()
     assert len(broker.broker.topics.by_name) < 1_000
+
+
+def test_what_fits_a_turn_is_done_in_it_whatever_was_done_in_turns_before(monkeypatch, broker):
+    monkeypatch.setattr(turns, "SLICE_UNITS", 50)
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
+    broker.ask(create(["t"]))
+    queued, enqueue = [], broker.broker.turns.enqueue
+    monkeypatch.setattr(broker.broker.turns, "enqueue", lambda job: enqueue(job) or queued.append(job))
+    for _ in range(30):
+        assert broker.ask(MetadataRequest(topics=None)).topics
+        broker.wait(0.01)
+    assert not queued

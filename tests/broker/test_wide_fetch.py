@@ -1,7 +1,7 @@
 """A fetch of so many partitions that it takes turns with other requests: what the tests of Fetch itself do not meet."""
 
 import pytest
-from fencepost.broker import turns
+from fencepost.broker import turns, wide_fetch
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.protocol.messages.fetch import FetchRequest
 from produce_requests import answers, batch, bytes_of, create, fetch, produce
@@ -16,7 +16,7 @@ NAMED = 12
 def broker(monkeypatch):
     """Two partitions are a slice, and each turn of the loop works one."""
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", 4)
-    monkeypatch.setattr(fetches, "PARTITIONS_A_STEP", 2)
+    monkeypatch.setattr(wide_fetch, "PARTITIONS_A_STEP", 2)
     monkeypatch.setattr(turns, "SLICE_UNITS", 2)
     with SimulatedBroker() as broker:
         broker.ask(create("t", PARTITIONS))
@@ -85,11 +85,10 @@ def test_a_bug_while_it_reads_again_is_its_own(broker, monkeypatch):
     reader.send(everything(max_wait_ms=60_000), NAMED)
     assert reader.quiet(1)
 
-    def fail(self, watch=None):
-        yield 1
+    def fail(self, parts):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(fetches._Fetch, "read", fail)
+    monkeypatch.setattr(fetches._Fetch, "read_some", fail)
     assert answers(writer.ask(produce("t", batch()), 9)) == [(0, 0)]
     assert reader.receive().error_code == -1
     assert len(broker.broker.waiting) == 0
