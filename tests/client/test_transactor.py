@@ -175,11 +175,13 @@ def test_commit_waits_for_every_send(version):
 def test_the_text_of_a_transaction_says_how_it_stands():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer("orders-1")
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("t", b"a")  # the topic is there from now on
         async with producer.transaction(label="nightly") as tx:
             await tx.send_and_wait("t", b"a")
             await asyncio.sleep(1.2)
             assert repr(tx).startswith("<Transaction orders-1 'nightly' pid=")
-            assert repr(tx).endswith("epoch=0 Ongoing 1 partition 1.2s/60s>")
+            assert repr(tx).endswith("epoch=1 Ongoing 1 partition 1.2s/60s>")
 
     within(main)
 
