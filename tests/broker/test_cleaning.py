@@ -75,9 +75,11 @@ def test_a_compaction_that_lacks_something_is_tried_again_later(begun, monkeypat
 
 
 def test_a_sync_that_fails_under_a_compaction_halts_the_broker_whatever_its_error(begun, monkeypatch):
-    def run_slice(run: Compaction) -> None:
-        run._files._failed = OSError(errno.ENOMEM, "in a sync")
+    def sync() -> None:
         raise OSError(errno.ENOMEM, "in a sync")
+
+    def run_slice(run: Compaction) -> None:
+        run._files._syncs.run(sync)
 
     monkeypatch.setattr(Compaction, "run_slice", run_slice)
     client = SimulatedClient(begun)

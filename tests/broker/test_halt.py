@@ -39,10 +39,15 @@ def begin(disk: SimulatedDisk) -> SimulatedBroker:
     return SimulatedBroker(SETTINGS, disk=disk)
 
 
-def place() -> str:
-    """Who asks for a sync: the last functions of the package on the stack."""
+def frames() -> list[str]:
+    """The functions of the package on the stack."""
     ours = [frame for frame in traceback.extract_stack() if "/storage/" in frame.filename]
-    return " ".join(f"{frame.filename.rpartition('/')[2]}:{frame.name}" for frame in ours[-PLACES:])
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.name}" for frame in ours]
+
+
+def place() -> str:
+    """Who asks for a sync: the last of them."""
+    return " ".join(frames()[-PLACES:])
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +122,7 @@ def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(num
     """With durability os: the journal is brought to the disk before the checkpoint's own sync, which would not fail."""
     broker = begin(SimulatedDisk())
     broker.ask(create("weak", durability_mode="os"))
-    before = lambda one: isinstance(one, Sync) and place() == "journal.py:run"  # noqa: E731 - of no round
+    before = lambda one: isinstance(one, Sync) and frames()[0] == "journal.py:_sync"  # noqa: E731 - of no round
     fault = broker.disk.fail(before, error=number)
     while not fault.hits:
         assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
