@@ -62,11 +62,9 @@ def test_what_lies_below_the_start_is_not_counted() -> None:
     assert start(states, 0, start=15, retention_bytes=150) is None
 
 
-def test_a_segment_that_ends_where_the_log_begins_is_not_counted() -> None:
-    states = segments(0, 0, 0)
-    assert start(states, 0, start=10, retention_bytes=200) is None
-    assert start(states, 0, start=10, retention_bytes=101) is None
-    assert start(states, 0, start=10, retention_bytes=100) == 20
+def test_a_segment_that_ends_where_the_log_begins_holds_nothing_back() -> None:
+    states = segments(5000, 100, 5000)
+    assert start(states, 5000, start=10, retention_ms=1000) == 20
 
 
 def test_a_compacted_log_that_does_not_delete_has_no_retention() -> None:
