@@ -15,6 +15,7 @@ from .schema import Array, Blob, Field, Fixed, Kind, Nested, Text, schema_of
 from .source import Source
 
 WRITTEN_A_STEP = 10  # instances, in an encoder in steps: each yield takes half a microsecond
+PARTS_JOINED = 1_000  # and more: joining all of a large answer at its end would take long
 Encoder = Callable[[Any], list[primitives.Buffer]]
 EncoderInSteps = Callable[[Any], Generator[int, None, list[primitives.Buffer]]]
 
@@ -124,6 +125,7 @@ class _Writer:
             return
         self.flush()
         tests = [self._differs(f, f"{name}.{f.name}") for f in known]
+        in_steps, self._in_steps = self._in_steps, False  # `parts` is another list in here
         tags, outer = self._source.fresh("tags"), self._source.fresh("outer")
         with self._source.block(f"if {' or '.join(tests)}:"):
             self._source.line(f"{tags} = []")
@@ -138,6 +140,7 @@ class _Writer:
             self._source.line(f"parts.append(tagged_section({tags}))")
         with self._source.block("else:"):
             self._source.line("parts.append(b'\\x00')")
+        self._in_steps = in_steps
 
     def _differs(self, f: Field, value: str) -> str:
         """The test that a tagged field is not at its default, and so has to be sent."""
@@ -229,5 +232,8 @@ class _Writer:
             if self._in_steps and isinstance(item, Nested):
                 self._source.line("written += 1")
                 with self._source.block(f"if written == {WRITTEN_A_STEP}:"):
+                    with self._source.block(f"if len(parts) > {PARTS_JOINED}:"):
+                        self._source.line("buffers.append(b''.join(parts))")
+                        self._source.line("parts.clear()")
                     self._source.line(f"yield {WRITTEN_A_STEP}")
                     self._source.line("written = 0")
