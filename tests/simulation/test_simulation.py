@@ -27,10 +27,10 @@ def test_no_seed_shows_an_anomaly_and_all_clients_finish():
 def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):
     sent = 0
 
-    def read(part, begin=0):
+    def read(part, *place):
         nonlocal sent
         sent += 1
-        return reads(part, begin)
+        return reads(part, *place)
 
     reads = FilePart.read
     monkeypatch.setattr(FilePart, "read", read)
