@@ -86,9 +86,11 @@ def _inner(other: Any) -> Any:
 
 
 def _dates(cls: type, version: int, theirs: type) -> list[tuple[str, bool]]:
-    """The fields that are dates, each with whether it may be none, which is -1."""
+    """The fields that are dates or long durations, each with whether it may be none, which is -1."""
     found = []
     for f, other in _pairs(cls, version, theirs):
+        if other.metadata.get("kafka_type") == "timedelta_i64":
+            found.append((f.name, False))
         if other.metadata.get("kafka_type") == "datetime_i64":
             found.append((f.name, type(None) in typing.get_args(other.type)))
         kind = f.kind.item if isinstance(f.kind, Array) else f.kind
