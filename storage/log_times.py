@@ -5,6 +5,7 @@ so they are jobs for a worker, and like those of log_reads they may raise Gone: 
 Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +30,7 @@ class Timestamped(NamedTuple):
     timestamp: int
 
 
-class _Lookup:
+class _Lookup(ABC):
     """What a search needs of the log, captured on the loop."""
 
     def __init__(self, log: "PartitionLog", states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
@@ -44,8 +45,9 @@ class _Lookup:
         with judge_errors(self._log, self._states):
             return self._find()
 
+    @abstractmethod
     def _find(self) -> Timestamped | None:
-        raise NotImplementedError
+        """As run, before an error is judged."""
 
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
         """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.broker.settings import BrokerSettings
+from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.groups import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
+    ListGroupsRequest,
     SyncGroupRequest,
 )
+from simulated_broker import SimulatedBroker
 
 MEMBER_ID_REQUIRED = 79
+
+
+def begin(disk: SimulatedDisk | None = None, **more: Any) -> SimulatedBroker:
+    """A broker in which the first member of a group waits for no others."""
+    return SimulatedBroker(BrokerSettings(**{"group_initial_rebalance_delay_ms": 0, **more}), disk=disk)
+
+
+def listed(broker: SimulatedBroker) -> list[str]:
+    """The groups that it lists, by name."""
+    return sorted(each.group_id for each in broker.ask(ListGroupsRequest()).groups)
 
 
 def joining(group: str, member_id: str = "", instance_id: str | None = None, **more: Any) -> JoinGroupRequest:

@@ -11,12 +11,10 @@ from fencepost.protocol.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
     LeaveGroupRequest,
-    ListGroupsRequest,
 )
 from fencepost.protocol.messages.offsets import OffsetDeleteRequest
-from group_client import MEMBER_ID_REQUIRED, alone, beating, joining, leaving, state_of, syncing
-from offset_requests import commit, fetch
-from produce_requests import create
+from group_client import MEMBER_ID_REQUIRED, alone, beating, begin, joining, leaving, listed, state_of, syncing
+from offset_requests import commit
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
@@ -24,18 +22,10 @@ NOT_AVAILABLE, UNKNOWN, REBALANCING, TOO_MANY = 15, 25, 27, 81
 AT_ONCE = BrokerSettings(group_initial_rebalance_delay_ms=0)
 
 
-def begin(disk=None, **more):
-    return SimulatedBroker(BrokerSettings(**{"group_initial_rebalance_delay_ms": 0, **more}), disk=disk)
-
-
 @pytest.fixture
 def broker():
     with begin() as broker:
         yield broker
-
-
-def listed(broker):
-    return sorted(each.group_id for each in broker.ask(ListGroupsRequest()).groups)
 
 
 # ---- names ---------------------------------------------------------------------------------------------------
@@ -281,110 +271,6 @@ def test_groups_that_nobody_ever_entered_leave_nothing(broker):
     assert len(broker.broker.groups.groups) == 100
     broker.wait(11)
     assert broker.broker.groups.groups == {}
-
-
-def test_what_members_say_is_bounded_in_all_groups_together_and_given_back():
-    with begin(group_metadata_max_bytes=1 << 20) as broker:
-        client = SimulatedClient(broker)
-        large = {"range": bytes(250_000)}  # and once more in the record
-        members = [(group, alone(client, group, protocols=large)[0]) for group in ("a", "b")]
-        assert client.ask(joining("c", protocols=large)).error_code == TOO_MANY
-        client.ask(leaving(*members[0]))
-        alone(client, "c", protocols=large)
-        broker.wait(11)
-        assert broker.broker.groups.memory.size_bytes < 20_000
-
-
-def test_long_names_of_groups_clients_and_instances_count(broker):
-    """Version 3 lets a member in at once: 3,000 joins with names of 30 KB held 190 MB, and 3,000 bytes were counted."""
-    memory = broker.broker.groups.memory
-    before = 0
-    for number, more in enumerate([{}, {"instance_id": "i" * 30_000}, {"protocol_type": "t" * 30_000}]):
-        client = SimulatedClient(broker, client_id="c" * 30_000)
-        client.send(joining(f"{number}" + "g" * 30_000, **more), 5 if "instance_id" in more else 3)
-        broker.wait(0.01)
-        least = 60_000 + 30_000 * bool(more)
-        assert least <= memory.size_bytes - before <= least + 10_000
-        before = memory.size_bytes
-
-
-@pytest.mark.parametrize("name", ["x", "é", "中", "😀"])
-def test_names_count_as_many_bytes_as_their_characters_take_at_most(broker, name):
-    alone(broker, name * 5_000)
-    assert broker.broker.groups.memory.size_bytes >= 5_000 * (1 if name == "x" else 4)
-
-
-def test_many_protocols_without_a_word_count(broker):
-    alone(broker, protocols={"range": b""} | {f"{number}": b"" for number in range(1_000)})
-    assert broker.broker.groups.memory.size_bytes >= 200_000
-
-
-def fill(broker, letter="g", **more):
-    """Groups with a member each, until one is refused. Returns (group, member, generation) of each."""
-    members = []
-    for number in range(1_000):
-        name = f"{number}-" + letter * 30_000
-        joined = broker.ask(joining(name, **more), 3)
-        if joined.error_code == TOO_MANY:
-            return members
-        members.append((name, joined.member_id, joined.generation_id))
-        assert broker.ask(syncing(name, *members[-1][1:])).error_code == 0
-    raise AssertionError("there is no limit")
-
-
-def test_at_the_limit_members_join_again_and_get_their_assignments_and_only_new_ones_are_refused():
-    with begin(group_metadata_max_bytes=1 << 20) as broker:
-        member, generation = alone(broker, "honest", session_timeout_ms=600_000)
-        others = fill(broker, session_timeout_ms=600_000)
-        assert 20 <= len(others) <= 40
-        assert broker.ask(joining("honest", protocols={"range": bytes(60_000)})).error_code == TOO_MANY
-        joined = broker.ask(joining("honest", member, session_timeout_ms=600_000))
-        assert (joined.error_code, joined.generation_id) == (0, generation + 1)
-        synced = broker.ask(syncing("honest", member, joined.generation_id, {member: bytes(10_000)}))
-        assert (synced.error_code, len(synced.assignment)) == (0, 10_000)
-        assert broker.ask(beating("honest", member, joined.generation_id)).error_code == 0
-
-
-def test_at_the_limit_groups_that_nobody_is_in_make_room_and_keep_their_offsets():
-    with begin(group_metadata_max_bytes=1 << 20, offsets_retention_check_interval_ms=10**9) as broker:
-        broker.ask(create("t"))
-        kept, generation = alone(broker, "kept")
-        of_member = {"member_id": kept, "generation_id_or_member_epoch": generation}
-        assert commit(broker, "kept", "t", {0: 7}, **of_member) == [0]
-        broker.ask(leaving("kept", kept))
-        for name, member, _ in fill(broker):
-            broker.ask(leaving(name, member))
-        assert len(listed(broker)) > 20
-        later = {name for name, *_ in fill(broker, "h")}
-        assert len(later) > 20, "the room of all that are empty is given to others"
-        left = listed(broker)
-        assert later | {"kept"} <= set(left)
-        assert len(left) <= len(later) + 2
-        assert broker.broker.groups.memory.size_bytes <= 1 << 20
-        again = broker.again()
-        assert listed(again) == left
-        assert fetch(again, "kept", {"t": [0]}) == {("t", 0): 7}
-        again.stop()
-
-
-def test_members_that_are_silent_make_room_when_their_sessions_end():
-    with begin(group_metadata_max_bytes=1 << 20) as broker:
-        fill(broker)
-        broker.wait(11)
-        assert len(fill(broker)) > 20
-
-
-def test_assignments_count_and_at_twice_the_limit_no_more_are_taken():
-    with begin(group_metadata_max_bytes=1 << 20) as broker:
-        codes = []
-        for number in range(10):
-            joined = broker.ask(joining(f"g{number}", session_timeout_ms=600_000), 3)
-            if joined.error_code:
-                codes.append(joined.error_code)
-                continue
-            asked = syncing(f"g{number}", joined.member_id, 1, {joined.member_id: bytes(300_000)})
-            codes.append(broker.ask(asked).error_code)
-        assert codes == [0, 0] + [TOO_MANY] * 8
 
 
 def test_one_answer_tells_so_much_of_groups_and_of_the_others_that_it_may_be_asked_again(broker):

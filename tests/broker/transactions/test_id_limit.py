@@ -1,0 +1,95 @@
+"""How many transactional ids are known: a new one takes the place of the longest unused that is in no transaction."""
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, begun, values
+
+OK, MAPPING = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+def known(broker):
+    return set(broker.broker.transactions.transactions)
+
+
+@BOTH
+def test_a_new_transactional_id_takes_the_place_of_the_longest_unused_for_good(version):
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=3)) as broker:
+        broker.ask(create("t", 1))
+        first = begun(broker, version, "a")
+        for name in "bc":
+            begun(broker, version, name)
+            broker.wait(1)
+        first.write("t", b"x")
+        assert first.commit() == OK
+        assert Txn(broker, "d", version).init() == OK
+        assert known(broker) == {"a", "c", "d"}
+        with broker.after_power_cut() as second:
+            assert known(second) == {"a", "c", "d"}
+            assert Txn(second, "e", version).init() == OK
+            assert known(second) == {"a", "d", "e"}, "the order of use outlasts a restart"
+            with second.after_power_cut() as third:
+                assert known(third) == {"a", "d", "e"}
+
+
+@BOTH
+def test_an_open_transaction_is_never_evicted_and_new_ids_are_refused_only_while_all_are_open(version):
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=2)) as broker:
+        broker.ask(create("t", 1))
+        held = [begun(broker, version, name) for name in "ab"]
+        for txn in held:
+            txn.write("t", b"x")
+        assert Txn(broker, "c", version).init() == ErrorCode.POLICY_VIOLATION
+        assert Txn(broker, "a", version).init(timeout_ms=10**9) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        assert held[0].commit() == OK
+        assert Txn(broker, "c", version).init(timeout_ms=10**9) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        assert known(broker) == {"a", "b"}, "a request that is refused evicts nobody"
+        assert Txn(broker, "c", version).init() == OK
+        assert known(broker) == {"b", "c"}
+        assert held[1].commit() == OK
+
+
+def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=1)) as broker:
+        broker.ask(create("t", 1))
+        evicted = begun(broker, 1, "a")
+        assert Txn(broker, "b").init() == OK
+        assert evicted.add("t", 0) == [MAPPING]
+        assert evicted.init() == OK
+        evicted.write("t", b"x")
+        assert evicted.commit() == OK
+        assert values(broker, "t") == [b"x"]
+
+
+def test_ids_of_an_offline_partition_of_the_log_hold_up_no_eviction():
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=5)) as broker:
+        coordinator = broker.broker.transactions
+        names = [f"x{number}" for number in range(200)]
+        assert Txn(broker, names[0]).init() == OK
+        home = coordinator.home(names[0])[0]
+        there = [name for name in names if coordinator.home(name)[0] == home]
+        elsewhere = [name for name in names if name not in there]
+        for name in (*there[1:4], elsewhere[0]):
+            assert Txn(broker, name).init() == OK
+        log = coordinator.topic.log(home)
+        log.offline = "its disk is gone"
+        assert Txn(broker, elsewhere[1]).init() == OK
+        assert known(broker) == {*there[:4], elsewhere[1]}
+        log.offline = None
+        assert Txn(broker, elsewhere[2]).init() == OK
+
+
+def test_a_limit_that_was_lowered_is_reached_little_by_little():
+    with SimulatedBroker() as broker:
+        for number in range(100):
+            assert Txn(broker, f"x{number}").init() == OK
+        changed = broker.broker.settings.__class__(max_transactional_ids=10)
+        broker.broker.settings = changed
+        sizes = []
+        for number in range(6):
+            assert Txn(broker, f"y{number}").init() == OK
+            sizes.append(len(known(broker)))
+        assert sizes == [81, 62, 43, 24, 10, 10]
