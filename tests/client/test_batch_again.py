@@ -3,33 +3,17 @@ alone is refused.
 """
 
 import pytest
-from fencepost.client.consumer import Consumer
 from fencepost.client.errors import (
     AbortableTransactionError,
     AlreadyCommittedError,
     CommitOutcomeUnknownError,
     IllegalStateError,
 )
-from fencepost.client.producer import Producer
-from txn_world import BOOTSTRAP, within
+from reading import member, values, write
+from txn_world import within
 
 T0 = ("t", 0)
 FAILED = AbortableTransactionError("as it happens")
-
-
-def reader(world, **keywords):
-    keywords = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest"} | keywords
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **keywords)
-
-
-async def write(world, *values):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value)
-
-
-def values(batch):
-    return [record.value for record in batch]
 
 
 async def roll_back(producer, batch):
@@ -42,7 +26,7 @@ def test_a_batch_that_is_tried_again_at_once_does_not_come_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             batch = await anext(batches)
             for _ in range(2):
@@ -60,7 +44,7 @@ def test_work_that_is_run_again_takes_its_consumers_batch_once():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             await anext(batches)
             tries = []
@@ -82,7 +66,7 @@ def test_a_batch_that_has_come_again_cannot_be_used_any_more():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             batch = await anext(batches)
             await roll_back(producer, batch)
@@ -102,7 +86,7 @@ def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             first, ahead = await anext(batches), await anext(batches)
             await roll_back(producer, first)
@@ -122,7 +106,7 @@ def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
 def test_two_batches_that_are_rolled_back_come_again_from_the_first(order):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             both = await anext(batches), await anext(batches)
             for index in order:
@@ -136,7 +120,7 @@ def test_a_batch_that_is_overtaken_while_it_is_worked_on_is_rolled_back_too():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             first, ahead = await anext(batches), await anext(batches)
 
@@ -157,7 +141,7 @@ def test_a_batch_of_unknown_outcome_is_not_simply_tried_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batch = await anext(consumer.batches(max_records=2))
             silence = world.faults.blackhole("EndTxn", when="after_write")
             with pytest.raises(CommitOutcomeUnknownError) as unknown:
@@ -177,7 +161,7 @@ def test_a_seek_while_a_batch_is_worked_on_holds_when_it_is_committed():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=1)
             batch = await anext(batches)
             async with producer.transaction(batch):
@@ -192,7 +176,7 @@ def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()
-        async with reader(world, enable_auto_commit=True) as consumer:
+        async with member(world, enable_auto_commit=True) as consumer:
             batch = await anext(consumer.batches())
 
             async def work():

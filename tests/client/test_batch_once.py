@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fencepost.client.consumer import Consumer
 from fencepost.client.errors import (
     AbortableTransactionError,
     AlreadyCommittedError,
@@ -11,21 +10,11 @@ from fencepost.client.errors import (
     IllegalStateError,
 )
 from fencepost.client.producer import Producer
+from reading import member, values, write
 from txn_world import BOOTSTRAP, within
 
 T0 = ("t", 0)
 both = pytest.mark.parametrize("version", [1, 2])
-
-
-def reader(world, **keywords):
-    keywords = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest"} | keywords
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **keywords)
-
-
-async def write(world, *values):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value)
 
 
 async def copy(producer, batch, seconds=60.0):
@@ -34,16 +23,12 @@ async def copy(producer, batch, seconds=60.0):
             await tx.send("out", record.value)
 
 
-def values(batch):
-    return [record.value for record in batch]
-
-
 @both
 def test_a_commit_that_outlived_its_timeout_is_not_made_again(version):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             batch = await anext(batches)
             world.faults.delay("EndTxn", 0.5, when="after_write").once()
@@ -85,7 +70,7 @@ def test_a_commit_that_nobody_answered_is_not_made_again_until_it_is_resolved(ve
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batch = await anext(consumer.batches())
             silence = world.faults.blackhole("EndTxn", when="after_write")
             with pytest.raises(TimeoutError) as late:
@@ -115,7 +100,7 @@ def test_two_producers_do_not_work_on_batches_of_one_partition_at_once(order, ho
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         one, other = await world.producer("x"), await world.producer("y")
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             both = await anext(batches), await anext(batches)
             begun, refused = (both[index] for index in order)
@@ -148,7 +133,7 @@ def test_two_producers_work_on_batches_of_different_partitions_at_once():
             for partition in (0, 1):
                 await producer.send_and_wait("t", b"%d" % partition, partition=partition)
         one, other = await world.producer("x"), await world.producer("y")
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=1)
             first, second = await anext(batches), await anext(batches)
             async with one.transaction(first), other.transaction(second):
@@ -162,7 +147,7 @@ def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             passed, batch = await anext(batches), await anext(batches)
             await copy(producer, batch)
@@ -177,7 +162,7 @@ def test_what_was_committed_may_be_read_and_committed_again_after_a_seek():
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches()
             batch = await anext(batches)
             async with producer.transaction(batch):
@@ -196,7 +181,7 @@ def test_one_transaction_takes_several_batches_of_a_partition():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batches = consumer.batches(max_records=2)
             async with producer.transaction(await anext(batches)) as tx:
                 await tx.send_offsets_to_transaction(await anext(batches))
@@ -209,7 +194,7 @@ def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
     async def main(world):
         await write(world, b"a", b"b")
         producer, other = await world.producer(), await world.producer("y")
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batch = await anext(consumer.batches())
             async with producer.transaction():
                 with pytest.raises(IllegalStateError):

@@ -14,41 +14,11 @@ from fencepost.client.errors import (
 )
 from fencepost.client.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
-from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
-from txn_world import BOOTSTRAP, TxnWorld, within
+from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
+from reading import all_there, make, reader, values, write
+from txn_world import BOOTSTRAP, within
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def reader(world: TxnWorld, **keywords) -> Consumer:
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **{"auto_offset_reset": "earliest", **keywords})
-
-
-async def write(world, *values, partition=0):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value, partition=partition)
-
-
-async def make(world, partitions=1):
-    Topic = CreateTopicsRequest.Topic
-    topic = Topic(name="t", num_partitions=partitions, replication_factor=1)
-    cluster = await world.world.cluster()
-    response = await cluster.ask("any", CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
-    assert response.topics[0].error_code in (0, 36), response
-
-
-def values(records):
-    return [record.value for record in records]
-
-
-async def all_there(consumer, count):
-    found = []
-    while len(found) < count:
-        for records in (await consumer.getmany(timeout_ms=5_000)).values():
-            assert records
-            found += values(records)
-    return found
 
 
 def test_getmany_getone_and_the_loop_give_the_same_records():

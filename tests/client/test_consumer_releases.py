@@ -2,30 +2,15 @@
 
 import pytest
 from capped_broker import RELEASES
-from fencepost.client.consumer import Consumer
 from fencepost.client.errors import OffsetOutOfRangeError
-from fencepost.client.producer import Producer
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.apis import APIS
 from fencepost.protocol.headers import read_request_header
-from txn_world import BOOTSTRAP, within
+from reading import reader, values, write
+from txn_world import within
 
 T0 = TopicPartition("t", 0)
 CUTS_TOLD_FROM = 12  # of Fetch
-
-
-def reader(world, **keywords):
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **{"auto_offset_reset": "earliest", **keywords})
-
-
-async def write(world, *values):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value, partition=0)
-
-
-def values(records):
-    return [record.value for record in records]
 
 
 async def read(consumer, count):

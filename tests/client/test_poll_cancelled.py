@@ -7,7 +7,7 @@ import pytest
 from cancelled_everywhere import at_every_turn
 from fencepost.client.consumer import Consumer
 from fencepost.client.errors import ClosedError, IllegalStateError, RequestTimedOutError
-from fencepost.client.producer import Producer
+from reading import write
 from txn_world import BOOTSTRAP, within
 
 T0 = ("t", 0)
@@ -46,12 +46,6 @@ def reader(world, listener=None, **keywords):
         listener.consumer = consumer
     consumer.subscribe(["t"], listener=listener)
     return consumer
-
-
-async def write(world, *values):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value)
 
 
 async def one(consumer):

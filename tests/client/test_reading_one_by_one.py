@@ -3,43 +3,13 @@
 import asyncio
 
 import pytest
-from fencepost.client.consumer import Consumer
 from fencepost.client.producer import Producer
 from fencepost.client.values import TopicPartition
-from fencepost.protocol.messages.topics import CreateTopicsRequest
+from reading import all_there, make, reader, values, write
 from txn_world import BOOTSTRAP, within
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SMALL = {"fetch_max_bytes": 8_000, "max_partition_fetch_bytes": 8_000}
-
-
-def reader(world, **keywords):
-    return Consumer(BOOTSTRAP, outside=world.world.outside, auto_offset_reset="earliest", **keywords)
-
-
-async def write(world, *written, partition=0):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in written:
-            await producer.send_and_wait("t", value, partition=partition)
-
-
-async def make(world, partitions):
-    topic = CreateTopicsRequest.Topic(name="t", num_partitions=partitions, replication_factor=1)
-    cluster = await world.world.cluster()
-    response = await cluster.ask("any", CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
-    assert response.topics[0].error_code == 0
-
-
-def values(records):
-    return [record.value for record in records]
-
-
-async def all_there(consumer, count):
-    found = []
-    while len(found) < count:
-        for records in (await consumer.getmany(timeout_ms=5_000)).values():
-            found += values(records)
-    return found
 
 
 async def with_t0_filling_the_room(world, consumer):

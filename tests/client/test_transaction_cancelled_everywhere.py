@@ -8,24 +8,12 @@ import contextlib
 
 import pytest
 from cancelled_everywhere import at_every_turn
-from fencepost.client.consumer import Consumer
 from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError
-from fencepost.client.producer import Producer
-from txn_world import BOOTSTRAP
+from reading import member, write
 
 T0 = ("t", 0)
 PLENTY = 20
 both = pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
-
-
-def reader(world):
-    return Consumer(BOOTSTRAP, outside=world.world.outside, topics=["t"], group_id="g", auto_offset_reset="earliest")
-
-
-async def write(world, *values):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
-        for value in values:
-            await producer.send_and_wait("t", value)
 
 
 async def copy(tx, batch):
@@ -52,7 +40,7 @@ def test_a_commit_is_cancelled_anywhere_and_its_batch_committed_once(version):
     async def main(world, cancelling):
         await write(world, b"a", b"b")
         producer = await world.producer()
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batch = await anext(consumer.batches())
             tx = producer.transaction(batch)
             with contextlib.suppress(asyncio.CancelledError):
@@ -79,7 +67,7 @@ def test_an_abort_is_cancelled_anywhere_and_nothing_of_it_is_seen(version):
                 await tx.send_and_wait("out", b"x")
                 raise ZeroDivisionError
 
-        async with reader(world) as consumer:
+        async with member(world) as consumer:
             batch = await anext(consumer.batches())
             with contextlib.suppress(asyncio.CancelledError, ZeroDivisionError):
                 await cancelling(fail(batch))

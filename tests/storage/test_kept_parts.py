@@ -112,13 +112,19 @@ def test_what_is_kept_survives_a_power_cut_and_is_not_in_the_logs_folder():
     assert [(part.kind, part.offset) for part in parts] == [(APPEND, 2), (APPEND, 3)]
 
 
-def test_a_deleted_topic_takes_what_was_kept_for_it_along():
-    """The other way that the hint names."""
+def delete_a_topic_that_is_offline():
+    """Its folder was lost in a power cut. Returns the disk, and the store in which it was deleted."""
     driver = begun()
     disk = driver.disk.after_power_cut()
     lose(disk, driver.log("t").directory)
     again = Driven(disk)
     again.store.commit([again.store.drop_part(again.log("t"))])
+    return disk, again
+
+
+def test_a_deleted_topic_takes_what_was_kept_for_it_along():
+    """The other way that the hint names."""
+    disk, again = delete_a_topic_that_is_offline()
     assert disk.list(KEPT)
     for _ in range(3):
         again.checkpoint()
@@ -126,11 +132,7 @@ def test_a_deleted_topic_takes_what_was_kept_for_it_along():
 
 
 def test_a_topic_deleted_just_before_a_crash_takes_it_along_too():
-    driver = begun()
-    disk = driver.disk.after_power_cut()
-    lose(disk, driver.log("t").directory)
-    again = Driven(disk)
-    again.store.commit([again.store.drop_part(again.log("t"))])
+    disk, again = delete_a_topic_that_is_offline()
     again.round(sync=True)
     cut = disk.after_power_cut()
     assert cut.list(KEPT)

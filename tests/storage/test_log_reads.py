@@ -222,7 +222,8 @@ def test_an_answer_is_right_whenever_its_segments_go(
         assert outcomes & {"asked again", "out of range"}, "no job met a segment that was gone"
 
 
-def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> None:
+def begin_a_cold_read() -> tuple[LogDriver, ColdRead]:
+    """Five segments, none of them open; and the read of all, which has not looked at them yet."""
     driver = LogDriver(segment_bytes=100)
     for _ in range(5):
         driver.values(b"one")
@@ -230,6 +231,11 @@ def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> 
     driver.reopen()
     cold = driver.log.read(0, 1000, 5, at_least_one=True)
     assert isinstance(cold, ColdRead)
+    return driver, cold
+
+
+def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> None:
+    driver, cold = begin_a_cold_read()
     driver.start_at(4)
     for _ in range(4):
         driver.checkpoint()
@@ -239,13 +245,7 @@ def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> 
 
 
 def test_a_segment_that_counts_and_is_missing_is_damage_and_not_gone() -> None:
-    driver = LogDriver(segment_bytes=100)
-    for _ in range(5):
-        driver.values(b"one")
-    driver.settle()
-    driver.reopen()
-    cold = driver.log.read(0, 1000, 5, at_least_one=True)
-    assert isinstance(cold, ColdRead)
+    driver, cold = begin_a_cold_read()
     driver.disk.unlink(f"{DIRECTORY}/{driver.log.segments[0].stem}.log")
     with pytest.raises(KafkaError) as refused:
         cold.run()
