@@ -18,7 +18,7 @@ from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .compaction import MOST_KEYS, Compaction, cleanable, is_due
 from .log_flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .log_manifest import Manifest, Retired
-from .log_reads import AbortedLookup, ColdRead, aborted_in_memory, read_tail, read_warm
+from .log_reads import AbortedLookup, ColdRead, aborted_in_memory, continue_in_tail, read_tail, read_warm
 from .log_settings import LogSettings as LogSettings
 from .log_snapshots import ProducerSnapshots, SnapshotJob
 from .log_times import LatestLookup, TimeLookup
@@ -196,9 +196,10 @@ class PartitionLog:
         span = Span(offset, max_bytes, below, at_least_one)
         if offset >= self.flushed_offset:
             return read_tail(self._tail, span)
-        return read_warm(self, self.segments, span) or ColdRead(
-            self, span, overlapping(self._aborted, offset, below)[0]
-        )
+        found = read_warm(self, self.segments, span)
+        if found is None:
+            return ColdRead(self, span, overlapping(self._aborted, offset, below)[0])
+        return continue_in_tail(found, self._tail, self.flushed_offset, span)
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
         """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.

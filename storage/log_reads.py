@@ -77,6 +77,15 @@ def judge_errors(log: "PartitionLog", states: Sequence[SegmentState]) -> Iterato
         raise damage_found(log, error) from error
 
 
+def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
+    """What was found in segments, and what follows it in the tail, so that a flush does not cut an answer in two."""
+    left_bytes = span.max_bytes - found.size_bytes
+    if found.next_offset != flushed_offset or flushed_offset >= span.below or left_bytes <= 0:
+        return found
+    more = read_tail(tail, Span(flushed_offset, left_bytes, span.below, at_least_one=False))
+    return Slice(found.buffers + more.buffers, found.size_bytes + more.size_bytes, more.next_offset)
+
+
 class ColdRead:
     """A read that has to wait for the device. `run` in a worker gives the slice. Raises: Gone; KafkaError as read."""
 

@@ -222,6 +222,31 @@ def test_an_answer_is_right_whenever_its_segments_go(
         assert outcomes & {"asked again", "out of range"}, "no job met a segment that was gone"
 
 
+def test_one_read_goes_on_from_the_segments_into_the_tail() -> None:
+    """A flush between a transaction's data and its marker cut the answer to a reader in two."""
+    driver = LogDriver()
+    driver.values(b"in a segment")
+    driver.flush()
+    driver.values(b"in the tail")
+    driver.values(b"in the tail, too")
+    sizes = [batch.size for batch in driver.batches()]
+
+    def read(max_bytes: int, below: int) -> tuple[int, int, int]:
+        found = driver.log.read(0, max_bytes, below, at_least_one=True)
+        assert isinstance(found, Slice)
+        assert sum(map(len, found.buffers)) == found.size_bytes
+        offsets = [batch.base_offset for batch in batches.walk(memoryview(b"".join(found.buffers)))]
+        assert offsets == list(range(found.next_offset))
+        return found.next_offset, found.size_bytes, len(offsets)
+
+    assert read(1 << 20, 3) == (3, sum(sizes), 3)
+    assert read(1 << 20, 2) == (2, sum(sizes[:2]), 2)
+    assert read(1 << 20, 1) == (1, sizes[0], 1)
+    assert read(sum(sizes) - 1, 3) == (2, sum(sizes[:2]), 2)
+    assert read(sizes[0], 3) == (1, sizes[0], 1)
+    assert read(1, 3) == (1, sizes[0], 1)
+
+
 def begin_a_cold_read() -> tuple[LogDriver, ColdRead]:
     """Five segments, none of them open; and the read of all, which has not looked at them yet."""
     driver = LogDriver(segment_bytes=100)
