@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
+IDS_SINCE = 12  # of Metadata: before, an id that stands beside a name means nothing
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: the others are told to ask again
 SORTED_PER_UNIT = 10  # names
 BROKERS, CONTROLLERS = 1, 2
@@ -113,7 +114,8 @@ def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[
     answers: dict[str | bytes | None, _Topic] = {}
     made = 0
     for asked in request.topics or ():
-        key = asked.topic_id if asked.topic_id != ZERO_UUID else asked.name
+        by_id = asked.topic_id != ZERO_UUID and (call.version >= IDS_SINCE or asked.name is None)
+        key = asked.topic_id if by_id else asked.name
         if key not in answers:
             before = len(broker.topics.by_name)
             answers[key] = _answer(broker, call, asked, request.allow_auto_topic_creation, made >= MADE_AT_ONCE)
@@ -124,9 +126,9 @@ def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[
 
 def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
     by_id = asked.topic_id != ZERO_UUID
-    if asked.name is None and (not by_id or call.version < 12):
+    if asked.name is None and (not by_id or call.version < IDS_SINCE):
         return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
-    if by_id and call.version >= 12:
+    if by_id and call.version >= IDS_SINCE:
         topic = broker.topics.by_id.get(asked.topic_id)
         return _described(broker, topic) if topic else _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
     assert asked.name is not None

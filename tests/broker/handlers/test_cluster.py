@@ -104,6 +104,8 @@ def test_each_topic_that_is_not_there_is_answered_by_itself(broker: SimulatedBro
         (42, "", ZERO_UUID, 0),
     ]
     assert metadata(broker, Asked(topic_id=ids["a"], name=None), version=10) == [(42, "", ids["a"], 0)]
+    twice = [Asked(topic_id=bytes([number]) * 16, name="a") for number in (1, 2)]
+    assert metadata(broker, *twice, version=11) == [(0, "a", ids["a"], 1)]
     assert metadata(broker, Asked(topic_id=SOME_ID, name="a")) == [(100, None, SOME_ID, 0)]
 
 
