@@ -40,7 +40,7 @@ from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
 from .turns import Turns
 from .waiting import Waiter, Waiting
-from .wide_fetch import WideFetch
+from .wide_fetch import Waits
 
 log = logging.getLogger("fencepost.broker")
 
@@ -97,7 +97,7 @@ class Broker:
         self.net = net or SystemNet()
         self.metrics = Metrics()
         self.waiting = Waiting()
-        self.wide_fetches: dict[Connection, WideFetch] = {}  # that wait
+        self.wide_fetches: dict[Connection, Waits] = {}  # that wait
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             settings.min_incremental_fetch_session_eviction_ms,

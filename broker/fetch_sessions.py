@@ -7,12 +7,15 @@ Source: Kafka's FetchSession.scala; a session uses either topic names or topic i
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sortedcontainers import SortedSet
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from .partition import Partition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -142,6 +145,18 @@ def must_tell(wanted: Wanted, told: Told) -> bool:
         wanted.high_watermark = -1  # so that the partition is named again when the error is gone
         changed = True
     return changed
+
+
+def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
+    """Whether a session was told all there is: such partitions are most of an idle consumer's, and cost the least."""
+    log, epoch = partition.log, partition.leader_epoch
+    return (
+        wanted.fetch_offset == wanted.high_watermark == log.high_watermark
+        and wanted.log_start_offset == log.released_start
+        and log.offline is None
+        and (wanted.leader_epoch < 0 or wanted.leader_epoch == epoch)
+        and (wanted.last_fetched_epoch < 0 or wanted.last_fetched_epoch == epoch)
+    )
 
 
 class SessionCache:

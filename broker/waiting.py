@@ -58,6 +58,10 @@ class Parked:
                 on_cancel()
 
 
+def _answered(at_deadline: bool) -> bool:
+    return True
+
+
 class Waiter:
     """Something that waits for any of some logs to move, or for a deadline.
 
@@ -119,8 +123,9 @@ class Waiting:
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].waiting):
             waiter = heappop(deadlines)[2]
             if waiter.waiting:
+                look = waiter.look
                 self.leave(waiter)
-                waiter.look(True)
+                look(True)
 
     def next_deadline_ms(self) -> int | None:
         """When expire() has something to do next; None if nothing waits."""
@@ -141,6 +146,7 @@ class Waiting:
                 others.pop(waiter, None)
                 if not others:
                     del self._by_log[log]
+        waiter.logs, waiter.look = [], _answered  # it may stay in the heap: it holds nothing
         if len(self._deadlines) > 2 * self._live + _STALE_ENTRIES_KEPT:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapify(self._deadlines)

@@ -7,9 +7,10 @@ sends another before it has the answer.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..protocol.messages.fetch import FetchResponse
+from .connection import Connection
 from .fetch_sessions import Key, Wanted
 from .turns import Job, Steps
 from .waiting import Parked, Waiter
@@ -30,6 +31,25 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[first : first + PARTITIONS_A_STEP]
 
 
+class Waits(Protocol):
+    """A fetch of which a connection has one at a time that waits."""
+
+    def end_wait(self) -> None: ...
+
+
+def take_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch waits; the one of the connection that waited before does not any more."""
+    if before := broker.wide_fetches.get(connection):
+        before.end_wait()
+    broker.wide_fetches[connection] = fetch
+
+
+def leave_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch does not wait any more."""
+    if broker.wide_fetches.get(connection) is fetch:
+        del broker.wide_fetches[connection]
+
+
 class WideFetch:
     """One of them, under way."""
 
@@ -45,11 +65,8 @@ class WideFetch:
 
     def begin(self) -> Steps[FetchResponse | Parked]:
         """Read; the response, or where it comes later."""
-        waiting = self._broker.wide_fetches
-        if before := waiting.get(self._fetch.connection):
-            before.end_wait()
         if not self._is_late:
-            waiting[self._fetch.connection] = self
+            take_place(self._broker, self._fetch.connection, self)
             self._parked.on_cancel = self._leave
             self._broker.park(self._waiter)
         response = yield from self._read(first=True)
@@ -105,8 +122,7 @@ class WideFetch:
 
     def _leave(self) -> None:
         self._broker.waiting.leave(self._waiter)
-        if self._broker.wide_fetches.get(self._fetch.connection) is self:
-            del self._broker.wide_fetches[self._fetch.connection]
+        leave_place(self._broker, self._fetch.connection, self)
 
     def end_wait(self) -> None:
         """Answer as if the time to wait were over."""

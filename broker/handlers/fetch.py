@@ -20,11 +20,11 @@ from ...storage.file_parts import left_in_file, let_go
 from ...storage.log_reads import AbortedLookup, ColdRead, Gone
 from ...storage.segment import Slice
 from ..dispatch import Call, handles
-from ..fetch_sessions import Fetching, Key, Told, Wanted, add_wanted
+from ..fetch_sessions import Fetching, Key, Told, Wanted, add_wanted, has_no_news
 from ..partition import Partition, storage_error
 from ..turns import Steps
 from ..waiting import Parked, Waiter
-from ..wide_fetch import WideFetch, chunks
+from ..wide_fetch import WideFetch, chunks, leave_place, take_place
 
 if TYPE_CHECKING:
     from ...storage.log import PartitionLog
@@ -39,6 +39,7 @@ _named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first off
 TOPIC_IDS_SINCE = 13
 STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
 READ_COMMITTED = 1
+FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 MANY_PARTITIONS = 500  # more are read in steps
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
@@ -82,7 +83,11 @@ def _begin(broker: "Broker", call: Call, request: FetchRequest, wanted: dict[Key
         broker.metrics.error(fetching.error)
         return FetchResponse(error_code=fetching.error, responses=[])
     begun = _Fetch(broker, call, request, fetching)
-    return begun.begin() if len(begun.parts) <= MANY_PARTITIONS else WideFetch(begun, broker).begin()
+    if len(begun.parts) > MANY_PARTITIONS:
+        return WideFetch(begun, broker).begin()
+    if len(begun.parts) > FEW_PARTITIONS:
+        broker.turns.spend(len(begun.parts))
+    return begun.begin()
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
@@ -135,18 +140,6 @@ def _is_missing(read: _Read) -> bool:
     return read.missing
 
 
-def _has_no_news(wanted: Wanted, partition: Partition) -> bool:
-    """Whether a session was told all there is: such partitions are most of an idle consumer's, and cost the least."""
-    log, epoch = partition.log, partition.leader_epoch
-    return (
-        wanted.fetch_offset == wanted.high_watermark == log.high_watermark
-        and wanted.log_start_offset == log.released_start
-        and log.offline is None
-        and (wanted.leader_epoch < 0 or wanted.leader_epoch == epoch)
-        and (wanted.last_fetched_epoch < 0 or wanted.last_fetched_epoch == epoch)
-    )
-
-
 class _Fetch:
     """One fetch under way."""
 
@@ -172,6 +165,7 @@ class _Fetch:
         self.at_least_one = True  # the first batch is read, however large
         self.failed = self.existing = self.any_missing = False  # of the partitions that were read
         self.parked: Parked | None = None
+        self.waiter: Waiter | None = None
         self.wide: WideFetch | None = None  # that works this off in steps
         self.jobs_left = 0
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
@@ -196,19 +190,35 @@ class _Fetch:
         logs += [partition.log for partition, _ in self.quiet]
         waiter = Waiter(logs, broker.clock.monotonic_ms() + self.max_wait_ms, self._look)
         self.parked = Parked()
-        self.parked.on_cancel = lambda: broker.waiting.leave(waiter)
+        self.parked.on_cancel = self._leave
+        self.waiter = waiter
+        if len(self.parts) > FEW_PARTITIONS:
+            take_place(broker, self.connection, self)
         broker.metrics.fetch_waits += 1
         broker.park(waiter)
         return self.parked
+
+    def _leave(self) -> None:
+        assert self.waiter is not None
+        self.broker.waiting.leave(self.waiter)
+        leave_place(self.broker, self.connection, self)
+
+    def end_wait(self) -> None:
+        """Answer as if the time to wait were over."""
+        self._leave()
+        self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
         """Some partition moved, or time is over: whether that ends the wait."""
         assert self.parked is not None
         try:
-            return self._is_done(at_deadline)
+            done = self._is_done(at_deadline)
         except Exception as error:  # a bug, which is this fetch's alone: others wait for the same round
             self.parked.answer(error)
-            return True
+            done = True
+        if done:
+            leave_place(self.broker, self.connection, self)
+        return done
 
     def _is_done(self, at_deadline: bool) -> bool:
         if not at_deadline and not self._may_be_enough():
@@ -262,7 +272,7 @@ class _Fetch:
             partition = None
             if topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
-                if may_be_quiet and _has_no_news(wanted, partition):
+                if may_be_quiet and has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
                     continue
             read = _Read(key, wanted, partition)

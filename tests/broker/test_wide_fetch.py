@@ -56,7 +56,10 @@ def test_others_are_served_while_it_is_read(broker):
     assert found(reader.receive()) == []
 
 
-def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker):
+@pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
+def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, monkeypatch, few, many):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
     reader = SimulatedClient(broker)
     for _ in range(3):
         reader.send(everything(max_wait_ms=60_000), NAMED)
@@ -69,8 +72,22 @@ def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker):
     assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
 
 
+def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", PARTITIONS - 1)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", PARTITIONS)
+    reader = SimulatedClient(broker)
+    reader.send(everything(max_wait_ms=60_000), NAMED)
+    assert reader.quiet(1)
+    broker.ask(produce("t", batch(), partition=3), 9)
+    assert found(reader.receive()) == [3]
+    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
+
+
+@pytest.mark.parametrize("many", [4, PARTITIONS])
 @pytest.mark.parametrize("turns_before", range(0, 30, 3))
-def test_nothing_is_left_of_it_when_its_client_goes(broker, turns_before):
+def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_before, many):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", many - 1)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
     reader = SimulatedClient(broker)
     reader.send(everything(max_wait_ms=60_000), NAMED)
     for _ in range(turns_before):
