@@ -232,6 +232,11 @@ class Connection:
         """The store takes more."""
         self._allow(STORE_IS_FULL)
 
+    def put_back(self, frame: Readable) -> None:
+        """The request at hand is handled by go_on_now, before those behind it."""
+        self._backlog.appendleft(frame)
+        self.hold()
+
     def hold(self) -> None:
         """The request at hand takes effect later, and those behind it are to wait for that."""
         self._stop(AT_WORK)

@@ -6,7 +6,8 @@ UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the mome
 what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
 act in order: where what it sent before is not released yet, one that reads released state waits for that
 (reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time. How much
-of a turn of the loop a request may take is decided in turns.py.
+of a turn of the loop a request may take is decided in turns.py. A Produce that comes when the turn is over is put back,
+for the whole of it is one step, and it may have no reply that could be put off.
 """
 
 import importlib
@@ -52,6 +53,7 @@ AREAS = (
     "ledger",
 )
 PRODUCE, API_VERSIONS = 0, 18
+PARTITION_UNITS = 4  # of a Produce
 
 Answer = Callable[["Broker", "Call", Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -161,7 +163,12 @@ class Dispatcher:
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
         call, turns = Call(connection, header), self._turns
-        if header.api_key != PRODUCE:  # whose bytes are not looked at, and which may have no reply that can be put off
+        if header.api_key == PRODUCE:
+            if turns.left <= 0 and turns.is_over():
+                connection.put_back(frame)
+                turns.enqueue(Job(_go_on(connection)), heavy=len(frame) > SMALL_BYTES)
+                return
+        else:
             if turns.left <= 0 and turns.is_over():
                 steps = self._read_and_answer(handler, call, frame, header)
                 self._enqueue(handler, call, self._put_off(handler, call), steps)
@@ -177,8 +184,10 @@ class Dispatcher:
             return
         if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
             self._answer_when_released(handler, call, self._put_off(handler, call))
-        else:
-            self._answer(handler, call)
+            return
+        if header.api_key == PRODUCE:
+            turns.spend(sum(len(topic.partition_data) for topic in call.request.topic_data) * PARTITION_UNITS)
+        self._answer(handler, call)
 
     def _read(self, handler: Handler, frame: Readable, header: RequestHeader) -> Any:
         """A small request, or a Produce. Raises MalformedFrame."""

@@ -12,6 +12,7 @@ a request a thread; here it is cut into slices. This module is the one place tha
   goes back to its end after each slice. A turn of the loop works SLICE_UNITS of that queue, and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
+- Requests that are one long step have a queue of their own, so that short ones wait for one of them and not for all.
 - A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
   done, its connection goes to the end of the queue for the next one: the queue is fair to connections.
 - What is left of a request is dropped when its client goes, or the broker stops.
@@ -19,7 +20,8 @@ a request a thread; here it is cut into slices. This module is the one place tha
 What answers hold is bounded as well: rows are made while they are written (encoding.Lazy), and what is asked for when
 an answer has MOST_ANSWER_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
 Not cut are Produce, whose partitions are bounded in number by request_limits.py, and what must be one step because it
-is one unit of the journal: tests/broker/test_work_of_requests.py has the bounds of every API in one table.
+is one unit of the journal: tests/broker/test_work_of_requests.py has the bounds of every API in one table. They take
+what they are likely to cost from the allowance (spend), so that there are not many of them in a turn.
 """
 
 from collections import deque
@@ -129,10 +131,11 @@ class Turns:
         self._soon = soon
         self._turn = store.turn
         self._queue: deque[Job] = deque()
+        self._heavy: deque[Job] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._heavy)
 
     def is_over(self) -> bool:
         """Whether what comes now has to wait for another turn. Asked when nothing is left of the allowance."""
@@ -154,9 +157,9 @@ class Turns:
         self._look()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
-    def enqueue(self, job: Job) -> None:
-        """Work the rest of it, or all of it, in later turns."""
-        self._queue.append(job)
+    def enqueue(self, job: Job, *, heavy: bool = False) -> None:
+        """Work the rest of it, or all of it, in later turns. heavy: its first step may be long, and take all of one."""
+        (self._heavy if heavy else self._queue).append(job)
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._work_queue)
@@ -172,15 +175,16 @@ class Turns:
 
     def _work_queue(self) -> None:
         """A turn's share of the queue: each job in it is worked once at most."""
-        self._turn, self.left = self._store.turn, SLICE_UNITS
         try:
-            for _ in range(len(self._queue)):
-                if self.left <= 0 or self._is_ending():
-                    break
-                self._work_next(self._queue.popleft())
+            for queue in (self._queue, self._heavy):
+                self._turn, self.left = self._store.turn, SLICE_UNITS
+                for _ in range(len(queue)):
+                    if self.left <= 0 or self._is_ending():
+                        break
+                    self._work_next(queue.popleft())
         finally:
             self._turn, self.left = self._store.turn, ARRIVAL_UNITS
-            self._scheduled = bool(self._queue) and not self._is_ending()
+            self._scheduled = len(self) > 0 and not self._is_ending()
             if self._scheduled:
                 self._soon(self._work_queue)
 

@@ -34,6 +34,8 @@ SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
 SWEEP_PAUSE_S = 0.002
 MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
 EVICTED_AT_ONCE = 200  # empty groups, for one request
+FEW_MEMBERS = 50  # a larger group is work for each that joins,
+MEMBERS_PER_UNIT = 16  # and far more where all of it is written
 AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
 RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
@@ -280,6 +282,8 @@ class GroupCoordinator:
         growth = 2 * (len(value) - len(self._values.get(group.group_id, b"")))
         if not self._has_room(growth, 2 * self._broker.settings.group_metadata_max_bytes, group.group_id):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if len(kept.members) > FEW_MEMBERS:
+            self._broker.turns.spend(len(kept.members))
         topic.ensure()
         record = group_records.key(group.group_id), value
         topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=now_ms)])
@@ -299,6 +303,8 @@ class GroupCoordinator:
             else:
                 self.memory.count(group, len(self._values.get(group.group_id, b"")))
                 self._see_to(group)
+                if len(group.members) > FEW_MEMBERS:
+                    self._broker.turns.spend(len(group.members) // MEMBERS_PER_UNIT)
 
     def _see_to(self, group: Group) -> None:
         """Have the alarm ring when the group next has something to do; one that rings early does no harm."""

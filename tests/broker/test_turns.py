@@ -216,3 +216,33 @@ def test_what_fits_a_turn_is_done_in_it_whatever_was_done_in_turns_before(monkey
         assert broker.ask(MetadataRequest(topics=None)).topics
         broker.wait(0.01)
     assert not queued
+
+
+def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        producers = [SimulatedClient(broker) for _ in range(30)]
+        other = SimulatedClient(broker)
+        for producer in producers:
+            producer.send(produce("nowhere", *[None] * 2_000), 9)
+        other.send(MetadataRequest(topics=[]))
+        other.receive()
+        assert len(broker.broker.turns) >= 5
+        for producer in producers:
+            assert len(producer.receive().responses[0].partition_responses) == 2_000
+
+
+def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create(["t"]))
+        client = SimulatedClient(broker)
+        for number in range(1, 6):
+            client.send(produce("t", batch(), *[None] * 2_000), 9)
+            client.send(list_offsets("t", -1), 7)
+            assert client.receive().responses[0].partition_responses[0].base_offset == number - 1
+            assert client.receive().topics[0].partitions[0].offset == number
+        client.send_together(*[(produce("t", batch(), *[None] * 2_000), 9), (list_offsets("t", -1), 7)] * 5)
+        for number in range(6, 11):
+            assert client.receive().responses[0].partition_responses[0].base_offset == number - 1
+            assert client.receive().topics[0].partitions[0].offset == number

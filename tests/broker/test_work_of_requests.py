@@ -71,8 +71,8 @@ from fencepost.protocol.messages.transactions import (
     TxnTopic,
     WriteTxnMarkersRequest,
 )
-from produce_requests import fetch, produce
-from work_of_requests import PARTITIONS, PRODUCERS, World, frame_of
+from produce_requests import batch, fetch, produce
+from work_of_requests import PARTITIONS, PRODUCERS, World, frame_of, static_member
 
 MANY = 400  # things named by one request
 OFTEN = 30  # requests sent at once
@@ -91,7 +91,7 @@ def metadata(world: World) -> list[Any]:
 
 
 def produce_to_many(world: World) -> list[Any]:
-    return [produce("wide", *[None] * PARTITIONS)]
+    return [produce("wide", *[batch()] * PARTITIONS)] * 5 + [produce("wide", *[None] * PARTITIONS)] * OFTEN
 
 
 def fetch_many(world: World) -> list[Any]:
@@ -157,7 +157,8 @@ def joining(world: World) -> list[Any]:
         protocol_type="consumer",
         protocols=protocols,
     )
-    return [asked] * 10
+    # With each static member that begins anew, the whole group is written.
+    return [asked] * 10 + [static_member(number) for number in range(OFTEN)]
 
 
 def leaving(world: World) -> list[Any]:
@@ -299,8 +300,8 @@ OLDER = {"Produce": 12, "Fetch": 12, "OffsetCommit": 9, "OffsetFetch": 9}  # the
 ROWS = {
     "Produce": Row(
         produce_to_many,
-        20_000,
-        "10,000 partitions a request",
+        30_000,
+        "10,000 partitions a request, and one a turn beside one on arrival",
     ),
     "Fetch": Row(fetch_many),
     "ListOffsets": Row(list_offsets),

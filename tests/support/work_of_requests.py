@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.apis import APIS, encode_request
+from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.schema import schema_of
 from offset_requests import commit
 from produce_requests import answers, create, idempotent, produce
@@ -19,7 +20,21 @@ from txn_client import Txn, begun
 
 PARTITIONS = 200  # of the topic "wide"
 PRODUCERS = 100  # that its first partition remembers
+MEMBERS = 200  # static ones, of the group "static"
 GROUPS = 200  # with an offset each; the group "g" has one for each partition
+
+
+def static_member(number: int) -> JoinGroupRequest:
+    """What a member of the group "static" sends first."""
+    return JoinGroupRequest(
+        group_id="static",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id=f"i{number}",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.Protocol(name="p", metadata=b"")],
+    )
 
 
 class World:
@@ -36,8 +51,31 @@ class World:
         assert not any(commit(broker, "g", "wide", dict.fromkeys(range(PARTITIONS), 1)))
         for number in range(GROUPS):
             assert not any(commit(broker, f"g{number}", "wide", {0: 1}))
+        self._begin_static()
         self.txn: Txn = begun(broker, name="x", timeout_ms=600_000)
         assert not any(self.txn.add("wide", *range(PARTITIONS)))
+
+    def _begin_static(self) -> None:
+        """A group of static members, with their assignments."""
+        client = SimulatedClient(self.broker)
+        for number in range(MEMBERS):
+            client.send(static_member(number))
+        leader = client.receive()
+        client.send(
+            SyncGroupRequest(
+                group_id="static",
+                generation_id=leader.generation_id,
+                member_id=leader.member_id,
+                group_instance_id="i0",
+                protocol_type="consumer",
+                protocol_name="p",
+                assignments=[],
+            )
+        )
+        for _ in range(1, MEMBERS):
+            client.receive()
+        assert client.receive().error_code == 0
+        client.close()
 
     def work(self, frames: list[bytes]) -> "Work":
         """What comes of requests that are sent at once."""
