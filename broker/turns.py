@@ -18,7 +18,7 @@ a request a thread; here it is cut into slices. This module is the one place tha
 - What is left of a request is dropped when its client goes, or the broker stops.
 
 What answers hold is bounded as well: rows are made while they are written (encoding.Lazy), and what is asked for when
-an answer has MOST_ANSWER_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
+an answer has its share of ALL_ANSWERS_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
 Not cut are Produce, whose partitions are bounded in number by request_limits.py, and what must be one step because it
 is one unit of the journal: tests/broker/test_work_of_requests.py has the bounds of every API in one table. They take
 what they are likely to cost from the allowance (spend), so that there are not many of them in a turn.
@@ -42,6 +42,8 @@ SLICE_UNITS = 2_000
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
 MOST_ANSWER_BYTES = 16 << 20
+LEAST_ANSWER_BYTES = 256 << 10  # however many connections there are,
+ALL_ANSWERS_BYTES = 256 << 20  # which share this: clients may ask all at once and read nothing
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
 LOOK_UNITS = 20  # as often the clock is looked at
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
@@ -61,8 +63,9 @@ class AnswerRoom:
 
     __slots__ = ("left_bytes",)
 
-    def __init__(self) -> None:
-        self.left_bytes = MOST_ANSWER_BYTES
+    def __init__(self, connections: int) -> None:
+        """connections: how many there are now."""
+        self.left_bytes = min(MOST_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
 
     @property
     def is_full(self) -> bool:

@@ -182,7 +182,7 @@ def _fitting(broker: "Broker", wanted: Sequence[_Wanted]) -> list[tuple[Partitio
 @handles(OffsetFetchRequest, in_steps=True)
 def offset_fetch(broker: "Broker", call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """The offsets of one group, or of several; told, as everything, when they are durable."""
-    stable, room = request.require_stable, AnswerRoom()
+    stable, room = request.require_stable, AnswerRoom(len(broker.server.connections))
     if call.version < BATCHED_SINCE:
         single, group_id = OffsetFetchResponse.Topic, request.group_id
         topics = []

@@ -102,7 +102,7 @@ def describe_transactions(
     broker: "Broker", call: Call, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """Every id that is asked for, known or not."""
-    states, room = [], AnswerRoom()
+    states, room = [], AnswerRoom(len(broker.server.connections))
     for transactional_id in request.transactional_ids:
         state = _state_of(broker, transactional_id, room)
         states.append(state)
@@ -213,7 +213,7 @@ class _Filter:
 @handles(DescribeProducersRequest, in_steps=True)
 def describe_producers(broker: "Broker", call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The producers that each partition remembers; told, as everything, when it is durable."""
-    topics, room = request.topics, AnswerRoom()
+    topics, room = request.topics, AnswerRoom(len(broker.server.connections))
     return DescribeProducersResponse(topics=Lazy(len(topics), (_producers_of(broker, topic, room) for topic in topics)))
 
 

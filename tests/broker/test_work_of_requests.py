@@ -72,6 +72,7 @@ from fencepost.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from produce_requests import batch, fetch, produce
+from simulated_client import SimulatedClient
 from work_of_requests import PARTITIONS, PRODUCERS, World, frame_of, static_member
 
 MANY = 400  # things named by one request
@@ -407,6 +408,7 @@ def states_of_transactions(world: World) -> list[int]:
     ],
 )
 def test_what_an_answer_has_no_room_for_is_to_be_asked_for_again(monkeypatch, codes_of, later):
+    monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
     world = World()
     codes = codes_of(world)
@@ -416,4 +418,18 @@ def test_what_an_answer_has_no_room_for_is_to_be_asked_for_again(monkeypatch, co
     assert later.retriable
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 1)
     assert codes_of(world) == [ErrorCode.NONE] + [later] * (MANY - 1)
+    world.broker.stop()
+
+
+def test_connections_share_what_answers_may_hold(monkeypatch):
+    world = World()
+    connections = len(world.broker.broker.server.connections)
+    monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 20_000)
+    monkeypatch.setattr(turns, "ALL_ANSWERS_BYTES", 40_000 * (connections + 10))
+    alone = offsets_of_groups(world).count(ErrorCode.NONE)
+    others = [SimulatedClient(world.broker) for _ in range(20)]
+    shared = offsets_of_groups(world).count(ErrorCode.NONE)
+    others += [SimulatedClient(world.broker) for _ in range(200)]
+    least = offsets_of_groups(world).count(ErrorCode.NONE)
+    assert MANY > alone > shared > least > 1
     world.broker.stop()
