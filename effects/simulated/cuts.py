@@ -20,12 +20,14 @@ class Cut:
     def __init__(self, base: Volume) -> None:
         self.base = base
         self._queues: dict[int, list[Operation]] = {}
+        self._names_in: dict[int, list[Operation]] = {}  # of the queue of names: those that no sync has asked for yet
         self._covered: set[int] = set()
         self._lost: set[int] = set()
 
     def copy(self) -> "Cut":
         twin = Cut(self.base.copy())
         twin._queues = {key: queue.copy() for key, queue in self._queues.items()}
+        twin._names_in = {directory: names.copy() for directory, names in self._names_in.items()}
         twin._covered = self._covered.copy()
         twin._lost = self._lost.copy()
         return twin
@@ -34,13 +36,13 @@ class Cut:
         match operation:
             case Write(inode=inode) | Truncate(inode=inode):
                 self._queues.setdefault(inode, []).append(operation)
-            case Link() | Rename() | Unlink():
+            case Link(directory=directory) | Unlink(directory=directory) | Rename(new_directory=directory):
                 self._queues.setdefault(_NAMES, []).append(operation)
+                self._names_in.setdefault(directory, []).append(operation)
             case Sync(inode=inode, failed=failed):
                 self._settle(inode, self._queues.get(inode, ()), failed)
             case SyncDirectory(directory=directory, failed=failed):
-                inside = [name for name in self._queues.get(_NAMES, ()) if directory_of(name) == directory]
-                self._settle(_NAMES, inside, failed)
+                self._settle(_NAMES, self._names_in.pop(directory, ()), failed)
 
     def unsynced(self) -> list[Operation]:
         """What may be missing, in the order it was done."""
@@ -93,15 +95,7 @@ class Cut:
         queue = self._queues.pop(key, [])
         for done, operation in enumerate(queue):
             if operation.index not in self._covered:
-                self._queues[key] = queue[done:]
+                self._queues[key] = queue[done:] if done else queue
                 return
             self._covered.discard(operation.index)
             self.base.apply(operation)
-
-
-def directory_of(operation: Operation) -> int | None:
-    """The directory whose sync makes a name operation durable."""
-    match operation:
-        case Rename(new_directory=directory) | Link(directory=directory) | Unlink(directory=directory):
-            return directory
-    return None
