@@ -37,6 +37,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]  # of BaseEventLoop
     _stopping: bool
+    _closed: bool
 
     def __init__(self, seed: int | None = None, *, late_ms: float = 1.0) -> None:
         super().__init__()
@@ -68,7 +69,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        self._check_open()
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         handle = _Soon(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -81,7 +83,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        self._check_open()
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         if self._random is not None:
             when += self._random.random() * self._late_s
         due_us = math.ceil(when * _US_PER_S - _FLOATS_ADD_US)
@@ -132,10 +135,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """It is thrown away when its time has come."""
 
-    def _check_open(self) -> None:
-        if self.is_closed():
-            raise RuntimeError("Event loop is closed")
-
 
 class _Soon(asyncio.Handle):
     """A Handle, made without a look at whether the loop is debugged."""
@@ -158,6 +157,9 @@ class _Timer(asyncio.TimerHandle):
         self._context = copy_context() if context is None else context
         self._cancelled, self._source_traceback, self._repr = False, None, None
         self._when, self._scheduled = when, True
+
+    def cancel(self) -> None:
+        self._cancelled, self._callback, self._args = True, None, ()
 
 
 class LoopClock(SimulatedClock):

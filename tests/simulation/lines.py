@@ -14,6 +14,7 @@ from fencepost.protocol.schema import schema_of
 from simulation.world import ADDRESS, World
 
 PATIENCE_S = 1.0
+_SIZE = struct.Struct(">i")
 
 
 class Unanswered(Exception):
@@ -41,16 +42,19 @@ class Line(asyncio.Protocol):
                 future.exception()
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
-        while len(self._received) >= 4:
-            end = 4 + struct.unpack_from(">i", self._received)[0]
-            if len(self._received) < end:
-                return
-            frame = bytes(self._received[4:end])
-            del self._received[:end]
+        if self._received:
+            data = bytes(self._received + data)
+            self._received.clear()
+        at = 0
+        while len(data) - at >= 4:
+            end = at + 4 + _SIZE.unpack_from(data, at)[0]
+            if len(data) < end:
+                break
             future, api, version = self._waiting.popleft()
             if not future.done():
-                future.set_result(decode_response(api, version, frame)[1])
+                future.set_result(decode_response(api, version, data[at + 4 : end])[1])
+            at = end
+        self._received += data[at:]
 
     def send(self, request: Any, version: int | None, client_id: str) -> "asyncio.Future[Any]":
         (future,) = self.send_all([(request, version)], client_id)
