@@ -25,13 +25,14 @@ from ..options import ConfigType, InvalidOption, Option
 from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
 from ..topic_names import check_name
 from ..topics import Topic
-from ..turns import SUBJECT_UNITS, Steps, answer_each
+from ..turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
 TOPIC, BROKER = 2, 4  # resource types
 SET, DELETE, APPEND, SUBTRACT = range(4)
+CONFIG_BYTES = 60  # of an answer, beside value and documentation
 
 _Result = DescribeConfigsResponse.Result
 _Described = DescribeConfigsResponse.Result.Config
@@ -47,10 +48,34 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     """Each setting, where its value comes from, and what it would fall back to."""
     known: _Known = {}
-    results = yield from answer_each(
-        request.resources, lambda resource: _described_or_refused(broker, resource, request, known), SUBJECT_UNITS
-    )
+    room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
+
+    def answered(resource: DescribeConfigsRequest.Resource) -> _Result:
+        which = resource.resource_type, resource.resource_name
+        if which in named and room.is_full:
+            error = ErrorCode.INVALID_REQUEST
+            broker.metrics.error(error)
+            return _Result(
+                error_code=error,
+                error_message="It is named more than once, for which the answer has no room.",
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        named.add(which)
+        result = _described_or_refused(broker, resource, request, known)
+        room.take(_size_bytes(result))
+        return result
+
+    results = yield from answer_each(request.resources, answered, SUBJECT_UNITS)
     return DescribeConfigsResponse(results=results)
+
+
+def _size_bytes(result: _Result) -> int:
+    """Of the answer, about."""
+    return sum(
+        CONFIG_BYTES + (1 + len(config.synonyms)) * len(config.value or "") + len(config.documentation or "")
+        for config in result.configs or ()
+    )
 
 
 def _described_or_refused(

@@ -433,3 +433,23 @@ def test_connections_share_what_answers_may_hold(monkeypatch):
     least = offsets_of_groups(world).count(ErrorCode.NONE)
     assert MANY > alone > shared > least > 1
     world.broker.stop()
+
+
+def test_of_a_resource_that_is_named_again_and_again_an_answer_has_its_room(monkeypatch):
+    monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
+    monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
+    world = World()
+    made = DescribeConfigsRequest.Resource
+    again, others = (
+        describe_configs(world)[0].resources,
+        [made(resource_type=2, resource_name=name, configuration_keys=None) for name in ("wide", "b")],
+    )
+    asked = DescribeConfigsRequest(resources=[*again, *others], include_documentation=True)
+    results = world.broker.ask(asked).results
+    codes = [result.error_code for result in results]
+    answered = codes.count(ErrorCode.NONE) - len(others)
+    assert 1 <= answered < MANY / 2
+    refused = [ErrorCode.INVALID_REQUEST] * (MANY - answered)
+    assert codes == [ErrorCode.NONE] * answered + refused + [ErrorCode.NONE] * len(others)
+    assert all(result.configs for result in results[-len(others) :])
+    world.broker.stop()
