@@ -80,8 +80,9 @@ def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
 def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
     if error.errno == errno.EIO:
         may_go_without = settings.storage_unreadable_partitions == "refuse"
-        logs = layout.logs_directory(settings.log_dir)
-        of_partition = path.startswith(f"{logs}/") and not path.startswith(f"{logs}/{layout.CATALOGUE_TOPIC}-")
+        folders = layout.logs_directory(settings.log_dir), layout.kept_parts_directory(settings.log_dir)
+        folder = next((each for each in folders if path.startswith(f"{each}/")), None)
+        of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
         return f"{_COPY}, or {_WITHOUT}" if may_go_without and of_partition else _COPY
     allowed = "all of the data directory must be ours to read and write; --data-dir names another"
     return _BY_ERROR.get(error.errno or 0, allowed)

@@ -50,7 +50,7 @@ def restore(log: "PartitionLog", row: object, age_ms: int, *, unreadable_is_dama
         names = log.disk.list(log.directory) if log.disk.exists(log.directory) else []
         log.kept_parts = [f"{log.directory}/{name}" for name in kept_parts.list_old_names(names)]
         _check_files(log, manifest, set(names))
-        _restore_producers(log, manifest, age_ms)
+        _restore_producers(log, manifest, age_ms, unreadable_is_damage=unreadable_is_damage)
         if unreadable_is_damage:
             _try_active(log)
     except _Unusable as problem:
@@ -178,8 +178,11 @@ def _cut_file(log: "PartitionLog", name: str, size_bytes: int) -> None:
             file.truncate(size_bytes)
 
 
-def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
-    """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there."""
+def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
+    """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there.
+
+    unreadable_is_damage: what the device cannot read does not read well. Raises: _Unusable, OSError.
+    """
     problems = []
     for snapshot in reversed(manifest.snapshots):
         path = log.snapshots.path(snapshot)
@@ -189,6 +192,12 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int) -> 
                 log.producers.restore(payload, age_ms)
         except (checkpoints.Damaged, FileNotFoundError, ValueError) as problem:
             problems.append(str(problem))
+            log.snapshots.kept.remove(snapshot)
+            continue
+        except OSError as error:
+            if not unreadable_is_damage or may_pass(error):
+                raise
+            problems.append(f"{path}: {error.strerror}")
             log.snapshots.kept.remove(snapshot)
             continue
         _apply_above(log, snapshot.offset)

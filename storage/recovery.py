@@ -24,6 +24,7 @@ from .log_settings import LogSettings
 from .open_files import OpenFiles
 from .store import Store, StoreSettings, created_log
 from .store_checkpoint import LogEntry, StoreCheckpoint
+from .system_errors import may_pass
 
 WAITING_BYTES = 8 << 20  # of batches read and not yet applied
 PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written; with both, a replay takes some 150 MB at most
@@ -233,6 +234,11 @@ class _Recovery:
         except checkpoints.Damaged as damage:
             self._offline(log, f"{damage}; {_KEPT_HINT}")
             return
+        except OSError as error:
+            if not self.settings.unreadable_logs_offline or may_pass(error):
+                raise
+            self._offline(log, f"{path}: {error.strerror}; {_UNREADABLE_HINT}")
+            return
         for part in parts:
             if part.kind == LOG_START:
                 log.apply_log_start(part.offset)
@@ -391,6 +397,7 @@ class _Recovery:
 
 _RESTORE = "restore the directory from a copy, or start with another --data-dir; nothing was changed"
 _KEPT_HINT = "restore this file from a copy; without it, removed, the log opens and the records it held are lost"
+_UNREADABLE_HINT = "start again once the device can read it, or restore this file from a copy"
 _HOLE_HINT = "restore the data directory from a copy, or delete the topic"
 
 

@@ -50,5 +50,7 @@ def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():
     tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
     catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")
     assert "starts without" not in why_not(catalogue, SETTINGS).hint
+    kept = OSError(5, "Input/output error", "d/journal-parts/t-0.1.2.0")
+    assert "starts without" in why_not(kept, SETTINGS).hint
     proposed = ["starts without" in why_not(*case).hint for case in [(UNREADABLE, SETTINGS), (UNREADABLE, tried)]]
     assert [*proposed, "starts without" in why_not(elsewhere, SETTINGS).hint] == [True, False, False]

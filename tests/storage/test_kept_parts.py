@@ -1,5 +1,8 @@
 """What the journal had for a log that could not be opened: kept outside of its folder, and applied when it fits."""
 
+import errno
+from dataclasses import replace
+
 import pytest
 from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -8,7 +11,7 @@ from fencepost.protocol.records import Marker, control_marker
 from fencepost.storage import kept_parts
 from fencepost.storage.checkpoints import Damaged
 from fencepost.storage.journal import APPEND, LOG_START, Part
-from store_driver import DIRECTORY, Driven, batch_of, values_of
+from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
 
 KEPT = f"{DIRECTORY}/journal-parts"
 ALL = [(0, b"a"), (1, b"b"), (2, b"acknowledged"), (3, b"too")]
@@ -296,6 +299,19 @@ def test_damaged_parts_keep_the_log_offline_until_their_file_is_restored():
     disk = again.disk.after_power_cut()
     assert disk.exists(path)
     put_back(disk, KEPT, whole)
+    assert values_of(Driven(disk).log("t")) == ALL
+
+
+def test_parts_that_cannot_be_read_refuse_the_start_or_keep_that_log_alone_offline_until_they_can_be():
+    disk, path = offline_with_copy()
+    fault = disk.fail(lambda one: one.path == path, error=errno.EIO, times=None)
+    with pytest.raises(OSError, match="Input/output error"):
+        Driven(disk)
+    again = Driven(disk, settings=replace(SMALL, unreadable_logs_offline=True))
+    assert f"{path}: Input/output error; start again once the device can read it" in again.log("t").offline
+    assert {log.offline for log in again.store.logs.values()} == {None, again.log("t").offline}
+    disk = again.disk.after_power_cut()
+    assert fault.hits
     assert values_of(Driven(disk).log("t")) == ALL
 
 

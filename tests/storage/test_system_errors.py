@@ -1,16 +1,20 @@
 """An error of the system at each step of a start, and of what a store does: nothing is lost, and nothing is damaged."""
 
+import errno
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.storage import log_opening
+from fencepost.effects.simulated.operations import Open, Read
+from fencepost.storage import layout, log_opening
 from recovery_oracle import SETTINGS, Workload, check
 from scripted_workloads import WORKLOADS, producer_snapshots
 from store_driver import DIRECTORY, Driven
 
+GOES_ON = replace(SETTINGS, unreadable_logs_offline=True)
 APART = 5  # steps from one that the suite takes to the next
 
 Script = Callable[[SimulatedDisk], Any]
@@ -92,3 +96,37 @@ def test_an_error_of_the_system_in_flush_checkpoint_or_journal_loses_nothing(
     monkeypatch.setattr(Workload, "__init__", note)
     turn = WORKLOADS.index(workload)
     assert fail_each_step(SimulatedDisk, workload, judge, turn=turn, apart=APART) > 5
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
+def test_a_start_that_may_go_without_partitions_goes_on_whatever_file_of_one_cannot_be_read(workload: Script) -> None:
+    make = left_by(workload)
+    logs = Driven(make(), settings=SETTINGS).store.logs.values()
+    folders = [log.directory for log in logs if log.topic != layout.CATALOGUE_TOPIC]
+    paths = [
+        f"{folder}/{name}" for folder in folders for name in (make().list(folder) if make().exists(folder) else [])
+    ]
+    for path in paths:
+        disk = make()
+        unreadable(disk, path)
+        started = Driven(disk, settings=GOES_ON)
+        others = {log.offline for log in started.store.logs.values() if not path.startswith(f"{log.directory}/")}
+        assert others <= {None}
+        check_later_starts(disk)
+
+
+def test_a_producer_snapshot_that_cannot_be_read_is_replaced_by_the_one_before() -> None:
+    make = left_by(producer_snapshots)
+    disk = Driven(make(), settings=SETTINGS).disk.after_process_crash()
+    log = Driven(disk.after_process_crash(), settings=SETTINGS).log("a")
+    older, newest = log.snapshots.kept
+    assert not older.empty
+    unreadable(disk, log.snapshots.path(newest))
+    started = Driven(disk, settings=GOES_ON).log("a")
+    assert started.offline is None
+    assert sorted(map(tuple, started.producers.describe())) == sorted(map(tuple, log.producers.describe()))
+
+
+def unreadable(disk: SimulatedDisk, path: str) -> None:
+    """From now on, for good."""
+    disk.fail(lambda one: isinstance(one, Open | Read) and one.path == path, error=errno.EIO, times=None)
