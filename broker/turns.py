@@ -12,7 +12,8 @@ a request a thread; here it is cut into slices. This module is the one place tha
   goes back to its end after each slice. A turn of the loop works SLICE_UNITS of that queue, and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
-- Requests that are one long step have a queue of their own, so that short ones wait for one of them and not for all.
+- Requests that turn out to be long, or are one long step, have a queue of their own, so that short ones wait for one of
+  them and not for all.
 - A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
   done, its connection goes to the end of the queue for the next one: the queue is fair to connections.
 - What is left of a request is dropped when its client goes, or the broker stops.
@@ -39,6 +40,7 @@ Steps: TypeAlias = Generator[int, None, R]
 
 SLICE_MS = 4
 SLICE_UNITS = 2_000
+FIRST_UNITS = 100  # of one that comes from the queue of short requests, before it waits among the long ones
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
 MOST_ANSWER_BYTES = 16 << 20
@@ -179,28 +181,28 @@ class Turns:
     def _work_queue(self) -> None:
         """A turn's share of the queue: each job in it is worked once at most."""
         try:
-            for queue in (self._queue, self._heavy):
+            for queue, most_units in ((self._queue, FIRST_UNITS), (self._heavy, SLICE_UNITS)):
                 self._turn, self.left = self._store.turn, SLICE_UNITS
                 for _ in range(len(queue)):
                     if self.left <= 0 or self._is_ending():
                         break
-                    self._work_next(queue.popleft())
+                    self._work_next(queue.popleft(), most_units)
         finally:
             self._turn, self.left = self._store.turn, ARRIVAL_UNITS
             self._scheduled = len(self) > 0 and not self._is_ending()
             if self._scheduled:
                 self._soon(self._work_queue)
 
-    def _work_next(self, job: Job) -> None:
+    def _work_next(self, job: Job, most_units: int) -> None:
         if not job.wanted():
             job.drop()
             job.finish()
             return
         try:
-            finished = self._work(job, self.left)
+            finished = self._work(job, min(self.left, most_units))
         except BrokerHalted:  # nobody is answered any more
             return
         if finished:
             job.finish()
         else:
-            self._queue.append(job)
+            self._heavy.append(job)

@@ -246,3 +246,20 @@ def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypat
         for number in range(6, 11):
             assert client.receive().responses[0].partition_responses[0].base_offset == number - 1
             assert client.receive().topics[0].partitions[0].offset == number
+
+
+def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    monkeypatch.setattr(turns, "SLICE_UNITS", 10)
+    monkeypatch.setattr(turns, "FIRST_UNITS", 1)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create())
+        long_ones = [SimulatedClient(broker) for _ in range(30)]
+        other = SimulatedClient(broker)
+        for client in long_ones:
+            client.send(MetadataRequest(topics=None))
+        other.send(MetadataRequest(topics=[]))
+        other.receive()
+        assert len(broker.broker.turns) >= 20
+        for client in long_ones:
+            assert len(client.receive().topics) == len(NAMES)
