@@ -5,11 +5,12 @@ takes it back. Nothing is captured that a power cut could still undo: a checkpoi
 is synced through the unit that was the last when it was captured.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ..effects.disk import Disk
+from ..effects.disk import Disk, TryLater
 from . import layout, store_checkpoint
 from .log import PartitionLog
 from .log_flush import FlushJob, SyncJob, run_syncs
@@ -17,6 +18,8 @@ from .open_files import OpenFiles
 from .recovery import entries
 from .store import Store
 from .store_checkpoint import LogEntry, StoreCheckpoint
+
+logger = logging.getLogger("fencepost.storage")
 
 FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
 FLUSH_RUN_BATCHES = 4_000  # each holds the interpreter for a microsecond in the worker, and for half a one afterwards
@@ -69,22 +72,33 @@ class CheckpointRun:
 
 @dataclass(slots=True)
 class Removal:
-    """Files and folders that nothing on disk names any more. A late reader may have opened one again: it is closed."""
+    """Files and folders that nothing on disk names any more. A late reader may have opened one again: it is closed.
+
+    What the system does not let us remove stays, for the next start to remove or to name: nobody needs it gone.
+    """
 
     open_files: OpenFiles
     files: Sequence[str]
     folders: Sequence[str]
 
     def run(self) -> None:
+        """Raises: TryLater, and it may be run again."""
         disk = self.open_files.disk
         for path in self.files:
-            if disk.exists(path):
-                disk.unlink(path)
+            self._remove(path, disk.unlink)
             self.open_files.forget(path)
         for folder in self.folders:
-            if disk.exists(folder):
-                disk.remove_tree(folder)
+            self._remove(folder, disk.remove_tree)
             self.open_files.forget_directory(folder)
+
+    def _remove(self, path: str, remove: Callable[[str], None]) -> None:
+        try:
+            if self.open_files.disk.exists(path):
+                remove(path)
+        except TryLater:
+            raise
+        except OSError as error:
+            logger.warning("%s is not needed any more and cannot be removed: %s", path, error.strerror or error)
 
 
 class Capture:

@@ -8,6 +8,7 @@ from broker_lives import small
 from fencepost.broker.housekeeping import TICK_S
 from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.operations import Unlink
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage import upkeep
 from fencepost.storage.journal import Journal
@@ -127,6 +128,23 @@ def test_a_deleted_topic_leaves_the_disk_within_seconds():
         broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1_000))
         broker.wait(5)
         assert not broker.disk.exists(log.directory)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENOTEMPTY, errno.EIO])
+def test_a_deleted_topic_that_the_system_keeps_on_the_disk_is_named_and_harms_nobody(error, caplog):
+    with SimulatedBroker(BrokerSettings()) as broker:
+        for name in ("t", "u"):
+            broker.ask(create(name))
+            broker.ask(produce(name, batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        (log,) = [log for log in broker.broker.store.logs.values() if log.topic == "t"]
+        broker.disk.fail(lambda one: isinstance(one, Unlink) and "/t-0." in one.path, error=error, times=None)
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1_000))
+        broker.wait(5)
+        assert broker.broker.store.halted is None
+        assert broker.disk.exists(log.directory)
+        assert f"{log.directory} is not needed any more and cannot be removed" in caplog.text
+        assert answers(broker.ask(produce("u", batch()), BY_NAME))[0][0] == OK
 
 
 def held_back(broker, monkeypatch, kind):
