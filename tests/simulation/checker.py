@@ -13,6 +13,7 @@ from simulation.connection_rules import CONNECTION_RULES
 from simulation.consumer_rules import CONSUMER_RULES
 from simulation.facts import Anomaly, Facts
 from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send, name_of
+from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
@@ -49,6 +50,8 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
             other, first = at[place].setdefault(value, (offset, op))
             if other != offset:
                 sender = facts.writer.get(value)
+                if sender is not None and facts.forgot_writer(place, value):
+                    continue
                 twice = first.what.__class__ is Send and op.what.__class__ is Send
                 twice = twice and sender is not None and first.what.sequence == op.what.sequence
                 name = "wrong duplicate answer" if twice else "duplicate"
@@ -275,6 +278,7 @@ RULES: list[Rule] = [
     *LOG_RULES,
     *CONSUMER_RULES,
     *CONNECTION_RULES,
+    *LIMIT_RULES,
     committed_offsets,
     split_offsets,
     generations,

@@ -14,6 +14,7 @@ from simulation.history import (
     Create,
     Dump,
     End,
+    Forgotten,
     History,
     Init,
     Offsets,
@@ -50,6 +51,7 @@ class Fate:
     ends: list[tuple[Op, End]] = field(default_factory=list)
     sends: list[tuple[Op, Send]] = field(default_factory=list)
     offsets: list[tuple[Op, Offsets]] = field(default_factory=list)
+    adds: list[tuple[Op, Add]] = field(default_factory=list)
     seen_by: Op | None = None  # the first committed read that showed something of it
 
     @property
@@ -101,12 +103,17 @@ class Facts:
         self.trimmed: dict[Place, list[tuple[Op, Trim]]] = defaultdict(list)
         for op, trim in history.of(Trim, only_ok=False):
             self.trimmed[trim.place].append((op, trim))
+        self.forgotten: dict[tuple[Place, int] | str, list[int]] = defaultdict(list)  # moments, by place and id, or id
+        for op, what in history.of(Forgotten):
+            if not what.wrong:
+                self.forgotten[what.transactional_id or (what.place, what.producer_id)].append(op.invoked)
         self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
         for op, send in self.sends:
             self.touched[send.place].add(send.producer[0])
             for value in send.values:
                 self.writer.setdefault(value, (op, send))
-        for _, add in history.of(Add, only_ok=False):
+        for op, add in history.of(Add, only_ok=False):
+            self.fate(add.txn).adds.append((op, add))
             self.touched[add.place].add(add.producer[0])
         for op, read in history.of(Read):
             self.reads[read.place].append((op, read))
@@ -144,6 +151,27 @@ class Facts:
             for op in self.history.ops
             if isinstance(op.what, Add | Send)
         )
+
+    def forgot(self, place: Place, producer_id: int, since: int, until: int = NEVER) -> bool:
+        """Was this producer forgotten in this place between two moments?"""
+        return any(
+            since < moment < until for moment in self.forgotten.get(((name_of(place), place[1]), producer_id), ())
+        )
+
+    def forgot_id(self, transactional_id: str | None, since: int, until: int = NEVER) -> bool:
+        """Was this transactional id forgotten between two moments?"""
+        return any(since < moment < until for moment in self.forgotten.get(transactional_id or "", ()))
+
+    def forgot_writer(self, place: Place, value: str) -> bool:
+        """Was the producer of this value forgotten since it was sent, so that a repetition is written again?
+
+        It is nobody in a transaction; and the SDK's is known by the log.
+        """
+        sent, send = self.writer[value]
+        ids = {send.producer[0]}
+        if send.producer[0] < 0 and place in self.dumps:
+            ids = {entry.producer[0] for entry in self.dumps[place].result if value in entry.values}
+        return send.txn is None and any(self.forgot(place, producer_id, sent.invoked) for producer_id in ids)
 
     def fate(self, txn: str) -> Fate:
         if txn not in self.fates:

@@ -206,6 +206,33 @@ class Restart(NamedTuple):
     """A broker began to serve."""
 
 
+class Forgotten(NamedTuple):
+    """The broker forgets a producer in one place, or a transactional id and its producer everywhere. Always ok.
+
+    why: "limit" or "silence". wrong: what speaks against it, as the broker itself stands; empty if nothing does.
+    """
+
+    place: Place | None
+    producer_id: int
+    transactional_id: str | None
+    why: str
+    wrong: str = ""
+
+
+class Need(NamedTuple):
+    """An honest client asks until it is served, also where a limit refuses it meanwhile. Result: how often it was."""
+
+    what: str
+
+
+class Healed(NamedTuple):
+    """The last fault is over, and nobody begins anything new but honest clients that need it. Always ok."""
+
+
+class Held(NamedTuple):
+    """What is still held for clients that vanished, long after. Result: names."""
+
+
 @dataclass(slots=True, eq=False)
 class Op:
     """`late`: an attempt was not answered, and may still arrive whatever became of the operation: nothing orders the

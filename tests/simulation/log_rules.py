@@ -59,12 +59,19 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
     """Of one producer and epoch each batch goes on where the last one ended; epochs do not go back."""
     for place, op in facts.dumps.items():
         state: dict[int, tuple[int, int]] = {}
+        since: dict[int, int] = {}  # the moment at which a producer's last batch was sent
         for entry in op.result:
             producer_id, epoch = entry.producer
             if producer_id < 0:
                 continue
             begins = entry.sequence if place in facts.trimmed else 0  # what came before it may be gone
             last_epoch, expected = state.get(producer_id, (epoch, begins))
+            forgotten = not entry.marker and facts.forgot(place, producer_id, since.get(producer_id, 0))
+            if entry.values and entry.values[0] in facts.writer:
+                since[producer_id] = facts.writer[entry.values[0]][0].invoked
+            if forgotten:
+                state[producer_id] = (epoch, entry.sequence + len(entry.values))
+                continue
             late = entry.marker and last_epoch == LAST_EPOCH  # an operator's, of a producer that is forgotten
             if epoch < last_epoch and not late:
                 yield Anomaly("zombie accepted", f"{place} {entry.offset}: {entry.producer} after {last_epoch}", (op,))

@@ -28,6 +28,7 @@ RETRIED = {
     E.CONCURRENT_TRANSACTIONS,
     E.KAFKA_STORAGE_ERROR,
     E.REQUEST_TIMED_OUT,
+    E.POLICY_VIOLATION,  # a limit is reached, until somebody else is done
 }
 STARTS_ANEW = 0.03
 GAP = 3  # sequences left out by a probe

@@ -52,7 +52,7 @@ def zombies_that_begin_anew(facts: Facts) -> Iterator[Anomaly]:
         if init.current is not None:
             others = [one for one in facts.given[init.transactional_id] if one[0].client != op.client]
             newer = _newer_before(others, init.current, op.invoked)
-            if newer is not None:
+            if newer is not None and not facts.forgot_id(init.transactional_id, newer.invoked, op.done):
                 yield Anomaly("zombie accepted", f"{init.current} begins anew after {newer.result}", (newer, op))
 
 
@@ -72,7 +72,8 @@ def _newer_before(given: list[tuple[Op, Producer]], producer: Producer, moment: 
 def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
     """A producer is fenced by a successor, an operator or its own timeout: never by a clock, a crash or the broker.
 
-    A late InitProducerId that names no producer fences whoever there is, its own client too.
+    A late InitProducerId that names no producer fences whoever there is, its own client too. An id may be forgotten as
+    long as no transaction of it is open.
     """
     kills = list(facts.history.of(Kill, only_ok=False))
     begins = {begin.txn: (op, begin) for op, begin in facts.history.of(Begin)}
@@ -104,8 +105,20 @@ def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
             if kill.transactional_id in (None, name) and begun.invoked < each.done and each.invoked < op.done
         ]
         newer = _newer_before(facts.given[name], what.producer, op.done)
+        if _forgotten_before_it_began(facts, begin, given or begun, op):
+            continue
         if not others and not killed and newer is None and op.done_ms - begun.invoked_ms < begin.timeout_ms:
             yield Anomaly("early expiry", f"{name} was fenced by nobody", (begun, op))
+
+
+def _forgotten_before_it_began(facts: Facts, begin: Begin, given: Op, op: Op) -> bool:
+    """The producer's id was forgotten since it was given, and nothing of this transaction was taken.
+
+    The broker says that it does not know the id; the SDK calls that fenced.
+    """
+    fate = facts.fate(begin.txn)
+    taken = [done for done, _ in (*fate.sends, *fate.offsets, *fate.adds) if done.outcome == OK]
+    return not taken and facts.forgot_id(begin.transactional_id, given.invoked, op.done)
 
 
 def sequences(facts: Facts) -> Iterator[Anomaly]:
@@ -113,11 +126,15 @@ def sequences(facts: Facts) -> Iterator[Anomaly]:
     by_producer: dict[tuple[Place, Producer], list[tuple[Op, Send]]] = defaultdict(list)
     for op, send in facts.sends:
         by_producer[send.place, send.producer].append((op, send))
-    for sends in by_producer.values():
+    for (place, (producer_id, _)), sends in by_producer.items():
         reach, last = 0, None
+        since = min(op.invoked for op, _ in sends)
         for op, send in sorted(sends, key=lambda one: (one[1].sequence, one[0].outcome != OK)):
             end = send.sequence + len(send.values)
-            if op.outcome == FAIL and send.again and op.error in FORGOTTEN:
+            forgotten = facts.forgot(place, producer_id, since, op.done)
+            if forgotten:
+                reach, last = max(reach, send.sequence), None
+            elif op.outcome == FAIL and send.again and op.error in FORGOTTEN:
                 yield Anomaly("forgotten batch", "one of the last five is not known any more", (op,))
             if op.outcome == OK and not send.again:
                 if send.sequence > reach:

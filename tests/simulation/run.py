@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ if __name__ == "__main__":
 from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.checker import check
 from simulation.history import History
+from simulation.limits import forgetting_is_told, met
 from simulation.scenario import play
 from simulation.world import Quiet, World
 
@@ -43,6 +45,7 @@ class Result:
     struck: dict[str, int]
     virtual_s: float
     broken: str = ""
+    errors: Counter[int] = field(default_factory=Counter)  # that brokers answered with, by code
 
     @property
     def good(self) -> bool:
@@ -80,7 +83,7 @@ def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Resu
     asyncio.set_event_loop(None)
     world = World(seed, loop, prepare)
     broken, struck = "", {}
-    with Quiet(), world.schedule.in_force():
+    with Quiet(), world.schedule.in_force(), forgetting_is_told(world):
         try:
             struck = loop.run_until_complete(play(world, seconds))
         except Exception as error:
@@ -93,7 +96,9 @@ def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Resu
     anomalies = check(world.history)
     with Quiet():
         world.bury()
-    return Result(seed, world.history, anomalies, world.failures, world.lives, struck, loop.time(), broken)
+    return Result(
+        seed, world.history, anomalies, world.failures, world.lives, struck, loop.time(), broken, world.errors
+    )
 
 
 def _close(loop: SimulatedLoop) -> None:
@@ -118,7 +123,7 @@ def main() -> int:
         result = simulate(options.seed, options.seconds)
         if options.history:
             print("\n".join(repr(op)[:300] for op in result.history.ops))
-        print(result, result.history.digest(), result.struck, sep="\n")
+        print(result, result.history.digest(), result.struck, met(result.history, result.errors), sep="\n")
         return 0 if result.good else 1
     return _many(range(options.first, options.first + options.seeds), options.seconds, options.workers)
 
@@ -130,12 +135,14 @@ def _many(seeds: range, seconds: float, workers: int) -> int:
     gc.freeze()
     work = [(seed, seconds) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
-        for good, text, virtual_s, ops, processor_s in pool.imap(_summary, work):
+        for good, text, virtual_s, ops, processor_s, limits in pool.imap(_summary, work):
             total.add(good, virtual_s, ops, processor_s)
+            total.limits.update(limits)
             if not good:
                 print(text, flush=True)
             if total.done % 10 == 0 or total.done == len(seeds):
                 print(total, flush=True)
+    print("seeds with", ", ".join(f"{name}: {count}" for name, count in total.limits.items()))
     return 1 if total.bad else 0
 
 
@@ -149,6 +156,7 @@ class Total:
     ops: int = 0
     virtual_s: float = 0.0
     processor_s: float = 0.0
+    limits: Counter[str] = field(default_factory=Counter)  # in how many seeds each was met
     began: float = field(default_factory=time.monotonic)
 
     def add(self, good: bool, virtual_s: float, ops: int, processor_s: float) -> None:
@@ -165,13 +173,14 @@ class Total:
         return f"{seeds}; {self.virtual_s / 3600:.2f} simulated hours, {self.ops} operations: {rate}"
 
 
-def _summary(work: tuple[int, float]) -> tuple[bool, str, float, int, float]:
+def _summary(work: tuple[int, float]) -> tuple[bool, str, float, int, float, list[str]]:
     """In a process that ends afterwards, so nothing is collected."""
     seed, seconds = work
     gc.disable()
     result = _simulate(seed, seconds, lambda broker: None)
     text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}"
-    return result.good, text, result.virtual_s, len(result.history.ops), time.process_time()
+    limits = met(result.history, result.errors)
+    return result.good, text, result.virtual_s, len(result.history.ops), time.process_time(), limits
 
 
 if __name__ == "__main__":

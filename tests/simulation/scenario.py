@@ -9,8 +9,9 @@ from produce_requests import create, fetch, fetched, list_offsets
 from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
-from simulation.history import Dump, Entry, Finish, Listed, Place, name_of
+from simulation.history import Dump, Entry, Finish, Healed, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
+from simulation.newcomers import NewIds, NewMembers, NewProducers
 from simulation.operators import Operator
 from simulation.pipelines import Pipeliner
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
@@ -20,6 +21,7 @@ from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, 
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
+from simulation.vanishing import Vanisher
 from simulation.world import STALL_MS, World
 
 TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2, "sdk-in": 2, "sdk-out": 2, "trim": 2}
@@ -38,8 +40,11 @@ async def play(world: World, seconds: float) -> dict[str, int]:
     await _watch([*clients, striking], seconds)
     world.over = True
     await asyncio.wait_for(striking, FINISH_S)
+    world.history.invoke("scenario", Healed()).ok()
     await _finish(world, clients)
     await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
+    for look_at in world.looks_before_the_end:
+        await look_at()
     if world.rng("end").random() < 0.5:
         await world.restart(power=True)
     await look(world)
@@ -61,10 +66,23 @@ def clients_of(world: World) -> list[Any]:
     clients.append(Pipeliner(world, "pipeliner", PLACES[:3]))
     clients.append(Trimmer(world, TRIMMED))
     clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
+    clients += limited_clients_of(world)
     for place in (*PLACES[:7], *TRIMMED):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
     return clients
+
+
+def limited_clients_of(world: World) -> list[Any]:
+    """Who needs room that limits may refuse, and who takes it and vanishes."""
+    vanisher = Vanisher(world, PLACES[2:5])
+    world.looks_before_the_end.append(vanisher.look)
+    return [
+        vanisher,
+        NewProducers(world, "new-producer", PLACES[:5]),
+        NewIds(world, "new-id", PLACES[1:5]),
+        NewMembers(world, "new-member", []),
+    ]
 
 
 def sdk_clients_of(world: World) -> list[Any]:

@@ -7,11 +7,12 @@ breaks between a flush, a checkpoint and a marker is met only where each of them
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
 from fencepost.broker import housekeeping
+from simulation.limits import Limits
 
 AS_SHIPPED, FAST_READS = 0.25, 0.4  # shares of the seeds
 
@@ -30,9 +31,14 @@ class Schedule:
     reads_s: tuple[float, ...] = (0.001,)  # how long a job of the reads lane may take
     kills: int = 4  # weight among the faults
     forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
+        return replace(cls._of(seed), limits=Limits.of(seed))
+
+    @classmethod
+    def _of(cls, seed: int) -> "Schedule":
         rng = random.Random(f"{seed} schedule")
         if rng.random() < AS_SHIPPED:
             return cls()
@@ -53,7 +59,7 @@ class Schedule:
     @property
     def settings(self) -> dict[str, Any]:
         """Of a broker."""
-        return {"log_checkpoint_interval_ms": self.checkpoint_interval_ms}
+        return {"log_checkpoint_interval_ms": self.checkpoint_interval_ms, **self.limits.settings}
 
     @property
     def topic_configs(self) -> dict[str, object]:

@@ -14,7 +14,7 @@ from simulation.history import Begin, End, Op, Place, Producer, Together
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import RETRIED
 from simulation.txn_clients import Incarnation
-from simulation.world import TXN_TIMEOUT_MS, World
+from simulation.world import PREPARED_MAX_MS, TXN_TIMEOUT_MS, World
 
 KEY, OWNER = "sink", "driver"
 TASKS_S = 5.0  # a task that is not prepared by then has failed
@@ -37,6 +37,7 @@ class SinkTask(Incarnation):
             producer_epoch=self.producer[1],
             ledger_key=KEY,
             number=number,
+            prepared_timeout_ms=PREPARED_MAX_MS,
         )
         code, _, _ = await self.persist(self.coordinator, request, 0, lambda answer: int(answer.error_code))
         return code == ErrorCode.NONE

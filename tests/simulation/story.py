@@ -12,10 +12,14 @@ from simulation.history import (
     End,
     Entry,
     Finish,
+    Forgotten,
+    Healed,
+    Held,
     History,
     Init,
     Join,
     Listed,
+    Need,
     OffsetOf,
     Offsets,
     Op,
@@ -174,6 +178,22 @@ class Story:
 
     def restart(self) -> Op:
         return self._op("broker", Restart(), True)
+
+    def forgotten(self, producer_id: int = ONE[0], place: Place = P, wrong: str = "") -> Op:
+        return self._op("broker", Forgotten(place, producer_id, None, "limit", wrong), True)
+
+    def forgotten_id(self, tid: str = "a", wrong: str = "") -> Op:
+        return self._op("broker", Forgotten(None, ONE[0], tid, "limit", wrong), True)
+
+    def needs(self, what: str) -> Op:
+        """Not served yet."""
+        return self._op("n", Need(what), None)
+
+    def healed(self) -> Op:
+        return self._op("scenario", Healed(), True)
+
+    def held(self, *names: str) -> Op:
+        return self._op("final", Held(), True, names)
 
     def passes(self, ms: int) -> None:
         self.now += ms

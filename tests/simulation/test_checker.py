@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from simulation import golden_clients, golden_connections, golden_trims
+from simulation import golden_clients, golden_connections, golden_limits, golden_trims
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -63,6 +63,13 @@ def test_a_connection_that_sees_what_it_sent_raises_no_alarm():
 
 @pytest.mark.parametrize("tell", [golden_trims.deleted_and_read_on, golden_trims.deleted_to_its_end])
 def test_what_somebody_asked_to_delete_is_not_lost(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_limits.GOOD)
+def test_what_a_limit_costs_is_no_anomaly(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import random
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any
 
@@ -26,12 +27,14 @@ from simulation.schedules import Schedule
 ADDRESS = ("127.0.0.1", 9092)
 TXN_TIMEOUT_MS = 4_000
 SWEEP_MS = 1_000
+PREPARED_MAX_MS = 6_000
 STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a transaction begun anew may stand behind another on the same id
 SETTINGS: dict[str, Any] = {
     "journal_max_bytes": 4 << 20,
     "storage_min_free_bytes": 0,
     "log_checkpoint_interval_ms": 3_000,
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": SWEEP_MS,
+    "transaction_prepared_max_timeout_ms": PREPARED_MAX_MS,
     "transaction_state_log_num_partitions": 3,
     "offsets_topic_num_partitions": 3,
     "group_initial_rebalance_delay_ms": 0,
@@ -68,9 +71,11 @@ class World:
         self.disk = SimulatedDisk(history=False)
         self.delays = {"journal": JOURNAL_S, "segments": SEGMENTS_S, "reads": READS_S}
         self.failures: list[str] = []
+        self.errors: Counter[int] = Counter()  # that brokers answered with, by code
         self.broker: Broker | None = None
         self.lives = 0
         self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
+        self.looks_before_the_end: list[Callable[[], Awaitable[None]]] = []  # while the broker runs that was healed
         self.over = False  # clients begin nothing new
         # Shown to the faults: requests that are about to leave, by the keys of their APIs.
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
@@ -179,6 +184,7 @@ class World:
     def _look_for_failures(self) -> None:
         if self.broker is not None:
             self.failures += [f"in the broker: {error!r}" for error in self.broker.metrics.failures]
+            self.errors.update(self.broker.metrics.errors)
 
     def _complained(self, loop: Any, context: dict[str, Any]) -> None:
         """Of what nobody handled; what the dead leave behind is not looked at."""

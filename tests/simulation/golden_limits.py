@@ -1,0 +1,125 @@
+"""Histories at limits: of producers and ids that are forgotten, and of clients that are refused or hold on for ever."""
+
+from simulation.golden import NEXT, bad
+from simulation.story import P, Q, data
+
+LATER = (5, 0)  # of an id that was given anew
+
+
+def written_again_when_forgotten(s):
+    """A good one: a retry that nobody remembers, as its producer was forgotten in between."""
+    s.send("x"), s.forgotten(), s.send("x", at=1, again=True)
+    s.dump(data(0, "x", plain=True), data(1, "x", plain=True))
+
+
+def a_gap_of_a_forgotten_producer(s):
+    """A good one: whatever it comes with next is taken, and what it sent before is out of order then."""
+    s.send("x"), s.send("y", sequence=1, ok=False), s.forgotten(), s.send("z", at=1, sequence=2)
+    s.send("x", again=True, ok=False, error=45)
+    s.dump(data(0, "x", plain=True), data(1, "z", sequence=2, plain=True))
+
+
+def an_id_is_forgotten_between_two_transactions(s):
+    """A good one: the next transaction of the old producer is refused, and begins again under another producer id."""
+    s.init(), s.begin("t"), s.send("x", txn="t"), s.commit("t"), s.forgotten_id()
+    s.begin("u"), s.send("y", txn="u", sequence=1, ok=False, error=49), s.init(LATER), s.begin("v", LATER)
+
+
+def refused_until_others_are_done(s):
+    """A good one: what held the place was there for its timeout, and no longer."""
+    needs = s.needs("to write"), s.needs("to join")
+    s.passes(9_000), s.healed(), s.passes(900)
+    needs[0].ok(3), needs[1].ok(20), s.held()
+
+
+GOOD = [
+    written_again_when_forgotten,
+    a_gap_of_a_forgotten_producer,
+    an_id_is_forgotten_between_two_transactions,
+    refused_until_others_are_done,
+]
+
+
+@bad("refused for good")
+def a_client_is_never_served(s):
+    s.needs("to write"), s.healed()
+
+
+@bad("refused for good")
+def a_client_is_served_long_after_all_is_well(s):
+    need = s.needs("to write")
+    s.healed(), s.passes(20_000), need.ok(99)
+
+
+@bad("refused for good")
+def a_client_that_came_when_all_was_well_waits_too_long(s):
+    s.healed(), s.passes(500)
+    need = s.needs("to write")
+    s.passes(20_000), need.ok(99)
+
+
+@bad("held for good")
+def a_transaction_of_nobody_is_open(s):
+    s.healed(), s.held("gone1")
+
+
+@bad("held for good")
+def a_group_of_nobody_has_a_member(s):
+    s.healed(), s.held("gone1-0", "gone2-0")
+
+
+@bad("forgotten wrongly")
+def a_producer_in_a_transaction_is_forgotten(s):
+    s.begin("t"), s.send("x", txn="t"), s.forgotten(wrong="its transaction is open")
+
+
+@bad("forgotten wrongly")
+def an_id_is_forgotten_that_others_do_not_need(s):
+    s.init(), s.forgotten_id(wrong="nobody needs its place")
+
+
+@bad("forgotten batch")
+def a_producer_is_not_known_though_another_was_forgotten(s):
+    s.send("x"), s.forgotten(producer_id=7), s.forgotten(place=Q), s.send("x", again=True, ok=False, error=59)
+
+
+@bad("forgotten batch")
+def it_was_forgotten_before_it_wrote(s):
+    s.forgotten(), s.send("x"), s.send("x", again=True, ok=False, error=45)
+
+
+@bad("sequence gap")
+def a_gap_of_a_producer_that_is_forgotten_later(s):
+    s.send("x"), s.send("z", at=1, sequence=2), s.forgotten()
+
+
+@bad("duplicate")
+def a_batch_is_written_twice_though_another_place_forgot_its_producer(s):
+    s.send("x"), s.forgotten(place=Q), s.dump(data(0, "x", plain=True), data(1, "x", plain=True))
+
+
+@bad("duplicate")
+def a_batch_of_a_transaction_is_written_twice(s):
+    """It is open, so nobody may have been forgotten who counts."""
+    s.begin("t"), s.send("x", txn="t"), s.forgotten(), s.commit("t")
+    s.read((0, "x"), (1, "x"))
+
+
+@bad("early expiry")
+def an_id_is_unknown_in_its_transaction(s):
+    s.init(), s.begin("t"), s.send("x", txn="t"), s.forgotten_id(), s.commit("t", ok=False, error=49)
+
+
+@bad("early expiry")
+def an_id_is_unknown_that_was_forgotten_before_it_was_given(s):
+    s.forgotten_id(), s.init(), s.begin("t"), s.send("x", txn="t", ok=False, error=49)
+
+
+@bad("zombie accepted")
+def an_old_producer_takes_an_id_back_that_is_not_forgotten(s):
+    s.init(), s.init(NEXT, client="other"), s.forgotten_id(tid="b"), s.init((1, 2), current=(1, 0), tid="a")
+
+
+@bad("zombie accepted")
+def an_old_producer_writes_since_another_has_the_id_that_was_forgotten(s):
+    s.init(), s.begin("t"), s.forgotten_id(), s.init(LATER, client="other"), s.send("x", txn="t", place=P)

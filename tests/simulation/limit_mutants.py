@@ -1,0 +1,132 @@
+"""The bank of bugs, for limits: brokers that turn honest clients away, or forget whom they may not forget."""
+
+from fencepost.broker.groups.machine import Group
+from fencepost.broker.groups.memory import GroupMemory
+from fencepost.broker.producer_limit import ProducerLimit
+from fencepost.broker.transactions import coordinator as coordinator_module
+from fencepost.broker.transactions import sweeps as sweeps_module
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.ledger_log import Ledger
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.storage.producers import ProducerStates
+from simulation.mutants import _around, _replaced, mutant
+
+# ---- who is forgotten ----------------------------------------------------------------------------------------
+
+
+@mutant
+def producers_in_transactions_make_room_first(stack):
+    def wrapper(evict):
+        def evicted(self, count=1):
+            if not self._open:
+                return evict(self, count)
+            _, producer_id = self._open.popitem()
+            self._idle[producer_id] = self._producers[producer_id]
+            self._forget(producer_id)
+            return 1
+
+        return evicted
+
+    _around(stack, ProducerStates, "evict", wrapper)
+
+
+@mutant
+def the_last_to_write_makes_room(stack):
+    def evict(self, count=1):
+        count = min(count, len(self._idle))
+        for _ in range(count):
+            self._forget(next(reversed(self._idle)))
+        return count
+
+    _replaced(stack, ProducerStates, "evict", evict)
+
+
+@mutant
+def ids_in_transactions_make_room_first(stack):
+    def wrapper(make_room):
+        def made(self, most):
+            if self.open and len(self.transactions) >= most:
+                self.forget([next(iter(self.open))])
+            make_room(self, most)
+
+        return made
+
+    _around(stack, TransactionCoordinator, "_make_room", wrapper)
+
+
+@mutant
+def twice_as_many_producers_make_room_as_there_is_need(stack):
+    _around(stack, ProducerLimit, "_evict", lambda evict: lambda self, count: evict(self, 2 * count))
+
+
+# ---- who is refused ------------------------------------------------------------------------------------------
+
+
+@mutant
+def at_the_limit_new_producers_are_turned_away(stack):
+    _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
+    _replaced(stack, ProducerLimit, "may_evict", False)
+
+
+@mutant
+def at_the_limit_new_ids_are_turned_away(stack):
+    def make_room(self, most):
+        if len(self.transactions) >= most:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "all places are taken")
+
+    _replaced(stack, TransactionCoordinator, "_make_room", make_room)
+
+
+@mutant
+def producers_that_are_forgotten_still_count(stack):
+    def wrapper(look):
+        def looked(self, moved):
+            gone = sum(max(0, self._counted.get(log.log_id, 0) - len(log.producers)) for log in moved)
+            look(self, moved)
+            self.count += gone
+
+        return looked
+
+    _around(stack, ProducerLimit, "look", wrapper)
+
+
+@mutant
+def groups_that_are_gone_still_count(stack):
+    def discount(self, group_id):
+        self._counted.pop(group_id, None)
+        self.empty.pop(group_id, None)
+
+    _replaced(stack, GroupMemory, "discount", discount)
+
+
+# ---- what is held for those who vanished ---------------------------------------------------------------------
+
+
+@mutant
+def what_is_prepared_has_no_deadline(stack):
+    def wrapper(deadline):
+        return lambda txn: None if txn.prepared is not None else deadline(txn)
+
+    _around(stack, sweeps_module.machine, "deadline_age_ms", wrapper)
+
+
+@mutant
+def whoever_prepares_has_as_long_as_it_says(stack):
+    _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
+
+
+@mutant
+def anybody_has_transactions_in_two_phases(stack):
+    def wrapper(init):
+        return lambda txn, request, limits, given: init(txn, request, limits._replace(two_phase_commit=True), given)
+
+    _around(stack, coordinator_module, "init_producer_id", wrapper)
+
+
+@mutant
+def members_that_are_silent_stay(stack):
+    def session_over(self, member, now_ms):
+        if member.deadline_ms is not None and member.deadline_ms <= now_ms:
+            member.deadline_ms = now_ms + member.session_timeout_ms
+
+    _replaced(stack, Group, "_session_over", session_over)
