@@ -22,6 +22,7 @@ from simulation.history import (
     Place,
     Producer,
     Read,
+    Restart,
     Send,
     Together,
     Trim,
@@ -108,7 +109,9 @@ class Facts:
             if not what.wrong:
                 self.forgotten[what.transactional_id or (what.place, what.producer_id)].append(op.invoked)
         self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
+        self.sends_in: dict[tuple[Place, int], list[tuple[Op, Send]]] = defaultdict(list)
         for op, send in self.sends:
+            self.sends_in[send.place, send.producer[0]].append((op, send))
             self.touched[send.place].add(send.producer[0])
             for value in send.values:
                 self.writer.setdefault(value, (op, send))
@@ -157,6 +160,17 @@ class Facts:
         return any(
             since < moment < until for moment in self.forgotten.get(((name_of(place), place[1]), producer_id), ())
         )
+
+    def never_turned_away(self, place: Place, producer: Producer, taken: Op) -> bool:
+        """May this batch be the first that the broker knows of its producer there, so that any sequence is good?
+
+        What was turned away before it is remembered (KAFKA-14904), but not over a restart.
+        """
+        sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.done and op is not taken]
+        knows = any(op.outcome != FAIL and not self.forgot(place, producer[0], op.invoked, taken.done) for op in sends)
+        refused = [op.done for op in sends if op.outcome == FAIL and op.what.producer == producer]
+        since = max(refused, default=NEVER)
+        return not knows and any(since < op.invoked < taken.done for op, _ in self.history.of(Restart))
 
     def forgot_id(self, transactional_id: str | None, since: int, until: int = NEVER) -> bool:
         """Was this transactional id forgotten between two moments?"""

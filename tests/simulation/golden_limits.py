@@ -1,7 +1,7 @@
 """Histories at limits: of producers and ids that are forgotten, and of clients that are refused or hold on for ever."""
 
 from simulation.golden import NEXT, bad
-from simulation.story import P, Q, data
+from simulation.story import P, Q, data, marker
 
 LATER = (5, 0)  # of an id that was given anew
 
@@ -32,7 +32,21 @@ def refused_until_others_are_done(s):
     needs[0].ok(3), needs[1].ok(20), s.held()
 
 
+def an_operator_is_late_and_the_producer_forgotten(s):
+    """A good one: the marker of an epoch that has passed ends nothing."""
+    s.begin("t"), s.send("x", txn="t"), s.abort("t", next_producer=NEXT), s.forgotten()
+    s.dump(data(0, "x"), marker(1, "abort", NEXT), marker(2, "abort"))
+
+
+def begun_again_in_the_middle_after_a_restart(s):
+    """A good one: what was turned away is not remembered over a restart, and the producer was never known."""
+    s.begin("t"), s.send("x", txn="t", ok=False, error=44), s.abort("t"), s.restart()
+    s.begin("u"), s.send("y", txn="u", sequence=1), s.commit("u"), s.dump(data(0, "y", sequence=1), marker(1))
+
+
 GOOD = [
+    an_operator_is_late_and_the_producer_forgotten,
+    begun_again_in_the_middle_after_a_restart,
     written_again_when_forgotten,
     a_gap_of_a_forgotten_producer,
     an_id_is_forgotten_between_two_transactions,
@@ -91,6 +105,17 @@ def it_was_forgotten_before_it_wrote(s):
 @bad("sequence gap")
 def a_gap_of_a_producer_that_is_forgotten_later(s):
     s.send("x"), s.send("z", at=1, sequence=2), s.forgotten()
+
+
+@bad("sequence gap")
+def a_gap_over_a_restart_of_a_producer_that_was_known(s):
+    s.send("w"), s.send("x", sequence=1, ok=False, error=44), s.restart(), s.send("y", at=1, sequence=2)
+
+
+@bad("zombie accepted")
+def a_marker_of_an_epoch_that_has_passed(s):
+    s.begin("t"), s.send("x", txn="t"), s.abort("t", next_producer=NEXT)
+    s.dump(data(0, "x"), marker(1, "abort", NEXT), marker(2, "abort"))
 
 
 @bad("duplicate")

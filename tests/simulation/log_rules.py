@@ -66,13 +66,13 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
                 continue
             begins = entry.sequence if place in facts.trimmed else 0  # what came before it may be gone
             last_epoch, expected = state.get(producer_id, (epoch, begins))
-            forgotten = not entry.marker and facts.forgot(place, producer_id, since.get(producer_id, 0))
+            forgotten = facts.forgot(place, producer_id, since.get(producer_id, 0))
             if entry.values and entry.values[0] in facts.writer:
                 since[producer_id] = facts.writer[entry.values[0]][0].invoked
-            if forgotten:
+            if forgotten and not entry.marker:
                 state[producer_id] = (epoch, entry.sequence + len(entry.values))
                 continue
-            late = entry.marker and last_epoch == LAST_EPOCH  # an operator's, of a producer that is forgotten
+            late = entry.marker and (forgotten or last_epoch == LAST_EPOCH)  # an operator's, of one that is forgotten
             if epoch < last_epoch and not late:
                 yield Anomaly("zombie accepted", f"{place} {entry.offset}: {entry.producer} after {last_epoch}", (op,))
             if entry.marker:
@@ -80,13 +80,18 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
                 continue
             if epoch > last_epoch:
                 expected = 0
-            if entry.sequence > expected:
+            if entry.sequence > expected and not _is_first(facts, place, entry):
                 text = f"{place} {entry.offset}: sequence {entry.sequence}, where {expected} comes next"
                 yield Anomaly("sequence gap", text, (op,))
             elif entry.sequence < expected:
                 text = f"{place} {entry.offset}: sequence {entry.sequence} again, where {expected} comes next"
                 yield Anomaly("duplicate", text, (op,))
             state[producer_id] = (epoch, entry.sequence + len(entry.values))
+
+
+def _is_first(facts: Facts, place: Place, entry: Entry) -> bool:
+    found = facts.writer.get(entry.values[0]) if entry.values else None
+    return found is not None and facts.never_turned_away(place, entry.producer, found[0])
 
 
 def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:

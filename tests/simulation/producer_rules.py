@@ -105,20 +105,21 @@ def unexplained_fencing(facts: Facts) -> Iterator[Anomaly]:
             if kill.transactional_id in (None, name) and begun.invoked < each.done and each.invoked < op.done
         ]
         newer = _newer_before(facts.given[name], what.producer, op.done)
-        if _forgotten_before_it_began(facts, begin, given or begun, op):
+        if _forgotten_before_it_began(facts, begun, begin, op):
             continue
         if not others and not killed and newer is None and op.done_ms - begun.invoked_ms < begin.timeout_ms:
             yield Anomaly("early expiry", f"{name} was fenced by nobody", (begun, op))
 
 
-def _forgotten_before_it_began(facts: Facts, begin: Begin, given: Op, op: Op) -> bool:
-    """The producer's id was forgotten since it was given, and nothing of this transaction was taken.
+def _forgotten_before_it_began(facts: Facts, begun: Op, begin: Begin, op: Op) -> bool:
+    """The id was forgotten since this producer id was given for it, and nothing of this transaction was taken.
 
     The broker says that it does not know the id; the SDK calls that fenced.
     """
-    fate = facts.fate(begin.txn)
+    fate, name = facts.fate(begin.txn), begin.transactional_id
     taken = [done for done, _ in (*fate.sends, *fate.offsets, *fate.adds) if done.outcome == OK]
-    return not taken and facts.forgot_id(begin.transactional_id, given.invoked, op.done)
+    inits = [giver.invoked for giver, each in facts.given[name] if each[0] == begin.producer[0]]
+    return not taken and facts.forgot_id(name, min(inits, default=begun.invoked), op.done)
 
 
 def sequences(facts: Facts) -> Iterator[Anomaly]:
@@ -137,7 +138,7 @@ def sequences(facts: Facts) -> Iterator[Anomaly]:
             elif op.outcome == FAIL and send.again and op.error in FORGOTTEN:
                 yield Anomaly("forgotten batch", "one of the last five is not known any more", (op,))
             if op.outcome == OK and not send.again:
-                if send.sequence > reach:
+                if send.sequence > reach and not facts.never_turned_away(place, send.producer, op):
                     yield Anomaly("sequence gap", f"{reach} to {send.sequence} were never taken", (op,))
                 if last is not None and last.result > op.result and last.what.sequence < send.sequence:
                     yield Anomaly("nonmonotonic send", "later by sequence, earlier by offset", (last, op))
