@@ -3,7 +3,6 @@
 from fencepost.broker.groups.machine import Group
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.producer_limit import ProducerLimit
-from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
@@ -113,14 +112,6 @@ def what_is_prepared_has_no_deadline(stack):
 @mutant
 def whoever_prepares_has_as_long_as_it_says(stack):
     _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
-
-
-@mutant
-def anybody_has_transactions_in_two_phases(stack):
-    def wrapper(init):
-        return lambda txn, request, limits, given: init(txn, request, limits._replace(two_phase_commit=True), given)
-
-    _around(stack, coordinator_module, "init_producer_id", wrapper)
 
 
 @mutant

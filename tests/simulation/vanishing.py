@@ -5,11 +5,10 @@ Nobody comes after them, so nothing but timeouts frees what they hold. Some ask 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from fencepost.protocol.messages.groups import DescribeGroupsRequest
 from fencepost.protocol.messages.ledger import NEVER_MS, PrepareTxnRequest
-from fencepost.protocol.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
+from fencepost.protocol.messages.transactions import ListTransactionsRequest
 from simulation.history import Begin, Held, Place
 from simulation.lines import Caller, Unanswered
 from simulation.newcomers import JOIN_PATIENCE_S, JOIN_VERSION, SYNC_VERSION, join, sync
@@ -20,7 +19,6 @@ KEY = "vanishing"
 HOUR_MS = 3_600_000
 SAID_BYTES = 150_000
 GROUPS_AT_ONCE = (2, 6)
-TWO_PHASES_SINCE = 6  # version of InitProducerId
 ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 
@@ -35,7 +33,7 @@ class Vanisher:
         self._number = 0
 
     async def run(self) -> None:
-        kinds = [self._with_a_transaction, self._prepared, self._in_two_phases, self._in_groups]
+        kinds = [self._with_a_transaction, self._prepared, self._prepared, self._in_groups]
         while not self.world.over:
             await asyncio.sleep(self.rng.choice((0.2, 0.6, 2.0)))
             self._number += 1
@@ -48,10 +46,6 @@ class Vanisher:
         timeout_ms = self.rng.choice((1_000, PREPARED_MAX_MS, PREPARED_MAX_MS + 1, HOUR_MS, NEVER_MS))
         client = Vanishing(self.world, f"gone{self._number}", 1, self.rng.choice((1, 2)), self.places)
         await client.begins(lambda: client.prepares(self._number, timeout_ms))
-
-    async def _in_two_phases(self) -> None:
-        """No timeout ends such a transaction (KIP-939); a broker that does not allow it does not begin it."""
-        await InTwoPhases(self.world, f"gone{self._number}", 1, 2, self.places).begins()
 
     async def _in_groups(self) -> None:
         names = [f"gone{self._number}-{each}" for each in range(self.rng.randint(*GROUPS_AT_ONCE))]
@@ -99,12 +93,3 @@ class Vanishing(Incarnation):
             prepared_timeout_ms=timeout_ms,
         )
         await self.persist(self.coordinator, request, 0, lambda answer: int(answer.error_code))
-
-
-class InTwoPhases(Vanishing):
-    """It asks for transactions that wait for it."""
-
-    async def persist(self, caller: Caller, request: Any, version: int, *more: Any) -> tuple[int | None, Any, bool]:
-        if isinstance(request, InitProducerIdRequest):
-            request.enable2_pc, version = True, TWO_PHASES_SINCE
-        return await super().persist(caller, request, version, *more)
