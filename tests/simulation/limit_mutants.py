@@ -90,12 +90,16 @@ def producers_that_are_forgotten_still_count(stack):
 
 
 @mutant
-def groups_that_are_gone_still_count(stack):
-    def discount(self, group_id):
-        self._counted.pop(group_id, None)
-        self.empty.pop(group_id, None)
+def members_that_are_gone_still_count(stack):
+    def wrapper(count):
+        def counted(self, group, record_bytes):
+            before = self.size_bytes
+            count(self, group, record_bytes)
+            self.size_bytes = max(self.size_bytes, before)
 
-    _replaced(stack, GroupMemory, "discount", discount)
+        return counted
+
+    _around(stack, GroupMemory, "count", wrapper)
 
 
 # ---- what is held for those who vanished ---------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Honest clients that nobody knows yet: a new producer, a new transactional id, a member of a new group.
 
 Each asks until it is served, whatever a limit says meanwhile; then it is gone, and the next one comes. When the last
-fault is over each kind comes once more: by then nobody but clients that vanished holds anything, and not for long.
+fault is over some more come of each kind: by then nobody but clients that vanished holds anything, and not for long.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from simulation.txn_clients import Incarnation
 from simulation.world import TXN_TIMEOUT_MS, World
 
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 3, 3, 3  # the last that gives an id at once
-SAID_BYTES = 60_000
+SAID_BYTES = 100_000
+AT_THE_END = 6  # of each kind, one after the other
 SESSION_MS, REBALANCE_MS, JOIN_PATIENCE_S = 1_200, 1_000, 4.0
 
 
@@ -40,7 +41,8 @@ class Newcomers(ABC):
             await asyncio.sleep(self.rng.choice((0.1, 0.5, 2.0)))
         while not any(self.world.history.of(Healed)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        await self._next()
+        for _ in range(AT_THE_END):
+            await self._next()
 
     async def _next(self) -> None:
         self.number_of_clients += 1

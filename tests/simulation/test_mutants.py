@@ -14,6 +14,8 @@ QUICK = [
     "one_partition_gets_no_marker",
     "a_new_incarnation_does_not_get_a_new_epoch",
     "offsets_are_visible_before_the_commit",
+    "what_is_prepared_has_no_deadline",
+    "at_the_limit_new_ids_are_turned_away",
     "sdk_the_list_of_aborted_transactions_is_ignored",
     "sdk_after_an_abort_the_consumer_goes_on",
 ]
