@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..effects.gathering import neighbours_joined
 from ..effects.net import Elsewhere, Writable, idle_socket, send_now
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import Buffer
@@ -66,7 +67,7 @@ class Overflow(Transport):
         self._sender = sender
         self._transport: Any = transport
         self._metrics = metrics
-        self._left: deque[Buffer | Elsewhere] = deque(_joined(out))
+        self._left: deque[Buffer | Elsewhere] = deque(neighbours_joined(out, SMALL_BYTES))
         self._begin = 0  # of the first of these
         self._writable: Writable | None = None
         self._full = sender.writing_paused  # the transport holds enough
@@ -159,7 +160,7 @@ class Overflow(Transport):
         self._left.append(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        self._left.extend(_joined(list_of_data))
+        self._left.extend(neighbours_joined(list_of_data, SMALL_BYTES))
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()
@@ -189,20 +190,3 @@ class Overflow(Transport):
         let_go(self._left)
         self._left.clear()
         self._begin = 0
-
-
-def _joined(out: Sequence[Buffer | Elsewhere]) -> list[Buffer | Elsewhere]:
-    """The same, with neighbours made one that are small."""
-    found: list[Buffer | Elsewhere] = []
-    small: list[Buffer] = []
-    for one in out:
-        if not isinstance(one, FilePart) and len(one) < SMALL_BYTES:
-            small.append(one)  # type: ignore[arg-type]
-            continue
-        if small:
-            found.append(b"".join(small))
-            small.clear()
-        found.append(one)
-    if small:
-        found.append(b"".join(small))
-    return found

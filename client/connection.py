@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from typing import Any, Protocol
 
+from ..effects.gathering import neighbours_joined
 from ..protocol.apis import API_VERSIONS, APIS, Api, decode_response, encode_request
 from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ..protocol.framing import LARGEST_FRAME_BYTES, Framer
@@ -162,7 +163,7 @@ class Connection(asyncio.Protocol):
         elif sum(map(len, out)) < JOIN_BELOW_BYTES:
             transport.write(b"".join(out))
         else:
-            for one in _gathered(out):
+            for one in neighbours_joined(out, JOIN_BELOW_BYTES):
                 transport.write(one)
 
     # ---- what the transport calls --------------------------------------------------------------------------------
@@ -259,23 +260,6 @@ class Connection(asyncio.Protocol):
 
 def _second(pair: tuple[Any, float]) -> float:
     return pair[1]
-
-
-def _gathered(buffers: list[Buffer]) -> list[Buffer]:
-    """As few buffers as there can be without copying large ones."""
-    found: list[Buffer] = []
-    small: list[Buffer] = []
-    for one in buffers:
-        if len(one) < JOIN_BELOW_BYTES:
-            small.append(one)
-            continue
-        if small:
-            found.append(b"".join(small))
-            small = []
-        found.append(one)
-    if small:
-        found.append(b"".join(small))
-    return found
 
 
 def _words(error: BaseException) -> str:

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
+from .gathering import Buffer, joined
+
 Views: TypeAlias = list[memoryview]
 
 BLOCK_BYTES = 4096  # of any device met so far, 512 or this
 PIECE_BYTES = 1 << 20  # a call; measured on 100 KB batches: smaller ones cost more turns between threads
-_FEW_BYTES = 4 << 10  # on average, of a list's buffers: then joining them is cheaper than copying each
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -32,9 +32,7 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
     whole = (size - head) // BLOCK_BYTES * BLOCK_BYTES
     if not _O_DIRECT or whole <= 0:
         return None
-    if size < _FEW_BYTES * len(buffers):
-        buffers = [b"".join(buffers)]
-    left = [memoryview(buffer) for buffer in reversed(buffers)]
+    left = [memoryview(buffer) for buffer in reversed(joined(buffers, size))]
     return _taken(left, head), _taken(left, whole), _taken(left, size - head - whole)
 
 

@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from . import direct, forks, page_cache
-from .direct import Buffer as Buffer
 from .disk_errors import NO_SPACE, classed
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
 from .disk_errors import TryLater as TryLater
+from .gathering import Buffer as Buffer
 from .lanes import Lane as Lane
 from .lanes import ThreadLane
 
@@ -32,7 +32,6 @@ FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 LOCK_MODE = 0o600
 MANY_SYNCS = 64
-BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
 SYNC_THREADS = 8
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import forks
-from .direct import Buffer
+from .gathering import Buffer
 
 if TYPE_CHECKING:
     import ssl

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..effects.disk import Buffer
+from ..effects.gathering import SLICE_BYTES, write_gathered
 from ..protocol import batches
 from ..protocol.batches import Batch
 from ..protocol.errors import ErrorCode, KafkaError
@@ -17,7 +18,6 @@ from . import checkpoints, log_snapshots, producer_snapshots
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth, IndexRow
-from .log_flush import SLICE_BYTES, slices
 from .log_indexes import EVERY_BATCH, load_indexes
 from .log_reads import damage_found
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
@@ -245,7 +245,7 @@ class _Output:
             (TXN_SUFFIX, txn_entries),
         ):
             if entries:
-                self._put(suffix, [entries], 0)
+                self._put(suffix, [entries], 0, len(entries))
         finished = self._state._replace(
             size_bytes=self._size_bytes,
             end_offset=end_offset,
@@ -261,18 +261,15 @@ class _Output:
         self._run.outputs.append(finished)
 
     def _write(self) -> None:
-        position = self._written_bytes
-        for buffers, size in slices(self._buffers):
-            self._put(LOG_SUFFIX, buffers, position)
-            position += size
+        self._put(LOG_SUFFIX, self._buffers, self._written_bytes, self._size_bytes - self._written_bytes)
         self._buffers.clear()
         self._written_bytes = self._size_bytes
 
-    def _put(self, suffix: str, buffers: Sequence[Buffer], position: int) -> None:
+    def _put(self, suffix: str, buffers: Sequence[Buffer], position: int, size_bytes: int) -> None:
         path = self._run._path(self._state, suffix)
         if position == 0:
             self._run.paths.append(path)
         with self._files.use(path, create=True) as file:
-            file.write(buffers, position)
+            write_gathered(file, buffers, position, size_bytes, past_cache=False)
             if suffix == LOG_SUFFIX:
                 self._files.wrote(path)

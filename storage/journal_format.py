@@ -22,7 +22,8 @@ APPEND, LOG_START, CREATE, DROP = 1, 2, 3, 4
 
 MAX_PARTS = 50_000
 MAX_BYTES_BESIDE_BATCHES = 16 << 20
-JOINED_UNIT_BYTES = 8 << 10
+COPIED_BELOW_BYTES = 1 << 10  # of a unit's buffers, on average: a checksum call for each costs more than copying them
+MOST_COPIED_BYTES = 64 << 10  # a larger copy takes fresh pages, which cost more than the calls
 
 _FILE_HEADER = struct.Struct(">8sIIIIQQ8sQQQ")
 _FILE_MAGIC = b"FENCEJNL"
@@ -235,8 +236,8 @@ def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch])
 
 
 def _checked(buffers: list[Buffer], length: int) -> list[Buffer]:
-    """With length and checksum before them. Small units are copied into one buffer: that costs less than pieces."""
-    if length <= JOINED_UNIT_BYTES:
+    """With length and checksum before them; in one buffer where they are small."""
+    if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
         whole = b"".join(buffers)
         return [pack_prefix(length, crc32c(whole)) + whole]
     crc = 0

@@ -2,8 +2,6 @@
 
 A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files;
 what it wrote counts only once the log takes it back, so a job that failed is simply captured again and writes over it.
-What is written in bulk goes past the page cache; the rest in slices of at most 64 KiB, since larger writes ask the
-kernel for large folios, which measured 2.2 times slower on fresh files.
 """
 
 import sys
@@ -12,18 +10,15 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from ..effects.disk import BULK_BYTES, Buffer
+from ..effects.disk import Buffer
+from ..effects.gathering import write_gathered
 from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .log_settings import LogSettings
 from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
 
-SLICE_BYTES = 64 << 10
 GATHERED_BYTES = 4 << 20  # of a segment, before it is written
-FEW_BUFFERS = 8  # up to here they are gathered by the system call, above they are joined first
-SMALL_BYTES = 4 << 10  # on average: then copying all is cheaper than sorting them into slices
-
 
 # A batch that is in no segment yet: (last offset, base offset, size, largest timestamp, unit, store's age at the
 # append, its bytes). A plain tuple, since one is made at every append; tails are bisected by the last offset.
@@ -167,12 +162,7 @@ class SegmentWriter:
         path = self._path(growing.before, LOG_SUFFIX)
         with self._files.use(path) as file:
             position = growing.written_bytes
-            if growing.size_bytes - position >= BULK_BYTES:
-                file.write_past_cache(growing.buffers, position)
-            else:
-                for buffers, size in slices(growing.buffers):
-                    file.write(buffers, position)
-                    position += size
+            write_gathered(file, growing.buffers, position, growing.size_bytes - position, past_cache=True)
             self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
         growing.buffers.clear()
         growing.written_bytes = growing.size_bytes
@@ -305,33 +295,6 @@ def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) 
         if size_bytes > max_bytes:
             return taken[: max(1, number)]
     return taken
-
-
-def slices(buffers: Sequence[Buffer]) -> list[tuple[list[Buffer], int]]:
-    """The same bytes, cut and gathered into writes of at most 64 KiB: (buffers, their size)."""
-    if len(buffers) > FEW_BUFFERS and sum(map(len, buffers)) < SMALL_BYTES * len(buffers):
-        buffers = [b"".join(buffers)]
-    found: list[tuple[list[Buffer], int]] = []
-    gathered: list[Buffer] = []
-    gathered_bytes = 0
-    for buffer in buffers:
-        size = len(buffer)
-        begin = 0
-        while gathered_bytes + size - begin > SLICE_BYTES:
-            end = begin + SLICE_BYTES - gathered_bytes
-            gathered.append(memoryview(buffer)[begin:end])
-            found.append((_few(gathered), SLICE_BYTES))
-            gathered, gathered_bytes, begin = [], 0, end
-        if begin < size:
-            gathered.append(memoryview(buffer)[begin:] if begin else buffer)
-            gathered_bytes += size - begin
-    if gathered:
-        found.append((_few(gathered), gathered_bytes))
-    return found
-
-
-def _few(buffers: list[Buffer]) -> list[Buffer]:
-    return buffers if len(buffers) <= FEW_BUFFERS else [b"".join(buffers)]
 
 
 class SyncJob:

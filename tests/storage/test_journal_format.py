@@ -125,3 +125,24 @@ def test_a_unit_of_batches_alone_is_framed_as_any_other(placed):
 def test_a_unit_of_no_batch_or_of_too_many_is_refused(count):
     with pytest.raises(form.UnitRefused):
         form.frame_batches(7, 9, [(1, 0, b"sixteen bytes ..", b"")] * count)
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+@pytest.mark.parametrize("size", [0, 100, form.COPIED_BELOW_BYTES, 3 * form.COPIED_BELOW_BYTES])
+def test_a_unit_is_the_same_bytes_whether_they_are_copied_or_not(monkeypatch, count, size):
+    batches = [(number, number, b"sixteen bytes ..", bytes([number % 256]) * size) for number in range(count)]
+    parts = [form.Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, head, rest in batches]
+    written = b"".join(form.frame_batches(3, 4, batches))
+    assert written == b"".join(form.frame_unit(3, 4, parts))
+    monkeypatch.setattr(form, "MOST_COPIED_BYTES", 0)
+    assert b"".join(form.frame_batches(3, 4, batches)) == written
+    monkeypatch.setattr(form, "MOST_COPIED_BYTES", 1 << 30)
+    monkeypatch.setattr(form, "COPIED_BELOW_BYTES", 1 << 30)
+    assert [b"".join(form.frame_batches(3, 4, batches))] == form.frame_batches(3, 4, batches) == [written]
+
+
+def test_many_small_parts_are_one_buffer_and_large_ones_are_not_copied():
+    small = [(number, 0, b"sixteen bytes ..", bytes(62)) for number in range(200)]
+    assert len(form.frame_batches(3, 4, small)) == 1
+    large = bytes(100_000)
+    assert form.frame_batches(3, 4, [(1, 0, b"sixteen bytes ..", large)])[-1] is large

@@ -4,7 +4,7 @@ import errno
 import threading
 
 import pytest
-from fencepost.effects.disk import BULK_BYTES
+from fencepost.effects.gathering import BULK_BYTES
 from fencepost.effects.simulated.disk import SimulatedFile
 from fencepost.storage.journal_reading import rounds
 from fencepost.storage.journal_scan import scan

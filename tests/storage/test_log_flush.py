@@ -1,15 +1,15 @@
 """Write-behind: when segments roll, what a full disk does, and what is synced before a checkpoint names it."""
 
 import errno
-import itertools
 from collections.abc import Sequence
 
 import pytest
-from fencepost.effects.disk import BULK_BYTES, Buffer, DiskFull
+from fencepost.effects.disk import Buffer, DiskFull
+from fencepost.effects.gathering import BULK_BYTES, SLICE_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.effects.simulated.operations import Write
 from fencepost.protocol.records import Marker, Record, build
-from fencepost.storage.log_flush import GATHERED_BYTES, SLICE_BYTES, slices
+from fencepost.storage.log_flush import GATHERED_BYTES
 from log_driver import DIRECTORY, LogDriver, batch_of
 
 
@@ -168,16 +168,6 @@ def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyP
     assert max(sizes) <= GATHERED_BYTES + 31_000
     assert sum(sizes) == driver.log.segments[-1].size_bytes
     assert driver.contents() == contents
-
-
-def test_slices_keep_every_byte_in_order() -> None:
-    content = bytes(range(256)) * 1500
-    for cuts in ([1, 2, 3], [70_000, 70_001], [65_536, 131_072], [0, 300_000], list(range(0, 384_000, 999))):
-        edges = [0, *cuts, len(content)]
-        buffers = [memoryview(content)[a:b] for a, b in itertools.pairwise(edges)]
-        found = slices(buffers)
-        assert b"".join(b"".join(pieces) for pieces, _ in found) == content
-        assert all(size == sum(map(len, pieces)) <= SLICE_BYTES for pieces, size in found)
 
 
 def test_a_full_disk_keeps_the_bytes_and_a_later_flush_writes_them() -> None:

@@ -1,9 +1,9 @@
 """A recovery's way to the segments against the flush of a running broker: the same files, the same state."""
 
 import pytest
+from fencepost.effects.gathering import SLICE_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.records import Marker
-from fencepost.storage.log_flush import SLICE_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 from log_driver import DIRECTORY, LogDriver, batch_of

@@ -1,0 +1,92 @@
+"""How many buffers become few writes: the one rule, for the journal, segments, compaction and connections.
+
+The rule for files: small buffers are joined, since each costs a call of the system more than copying its bytes does.
+Measured, 1 MiB into the page cache: of 4 KiB each 137 us joined and 162 us gathered by the call, of 8 KiB 139 and 136,
+of 16 KiB 139 and 123. What is large is written in slices that end where SLICE_BYTES divides the position: larger writes
+ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are no better. On reused
+files 8 MB of 100 KB batches take 0.6 ms so, 0.85 in one call. Bytes in bulk go past the page cache.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
+
+SLICE_BYTES = 64 << 10
+BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
+JOINED_BELOW_BYTES = 8 << 10  # on average, of a write's buffers
+
+_Sent = TypeVar("_Sent")
+
+
+class _Written(Protocol):
+    """What of a File is needed here."""
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None: ...
+
+
+def write_gathered(
+    file: _Written, buffers: Sequence[Buffer], position: int, size_bytes: int, *, past_cache: bool
+) -> None:
+    """Write buffers, of size_bytes together, one behind the other. past_cache: what is bulk need not be in memory.
+
+    Raises: OSError, as File.write; then any part may be written.
+    """
+    if past_cache and size_bytes >= BULK_BYTES:
+        file.write_past_cache(buffers, position)
+        return
+    buffers = joined(buffers, size_bytes)
+    if size_bytes <= SLICE_BYTES:
+        file.write(buffers, position)
+        return
+    for part in slices(buffers, position):
+        file.write(part, position)
+        position += SLICE_BYTES - position % SLICE_BYTES
+
+
+def joined(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
+    """The same bytes, size_bytes of them, in one buffer where they are in many small ones."""
+    return [b"".join(buffers)] if size_bytes < JOINED_BELOW_BYTES * len(buffers) else buffers
+
+
+def slices(buffers: Sequence[Buffer], position: int) -> Iterator[list[Buffer]]:
+    """The same bytes, cut where SLICE_BYTES divides the position in the file."""
+    part: list[Buffer] = []
+    room = SLICE_BYTES - position % SLICE_BYTES
+    for buffer in buffers:
+        if len(buffer) < room:
+            part.append(buffer)
+            room -= len(buffer)
+            continue
+        view = memoryview(buffer)
+        while len(view) >= room:
+            part.append(view[:room])
+            yield part
+            view = view[room:]
+            room, part = SLICE_BYTES, []
+        if view:
+            part.append(view)
+            room -= len(view)
+    if part:
+        yield part
+
+
+def neighbours_joined(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
+    """For a socket: as few pieces as there can be without copying buffers of below_bytes or more, or what is no buffer.
+
+    A transport sends each piece as it comes, and a large one must not be copied only to stand beside a small one.
+    """
+    found: list[_Sent | Buffer] = []
+    small: list[Buffer] = []
+    for one in out:
+        if isinstance(one, (bytes, bytearray, memoryview)) and len(one) < below_bytes:
+            small.append(one)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small.clear()
+        found.append(one)
+    if small:
+        found.append(b"".join(small))
+    return found
