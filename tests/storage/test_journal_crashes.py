@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.journal_format import BATCH_HEAD_BYTES, BATCH_UNIT_BYTES
 from fencepost.storage.journal_scan import JournalDamaged, scan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -183,6 +184,27 @@ def test_after_any_crash_what_was_synced_is_there_in_order_and_nothing_else(work
     disk = new_disk()
     sizes = {"largest_file_bytes": 16 * BLOCK, "max_bytes": 128 * BLOCK} if workload is files_of_many_sizes else {}
     workload(Noted(disk, **sizes))
+    assert each_crash(disk) >= 200
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_after_any_crash_around_units_as_large_as_files(more):
+    """What is left of a file, then the largest that is ready, to the byte and one around it."""
+    disk = new_disk()
+    driven = Noted(disk, first_file_bytes=6 * BLOCK)
+    driven.append(b"before")
+    driven.round()
+    journal = driven.journal
+    assert journal._room > BLOCK
+    driven.append(bytes([1]) * (journal._room - BATCH_UNIT_BYTES - BATCH_HEAD_BYTES + more))
+    driven.round()
+    largest = max(file.capacity for file in journal._files.ready)
+    driven.append(bytes([2]) * (largest - BATCH_UNIT_BYTES - BATCH_HEAD_BYTES + more))
+    driven.append(b"after")
+    driven.round()
+    driven.checkpoint(journal.synced_unit - 1)
+    driven.append(b"in a file used again")
+    driven.round()
     assert each_crash(disk) >= 200
 
 
