@@ -12,7 +12,22 @@ from graphlib import CycleError, TopologicalSorter
 from simulation.connection_rules import CONNECTION_RULES
 from simulation.consumer_rules import CONSUMER_RULES
 from simulation.facts import Anomaly, Facts
-from simulation.history import FAIL, INFO, OK, Commit, Dump, History, Join, OffsetOf, Offsets, Op, Place, Send, name_of
+from simulation.history import (
+    FAIL,
+    INFO,
+    OK,
+    Commit,
+    Dump,
+    ForgottenGroup,
+    History,
+    Join,
+    OffsetOf,
+    Offsets,
+    Op,
+    Place,
+    Send,
+    name_of,
+)
 from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
 from simulation.producer_rules import PRODUCER_RULES
@@ -229,17 +244,26 @@ def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
 def generations(facts: Facts) -> Iterator[Anomaly]:
     """Commits of members who are none any more are refused; a partition has one owner in a generation."""
     joins = list(facts.history.of(Join))
-    owners: dict[tuple[str, int, Place], tuple[str, Op]] = {}
+    owners: dict[tuple[str, int, int, Place], tuple[str, Op]] = {}
+
+    def life(op: Op) -> int:
+        """Of the group: once it is forgotten its generations begin again."""
+        return sum(
+            forgotten.invoked < op.done and what.group == op.what.group
+            for forgotten, what in facts.history.of(ForgottenGroup)
+        )
+
     for op, join in joins:
         generation, member, places = op.result
         for place in places:
-            owner, first = owners.setdefault((join.group, generation, place), (member, op))
+            owner, first = owners.setdefault((join.group, life(op), generation, place), (member, op))
             if owner != member:
                 yield Anomaly("two owners", f"{place} in generation {generation}", (first, op))
     for kind in (Commit, Offsets):
         for op, commit in facts.history.of(kind):
             for later, join in joins:
-                if join.group == commit.group and later.result[0] > commit.generation >= 0 and later.done < op.invoked:
+                newer = join.group == commit.group and later.result[0] > commit.generation >= 0
+                if newer and later.done < op.invoked and life(later) == life(op):
                     yield Anomaly("stale generation", f"generation {later.result[0]} had begun", (later, op))
                     break
 

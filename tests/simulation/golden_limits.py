@@ -44,7 +44,13 @@ def begun_again_in_the_middle_after_a_restart(s):
     s.begin("u"), s.send("y", txn="u", sequence=1), s.commit("u"), s.dump(data(0, "y", sequence=1), marker(1))
 
 
+def a_group_is_forgotten(s):
+    """A good one: its generations begin again."""
+    s.join(1, "m", P), s.join(2, "n", P), s.group_forgotten(), s.join(1, "o", P), s.plain(4, generation=1)
+
+
 GOOD = [
+    a_group_is_forgotten,
     an_operator_is_late_and_the_producer_forgotten,
     begun_again_in_the_middle_after_a_restart,
     written_again_when_forgotten,
@@ -148,3 +154,8 @@ def an_old_producer_takes_an_id_back_that_is_not_forgotten(s):
 @bad("zombie accepted")
 def an_old_producer_writes_since_another_has_the_id_that_was_forgotten(s):
     s.init(), s.begin("t"), s.forgotten_id(), s.init(LATER, client="other"), s.send("x", txn="t", place=P)
+
+
+@bad("two owners")
+def a_partition_has_two_owners_since_the_group_was_forgotten(s):
+    s.group_forgotten(), s.join(1, "m", P), s.join(1, "n", P)

@@ -219,6 +219,12 @@ class Forgotten(NamedTuple):
     wrong: str = ""
 
 
+class ForgottenGroup(NamedTuple):
+    """The broker forgets a group that nobody is in: its generations begin again. Always ok."""
+
+    group: str
+
+
 class Need(NamedTuple):
     """An honest client asks until it is served, also where a limit refuses it meanwhile. Result: how often it was."""
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.producers import ProducerStates
-from simulation.history import Forgotten, History
+from simulation.history import Forgotten, ForgottenGroup, History
 
 LIMITED = 0.4  # share of the seeds that have a limit, for each kind of limit
 EXPIRING = 0.3
@@ -89,8 +90,19 @@ def forgetting_is_told(world: Any) -> Iterator[None]:
 
         around(ProducerStates, "evict", lambda evict: _Producers(world, evict, "limit").call)
         around(ProducerStates, "expire", lambda expire: _Producers(world, expire, "silence").call)
+        around(GroupCoordinator, "_forget", lambda forget: _groups(world, forget))
         around(TransactionCoordinator, "forget", lambda forget: _Ids(world, forget).call)
         yield
+
+
+def _groups(world: Any, forget: Any) -> Any:
+    def watched(coordinator: Any, group_id: str) -> None:
+        group = coordinator.groups.get(group_id)
+        if group is not None and not group.members:
+            world.history.invoke("broker", ForgottenGroup(group_id)).ok()
+        forget(coordinator, group_id)
+
+    return watched
 
 
 class _Producers:

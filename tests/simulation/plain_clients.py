@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, read_marker, records
 from produce_requests import answers, fetch, fetched, list_offsets, produce
-from simulation.history import INFO, Init, Op, Place, Producer, Read, Seen, Send, name_of
+from simulation.history import FAIL, Init, Op, Place, Producer, Read, Seen, Send, name_of
 from simulation.lines import PATIENCE_S, Caller, Unanswered
 from simulation.world import World
 
@@ -163,14 +163,15 @@ class PlainProducer:
     async def _leave_a_gap(self, producer: Producer) -> bool:
         """A batch whose forerunner was never sent has to be refused, where the producer is known.
 
-        Returns whether it surely was: one that is late would be taken when its turn has come.
+        Returns whether it surely was: one that is late would be taken when its turn has come, and a producer that is
+        forgotten may begin with it.
         """
         probe = self._next(producer, GAP)
         if not self._recent[probe.send.place]:
             probe.refused()
             return True
         await deliver(self.caller, [probe], self.rng.choice(PLAIN_VERSIONS), patient=False)
-        return probe.op.outcome != INFO
+        return probe.op.outcome == FAIL
 
     def number(self) -> int:
         self._numbers += 1

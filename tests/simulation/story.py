@@ -13,6 +13,7 @@ from simulation.history import (
     Entry,
     Finish,
     Forgotten,
+    ForgottenGroup,
     Healed,
     Held,
     History,
@@ -184,6 +185,9 @@ class Story:
 
     def forgotten_id(self, tid: str = "a", wrong: str = "") -> Op:
         return self._op("broker", Forgotten(None, ONE[0], tid, "limit", wrong), True)
+
+    def group_forgotten(self) -> Op:
+        return self._op("broker", ForgottenGroup("g"), True)
 
     def needs(self, what: str) -> Op:
         """Not served yet."""
