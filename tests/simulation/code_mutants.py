@@ -88,7 +88,7 @@ def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> Non
     _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
 
 
-@killed_by("tests/storage/test_compaction_runs.py")
+@killed_by("tests/broker/test_cleaning.py")
 def compaction_takes_no_error_for_one_that_passes(stack: ExitStack) -> None:
     _replaced(stack, cleaning, "may_pass", lambda error: False)
 

@@ -16,8 +16,9 @@ from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, 
 from fencepost.protocol.schema import schema_of
 from simulation.world import JOURNAL_S, READS_S, World
 
-_HELD = {EndTxnRequest: 0.06, AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
+_HELD = {AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
+END_TXN = schema_of(EndTxnRequest).api
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 ERRORS_OF_A_START = (*OUT_OF_RESOURCES, errno.EACCES, errno.EIO)
 IN_PIECES = 0.25
@@ -32,6 +33,7 @@ class Faults:
         self.world = world
         self.rng = world.rng("faults")
         self.struck: dict[str, int] = {}
+        self._held = HELD | {END_TXN: world.schedule.late_end_txns}
         kinds: list[tuple[int, Fault]] = [
             (4, self.delays),
             (6, self.cut),
@@ -100,7 +102,7 @@ class Faults:
 
     def perhaps_hold(self, transport: object, keys: list[int]) -> None:
         """Requests of transactions are held up more often: what comes late is what hurts there. keys: of their APIs."""
-        if self.rng.random() < max((HELD.get(key, 0.0) for key in keys), default=0.0):
+        if self.rng.random() < max((self._held.get(key, 0.0) for key in keys), default=0.0):
             self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
             for connection in self.world.network.connections:
                 if connection.client is transport:

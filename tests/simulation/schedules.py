@@ -32,6 +32,7 @@ class Schedule:
     kills: int = 4  # weight among the faults
     forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
     limits: Limits = field(default_factory=Limits)
+    late_end_txns: float = 0.06  # share of the EndTxn requests that stay on the way
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
@@ -54,6 +55,7 @@ class Schedule:
             reads_s=(0.001,) if fast else rng.choice(((0.001, 0.05), (0.001, 0.3, 2.0), (0.001, 3.0, 20.0))),
             kills=rng.choice((4, 4, 16)),
             forgets_indexes=rng.random() < 0.5,
+            late_end_txns=rng.choice((0.06, 0.06, 0.06, 0.5)),
         )
 
     @property

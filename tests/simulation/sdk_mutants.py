@@ -138,7 +138,11 @@ def sdk_after_an_abort_the_consumer_goes_on(stack):
 
 @mutant
 def sdk_after_an_unknown_outcome_the_consumer_goes_on(stack):
-    _replaced(stack, Batch, "outcome_unknown", lambda self: self._settled(self))
+    def settled(self):
+        self._release()
+        self._settled(self)
+
+    _replaced(stack, Batch, "outcome_unknown", settled)
 
 
 @mutant
@@ -157,11 +161,11 @@ def sdk_offsets_that_are_not_decided_are_begun_at(stack):
 @mutant
 def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
     def wrapper(assign):
-        def assigned(self, partitions):
+        def assigned(self, partitions, **more):
             kept = self.__dict__.setdefault("kept", {})
             kept.update(self.assigned)
             self.assigned = {**kept}
-            assign(self, partitions)
+            assign(self, partitions, **more)
 
         return assigned
 
