@@ -6,7 +6,7 @@ A read sees what was written before it on its connection, and nothing that was w
 from collections.abc import Iterator
 
 from simulation.facts import Anomaly, Facts
-from simulation.history import OK, UNTOLD, End, Listed, Op, Pipelined, Place, Read, Send
+from simulation.history import OK, UNTOLD, End, Listed, Op, Pipelined, Place, Read, Send, Trim
 from simulation.reading_rules import Excuses
 
 LATEST, EARLIEST = -1, -2
@@ -27,7 +27,7 @@ def _older_than_before(ops: list[Op]) -> Iterator[Anomaly]:
         for place, name, value in _said(op):
             highest, first = most.setdefault((place, name), (value, op))
             if value < highest:
-                if op.what.__class__ is not Send:
+                if not isinstance(op.what, Send | Trim):
                     yield Anomaly("own write unseen", f"{name} of {place} is {value} after {highest}", (first, op))
             else:
                 most[place, name] = value, op
@@ -38,6 +38,8 @@ def _said(op: Op) -> Iterator[tuple[Place, str, int]]:
     what = op.what
     if what.__class__ is Send:
         yield what.place, "end", op.result + len(what.values)
+    elif what.__class__ is Trim:
+        yield what.place, "start", op.result
     elif what.__class__ is Read and op.result.high_watermark != UNTOLD:
         yield what.place, "end", op.result.high_watermark
         yield what.place, "stable end", op.result.last_stable

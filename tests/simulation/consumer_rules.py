@@ -99,11 +99,11 @@ def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
 def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:
     """Only asked when all is over. A marker has a time too, and may be what is found."""
     dump = facts.dumps.get(listed.place)
-    if dump is None:
-        return
+    if dump is None or facts.loses_its_beginning(listed.place) or facts.is_compacted(listed.place):
+        return  # more of it may be gone since
     late = [entry for entry in dump.result if entry.timestamp >= listed.at]
     firsts = [late[0] if late else None, next((entry for entry in late if not entry.marker), None)]
-    ranges = [(-1, -1) if one is None else (one.offset, one.offset + max(1, len(one.values)) - 1) for one in firsts]
+    ranges = [(-1, -1) if one is None else (one.offset, one.end - 1) for one in firsts]
     if not any(low <= op.result <= high for low, high in ranges):
         yield Anomaly("wrong listed offset", f"{op.result} at {listed.at}, where {ranges} was expected", (op, dump))
 

@@ -11,6 +11,7 @@ from simulation.history import (
     OK,
     Add,
     Begin,
+    Cleanup,
     Create,
     Dump,
     End,
@@ -98,6 +99,7 @@ class Facts:
         self.reads: dict[Place, list[tuple[Op, Read]]] = defaultdict(list)
         self.dumps = {dump.place: op for op, dump in history.of(Dump)}
         self.given: dict[str | None, list[tuple[Op, Producer]]] = defaultdict(list)  # by transactional id
+        self.wrote_in: dict[Place, set[str]] = defaultdict(set)  # transactions that did, or tried to
         self.touched: dict[Place, set[int]] = defaultdict(set)  # by which producer ids, or tried to
         self._take_transactions()
         self.together = {txn: group.txns[0] for _, group in history.of(Together) for txn in group.txns}
@@ -108,16 +110,20 @@ class Facts:
         for op, what in history.of(Forgotten):
             if not what.wrong:
                 self.forgotten[what.transactional_id or (what.place, what.producer_id)].append(op.invoked)
+        self.cleanups = {cleanup.place: cleanup for _, cleanup in history.of(Cleanup)}
         self.created = {create.place: op for op, create in history.of(Create, only_ok=False)}
         self.sends_in: dict[tuple[Place, int], list[tuple[Op, Send]]] = defaultdict(list)
         for op, send in self.sends:
             self.sends_in[send.place, send.producer[0]].append((op, send))
             self.touched[send.place].add(send.producer[0])
+            if send.txn is not None:
+                self.wrote_in[send.place].add(send.txn)
             for value in send.values:
                 self.writer.setdefault(value, (op, send))
         for op, add in history.of(Add, only_ok=False):
             self.fate(add.txn).adds.append((op, add))
             self.touched[add.place].add(add.producer[0])
+            self.wrote_in[add.place].add(add.txn)
         for op, read in history.of(Read):
             self.reads[read.place].append((op, read))
             if read.committed:
@@ -141,6 +147,15 @@ class Facts:
         for op, send in self.sends:
             if send.txn is not None and not send.again:
                 self.fate(send.txn).sends.append((op, send))
+
+    def loses_its_beginning(self, place: Place) -> bool:
+        """Whether a log may begin above 0 for any reason."""
+        cleanup = self.cleanups.get(place)
+        return place in self.trimmed or (cleanup is not None and not cleanup.compacts)
+
+    def is_compacted(self, place: Place) -> bool:
+        cleanup = self.cleanups.get(place)
+        return cleanup is not None and cleanup.compacts
 
     def was_in(self, producer_id: int, place: Place) -> bool:
         """Did this producer write there, or try to? Of a topic made again, since then or perhaps since then."""

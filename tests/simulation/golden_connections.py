@@ -15,6 +15,22 @@ def in_order(s):
     s.pipelined(s.commit("t"), s.read((1, "x"), (2, "y"), start=1, hw=5, lso=5), s.listed(-1, 5))
 
 
+def it_deletes_and_asks_where_its_log_begins(s):
+    """A good one; to ask for less than is gone is no error."""
+    s.send("x", "y")
+    s.pipelined(s.listed(-2, 0), s.trim(1), s.listed(-2, 1), s.raw((1, "y"), start=1, log_start=1), s.trim(1))
+
+
+@bad("own write unseen")
+def a_log_begins_where_it_did_before_it_was_trimmed(s):
+    s.send("x", "y"), s.raw((0, "x"), (1, "y")), s.pipelined(s.trim(1), s.listed(-2, 0))
+
+
+@bad("own write unseen")
+def a_fetch_tells_the_beginning_from_before_it_was_trimmed(s):
+    s.send("x", "y"), s.pipelined(s.trim(1), s.raw((1, "y"), start=1, log_start=0))
+
+
 @bad("own write unseen")
 def the_end_is_listed_without_what_was_just_produced(s):
     s.pipelined(s.send("x", at=0), s.listed(-1, 0, committed=False))

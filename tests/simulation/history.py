@@ -22,6 +22,17 @@ def name_of(place: Place) -> str:
     return place[0].split("@")[0]
 
 
+def key_of(value: str) -> str | None:
+    """The key of a record whose value, as histories have it, is `key=anything`; no other value has a "="."""
+    key, is_keyed, _ = value.partition("=")
+    return key if is_keyed else None
+
+
+def is_tombstone(value: str) -> bool:
+    """Whether the record has no value: its name in histories, `key=!anything`, is in a header."""
+    return "=!" in value
+
+
 OK, FAIL, INFO = "ok", "fail", "info"
 
 
@@ -158,8 +169,12 @@ class Dump(NamedTuple):
     place: Place
 
 
+EMPTIED = "emptied"
+
+
 class Entry(NamedTuple):
-    """A batch as it stands in the log. marker: "commit" or "abort" for a control batch."""
+    """A batch as it stands in the log. marker: "commit" or "abort" for a control batch, EMPTIED if only its header is
+    left, which compaction keeps for the epoch in it."""
 
     offset: int
     producer: Producer
@@ -168,6 +183,19 @@ class Entry(NamedTuple):
     values: tuple[str, ...] = ()
     marker: str = ""
     timestamp: int = -1  # the latest of its records
+    offsets: tuple[int, ...] = ()  # of its values, where some of the batch are gone
+    last: int = -1  # its last offset, in the same case
+
+    @property
+    def records(self) -> tuple[tuple[int, str], ...]:
+        offsets = self.offsets or range(self.offset, self.offset + len(self.values))
+        return tuple(zip(offsets, self.values, strict=True))
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        last = self.last if self.last >= 0 else self.offset + max(1, len(self.values)) - 1
+        return last + 1
 
 
 class Finish(NamedTuple):
@@ -181,6 +209,22 @@ class Trim(NamedTuple):
 
     place: Place
     offset: int
+
+
+class Cleanup(NamedTuple):
+    """A place is made whose records go without being asked for: by age, by the size of the log, by newer ones.
+
+    -1: not by this. tombstones_ms: how long a record without a value stays, where others go by newer ones.
+    """
+
+    place: Place
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    tombstones_ms: int = -1
+
+    @property
+    def compacts(self) -> bool:
+        return self.tombstones_ms >= 0
 
 
 class Together(NamedTuple):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from simulation.facts import Anomaly, Facts
-from simulation.history import Entry, Op, Place
+from simulation.history import EMPTIED, Entry, Op, Place
 
 LAST_EPOCH = 32_767  # a marker of it is the last that a producer id ever writes
 
@@ -16,13 +16,17 @@ def markers(facts: Facts) -> Iterator[Anomaly]:
         ended: dict[str, Entry] = {}
         for entry in op.result:
             producer_id = entry.producer[0]
-            if entry.marker:
+            if entry.marker == EMPTIED:
+                if producer_id in open_since:
+                    text = f"{place} {entry.offset}: a marker is emptied before its data is gone"
+                    yield Anomaly("hanging transaction", text, (op,))
+            elif entry.marker:
                 yield from _stray(facts, op, place, entry)
                 first, txn = open_since.pop(producer_id, (None, None))
                 if first is not None and txn is not None:
                     ended[txn] = entry
                     yield from _decision(facts, op, place, txn, entry)
-            elif entry.transactional:
+            elif entry.transactional and entry.values:  # compaction leaves batches of which only the sequence is left
                 txn = _txn_of(facts, entry)
                 if txn is not None and txn in ended:
                     text = f"{place} {entry.offset} comes after the marker of its transaction at {ended[txn].offset}"
@@ -64,7 +68,8 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
             producer_id, epoch = entry.producer
             if producer_id < 0:
                 continue
-            begins = entry.sequence if place in facts.trimmed else 0  # what came before it may be gone
+            some_are_gone = facts.loses_its_beginning(place) or facts.is_compacted(place)
+            begins = entry.sequence if some_are_gone else 0
             last_epoch, expected = state.get(producer_id, (epoch, begins))
             forgotten = facts.forgot(place, producer_id, since.get(producer_id, 0))
             if entry.values and entry.values[0] in facts.writer:
@@ -80,13 +85,13 @@ def sequences_in_the_log(facts: Facts) -> Iterator[Anomaly]:
                 continue
             if epoch > last_epoch:
                 expected = 0
-            if entry.sequence > expected and not _is_first(facts, place, entry):
+            if entry.sequence > expected and not facts.is_compacted(place) and not _is_first(facts, place, entry):
                 text = f"{place} {entry.offset}: sequence {entry.sequence}, where {expected} comes next"
                 yield Anomaly("sequence gap", text, (op,))
             elif entry.sequence < expected:
                 text = f"{place} {entry.offset}: sequence {entry.sequence} again, where {expected} comes next"
                 yield Anomaly("duplicate", text, (op,))
-            state[producer_id] = (epoch, entry.sequence + len(entry.values))
+            state[producer_id] = (epoch, entry.sequence + entry.end - entry.offset)
 
 
 def _is_first(facts: Facts, place: Place, entry: Entry) -> bool:
@@ -100,7 +105,7 @@ def torn_in_the_log(facts: Facts) -> Iterator[Anomaly]:
     for place, op in facts.dumps.items():
         open_here: dict[int, str] = {}
         for entry in op.result:
-            if entry.marker:
+            if entry.marker and entry.marker != EMPTIED:
                 txn = open_here.pop(entry.producer[0], None)
                 if txn is not None:
                     kinds[facts.together.get(txn, txn)][entry.marker] = place

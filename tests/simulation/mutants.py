@@ -26,6 +26,7 @@ from fencepost.broker.transactions.gate import Gate
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
+from fencepost.broker.turns import Job
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.log import PartitionLog
 from fencepost.storage.log_reads import AbortedLookup
@@ -436,3 +437,14 @@ def generations_are_not_looked_at(stack):
 @mutant
 def offsets_are_not_read_at_start(stack):
     _replaced(stack, GroupOffsets, "load", lambda self: None)
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------
+
+
+@mutant
+def a_request_is_worked_in_one_step(stack):
+    def wrapper(work):
+        return lambda self, clock, until_ms, most_units: work(self, clock, until_ms, 1 << 60)
+
+    _around(stack, Job, "work", wrapper)

@@ -1,16 +1,19 @@
-"""A client that writes and reads over one connection without waiting: requests act in the order of sending."""
+"""Clients that write and read over one connection without waiting: requests act in the order of sending."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from fencepost.protocol.messages.transactions import EndTxnRequest
 from produce_requests import answers, fetch, fetched, list_offsets, produce
 from simulation.connection_rules import EARLIEST, LATEST
-from simulation.history import Listed, Op, Pipelined, Place, Producer, Read, Send
+from simulation.history import FAIL, OK, Begin, End, Listed, Op, Pipelined, Place, Producer, Read, Send, Trim
 from simulation.lines import Caller, Unanswered
-from simulation.plain_clients import batch_of, init_plain, seen_in, values_of
-from simulation.world import World
+from simulation.plain_clients import RETRIED, batch_of, init_plain, seen_in, values_of
+from simulation.trimming import TRIM_VERSION, delete_records
+from simulation.txn_clients import BEGINS_ANEW_SINCE, COMMITS, Incarnation
+from simulation.world import TXN_TIMEOUT_MS, World
 
 PRODUCE_VERSION, FETCH_VERSION = 11, 11
 MOST = 8  # requests at once
@@ -28,10 +31,13 @@ class Step(NamedTuple):
 class Pipeliner:
     """Idempotent, and none of its requests is ever repeated: what is not answered costs it its producer id."""
 
-    def __init__(self, world: World, name: str, places: Sequence[Place]) -> None:
+    def __init__(self, world: World, name: str, places: Sequence[Place], trimmed: Sequence[Place] = ()) -> None:
+        """trimmed: places of which it deletes the beginning, too."""
         self.world = world
         self.name = name
-        self.places = places
+        self.places = [*places, *trimmed]
+        self._trimmed = trimmed
+        self._decided: dict[Place, int] = defaultdict(int)  # offsets below which all is, as far as it was told
         self.rng = world.rng(name)
         self.caller = Caller(world, name)
         self._producer: Producer = (-1, -1)
@@ -50,16 +56,17 @@ class Pipeliner:
         return self._numbers
 
     async def _pipeline(self) -> bool:
-        """Whether all of it was answered and taken."""
-        place = self.rng.choice(list(self.places))
-        kinds = (self._send, self._send, self._listed, self._read)
+        """Whether all of it was answered, and every write taken."""
+        place = self.rng.choice(self.places)
+        kinds = [self._send, self._send, self._listed, self._read]
+        if place in self._trimmed:
+            kinds.append(self._trim)
         steps = [self.rng.choice(kinds)(place) for _ in range(self.rng.randint(2, MOST))]
-        replies = await self.caller.ask_all([(step.request, step.version) for step in steps], in_one=True)
-        for step, reply in zip(steps, replies, strict=True):
-            step.op.info() if isinstance(reply, Unanswered) else step.take(reply)
-        ops = tuple(step.op for step in steps)
-        self.world.history.invoke(self.name, Pipelined(ops)).ok()
-        return all(op.outcome == "ok" for op in ops)
+        ops = await ask_in_one(self, self.caller, steps)
+        for op in ops:
+            if op.outcome == OK and op.what.__class__ is Listed and op.what.committed and op.what.at == LATEST:
+                self._decided[place] = op.result
+        return all(op.outcome == OK or (op.outcome == FAIL and op.what.__class__ is not Send) for op in ops)
 
     def _send(self, place: Place) -> Step:
         values = values_of(self, self.rng)
@@ -75,22 +82,94 @@ class Pipeliner:
         return Step(op, produce(place[0], data, partition=place[1]), PRODUCE_VERSION, take)
 
     def _listed(self, place: Place) -> Step:
-        at, committed = self.rng.choice((EARLIEST, LATEST, LATEST)), self.rng.random() < 0.5
-        op = self.world.history.invoke(self.name, Listed(place, committed, at))
+        return list_step(self, place)
+
+    def _read(self, place: Place) -> Step:
+        return read_step(self, place, self._decided[place] if place in self._trimmed else 0)
+
+    def _trim(self, place: Place) -> Step:
+        """Everybody who is behind finds that out in the same way: the log begins above."""
+        op = self.world.history.invoke(self.name, Trim(place, self._decided[place]))
 
         def take(answer: Any) -> None:
             part = answer.topics[0].partitions[0]
-            op.fail(part.error_code) if part.error_code else op.ok(part.offset)
+            op.fail(part.error_code) if part.error_code else op.ok(part.low_watermark)
 
-        return Step(op, list_offsets(place[0], at, partition=place[1], committed=committed), None, take)
+        return Step(op, delete_records(place, self._decided[place]), TRIM_VERSION, take)
 
-    def _read(self, place: Place) -> Step:
-        committed = self.rng.random() < 0.5
-        op = self.world.history.invoke(self.name, Read(place, committed, 0))
+
+class PipeliningIncarnation(Incarnation):
+    """Sends its writes, their commit and reads of what is committed without waiting for any answer."""
+
+    async def transaction(self) -> bool:
+        self._txns += 1
+        txn = f"{self.name}/{self._txns}"
+        self.history.invoke(self.name, Begin(txn, self.transactional_id, self.producer, TXN_TIMEOUT_MS)).ok()
+        place = self.rng.choice(list(self.places))
+        if await self.add(txn, [place]):
+            writes = [self._send(txn, place) for _ in range(self.rng.randint(1, 2))]
+            reads = [self.rng.choice((list_step, read_step))(self, place) for _ in range(self.rng.randint(1, 4))]
+            end = self._end(txn)
+            ops = await ask_in_one(self, self.coordinator, [*writes, end, *reads])
+            if all(op.outcome == OK for op in ops[: len(writes) + 1]):
+                return True
+        return self.versions.init >= BEGINS_ANEW_SINCE and await self.init(self.producer)
+
+    def _send(self, txn: str, place: Place) -> Step:
+        batch = self.batch(txn, place, values_of(self, self.rng))
 
         def take(answer: Any) -> None:
-            part = fetched(answer)
-            op.fail(part.error_code) if part.error_code else op.ok(seen_in(part, 0, committed))
+            ((code, offset),) = answers(answer)
+            batch.op.fail(0) if code else batch.op.ok(offset)  # no error: its commit is under way all the same
 
-        request = fetch(place[0], partition=place[1], partition_max_bytes=400, committed=committed)
-        return Step(op, request, FETCH_VERSION, take)
+        return Step(batch.op, batch.request, self.versions.produce, take)
+
+    def _end(self, txn: str) -> Step:
+        commit = self.rng.random() < COMMITS
+        op = self.history.invoke(self.name, End(txn, self.transactional_id, self.producer, commit))
+
+        def take(answer: Any) -> None:
+            code = answer.error_code
+            if not code:
+                self._ended(op, answer)
+            else:
+                op.info() if code in RETRIED else op.fail(code)
+
+        producer_id, epoch = self.producer
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+        )
+        return Step(op, request, self.versions.end, take)
+
+
+async def ask_in_one(client: Any, caller: Caller, steps: Sequence[Step]) -> list[Op]:
+    """All requests in one write; what became of each is written down."""
+    replies = await caller.ask_all([(step.request, step.version) for step in steps], in_one=True)
+    for step, reply in zip(steps, replies, strict=True):
+        step.op.info() if isinstance(reply, Unanswered) else step.take(reply)
+    ops = [step.op for step in steps]
+    client.world.history.invoke(client.name, Pipelined(tuple(ops))).ok()
+    return ops
+
+
+def list_step(client: Any, place: Place) -> Step:
+    at, committed = client.rng.choice((EARLIEST, LATEST, LATEST)), client.rng.random() < 0.5
+    op = client.world.history.invoke(client.name, Listed(place, committed, at))
+
+    def take(answer: Any) -> None:
+        part = answer.topics[0].partitions[0]
+        op.fail(part.error_code) if part.error_code else op.ok(part.offset)
+
+    return Step(op, list_offsets(place[0], at, partition=place[1], committed=committed), None, take)
+
+
+def read_step(client: Any, place: Place, start: int = 0) -> Step:
+    committed = client.rng.random() < 0.5
+    op = client.world.history.invoke(client.name, Read(place, committed, start))
+
+    def take(answer: Any) -> None:
+        part = fetched(answer)
+        op.fail(part.error_code) if part.error_code else op.ok(seen_in(part, start, committed))
+
+    request = fetch(place[0], start, partition=place[1], partition_max_bytes=400, committed=committed)
+    return Step(op, request, FETCH_VERSION, take)

@@ -11,7 +11,19 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, read_marker, records
 from produce_requests import answers, fetch, fetched, list_offsets, produce
-from simulation.history import FAIL, Init, Op, Place, Producer, Read, Seen, Send, name_of
+from simulation.history import (
+    FAIL,
+    Init,
+    Op,
+    Place,
+    Producer,
+    Read,
+    Seen,
+    Send,
+    is_tombstone,
+    key_of,
+    name_of,
+)
 from simulation.lines import PATIENCE_S, Caller, Unanswered
 from simulation.world import World
 
@@ -31,18 +43,33 @@ RETRIED = {
     E.POLICY_VIOLATION,  # a limit is reached, until somebody else is done
 }
 STARTS_ANEW = 0.03
+NAME = "name"  # the header of a record without a value
+TOMBSTONES = 0.2
 GAP = 3  # sequences left out by a probe
 
 
 def batch_of(send: Send, timestamp: int) -> bytes:
     producer_id, epoch = send.producer
     return build(
-        [Record(index, timestamp, None, value.encode()) for index, value in enumerate(send.values)],
+        [_record(index, timestamp, value) for index, value in enumerate(send.values)],
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=send.sequence,
         transactional=send.txn is not None,
     )
+
+
+def _record(index: int, timestamp: int, value: str) -> Record:
+    key = key_of(value)
+    if not is_tombstone(value):
+        return Record(index, timestamp, None if key is None else key.encode(), value.encode())
+    assert key is not None
+    return Record(index, timestamp, key.encode(), None, ((NAME, value.encode()),))
+
+
+def value_in(record: Record) -> str:
+    """As histories have it."""
+    return (record.value if record.value is not None else dict(record.headers)[NAME] or b"").decode()
 
 
 class Batch:
@@ -179,9 +206,14 @@ class PlainProducer:
 
 
 def values_of(client: Any, rng: random.Random) -> tuple[str, ...]:
-    """One to three values that nobody else sends, now and then a long one."""
+    """One to three values that nobody else sends, now and then a long one; with keys, where the client has `keys`."""
     padding = "." * rng.choice((0,) * 12 + (3_000, 20_000))
-    return tuple(f"{client.name}:{client.number()}{padding}" for _ in range(rng.randint(1, 3)))
+    keys = getattr(client, "keys", ())
+    return tuple(f"{_key(keys, rng)}{client.name}:{client.number()}{padding}" for _ in range(rng.randint(1, 3)))
+
+
+def _key(keys: Sequence[str], rng: random.Random) -> str:
+    return f"{rng.choice(keys)}={'!' if rng.random() < TOMBSTONES else ''}" if keys else ""
 
 
 async def init_plain(caller: Caller, name: str) -> Producer:
@@ -278,5 +310,5 @@ def seen_in(part: Any, start: int, committed: bool) -> Seen:
             if marker is not None and marker[0] is Marker.ABORT:
                 aborted.discard(batch.producer_id)
         elif not (committed and batch.is_transactional and batch.producer_id in aborted):
-            found += [(one.offset, (one.value or b"").decode()) for one in records(batch) if one.offset >= start]
+            found += [(one.offset, value_in(one)) for one in records(batch) if one.offset >= start]
     return Seen(tuple(found), next_offset, part.high_watermark, part.last_stable_offset, part.log_start_offset)

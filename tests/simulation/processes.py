@@ -25,6 +25,7 @@ class Process:
 
     def __init__(self, loop: Any, name: str) -> None:
         self.name = name
+        self.is_starting = False  # a broker that serves nobody yet
         self._loop = loop
         self._context = copy_context()
         self._context.run(_current.set, self)
@@ -63,6 +64,11 @@ class Process:
 
     def _is_of(self, context: Context | None) -> bool:
         return context is not None and context.get(_current) is self
+
+
+def process_now() -> Process | None:
+    """Of whom the callback is that runs."""
+    return _current.get()
 
 
 def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from simulation.cleanup_rules import Replaced
 from simulation.facts import NEVER, Anomaly, Facts, Fate
 from simulation.history import FAIL, INFO, OK, Init, Op, Place, Restart
 
@@ -23,7 +24,8 @@ class _Known(NamedTuple):
 class _Expected:
     """What a reader of one kind must find in one place, growing with the moments."""
 
-    def __init__(self) -> None:
+    def __init__(self, replaced: Replaced) -> None:
+        self._replaced = replaced
         self._offsets: list[int] = []
         self._known: dict[int, _Known] = {}
 
@@ -43,7 +45,7 @@ class _Expected:
         first = bisect_left(self._offsets, start)
         for offset in self._offsets[first : bisect_left(self._offsets, end)]:
             known = self._known[offset]
-            if got.get(offset) != known.value:
+            if got.get(offset) != known.value and not self._replaced.excuses(op, offset, known.value, got):
                 text = f"{known.value!r} at {offset} is not there, but {got.get(offset)!r}"
                 yield Anomaly(known.why, text, (known.op, op))
 
@@ -52,7 +54,8 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
     """Lost writes, torn transactions, phantoms: what was answered or shown is in every later read that passes it."""
     learned = _learned(facts)
     for place in {*facts.reads, *facts.dumps}:
-        every, committed = _Expected(), _Expected()
+        replaced = Replaced(facts, place)
+        every, committed = _Expected(replaced), _Expected(replaced)
         events: list[tuple[int, int, int, Any]] = []  # moment, kind, a number of its own, subject
         for known in learned[place]:
             events.append((known[1].since, 0, len(events), known))
@@ -72,9 +75,9 @@ def covering_reads(facts: Facts) -> Iterator[Anomaly]:
                 yield from expected.missing(subject, start, seen.next_offset, dict(seen.records))
             else:
                 entries = subject.result
-                got = {entry.offset + i: value for entry in entries for i, value in enumerate(entry.values)}
-                nothing_left = NEVER if place in facts.trimmed else 0
-                yield from every.missing(subject, entries[0].offset if entries else nothing_left, NEVER, got)
+                got = {offset: value for entry in entries for offset, value in entry.records}
+                begins = 0 if not facts.loses_its_beginning(place) else entries[0].offset if entries else NEVER
+                yield from every.missing(subject, begins, NEVER, got)
 
 
 def _learn(every: _Expected, committed: _Expected, subject: Any) -> None:
@@ -124,6 +127,8 @@ def ends_only_grow(facts: Facts) -> Iterator[Anomaly]:
 def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
     """A log begins where somebody asked for it, or below: the rest of it was not to go."""
     for place, reads in facts.reads.items():
+        if facts.loses_its_beginning(place) and place not in facts.trimmed:
+            continue  # retention has a rule of its own
         trims = facts.trimmed.get(place, ())
         for op, _ in reads:
             asked = (trim.offset for said, trim in trims if said.invoked < op.done and said.outcome != FAIL)
@@ -163,11 +168,14 @@ def unseen(facts: Facts) -> Iterator[Anomaly]:
     for answer in facts.answered():
         answered[answer[1].place].append(answer)
     for place, reads in facts.reads.items():
+        replaced = Replaced(facts, place)
         for committed in (False, True):
             ends = [op.result.next_offset for op, read in reads if op.client == "final" and read.committed is committed]
             end = max(ends, default=NEVER)
             for op, send, offset, value in answered[place]:
                 if offset >= end and not (committed and _not_surely(facts, send.txn)):
+                    if replaced.excuses(reads[-1][0], offset, value, {}):
+                        continue
                     yield Anomaly("unseen", f"{value!r} at {offset}, where reading ends at {end}", (op,))
 
 

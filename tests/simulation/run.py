@@ -27,9 +27,11 @@ from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.checker import check
 from simulation.history import History
 from simulation.limits import forgetting_is_told, met
+from simulation.measured_loop import MeasuredLoop
 from simulation.scenario import play
 from simulation.world import Quiet, World
 
+MEASURED_EVERY = 4  # in each such seed, what the steps of brokers take is counted
 SECONDS = 30.0  # of traffic, virtual
 
 
@@ -79,9 +81,11 @@ def _garbage_stays() -> Iterator[None]:
 
 
 def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Result:
-    loop = SimulatedLoop(seed)
+    loop = SimulatedLoop(seed) if seed % MEASURED_EVERY else MeasuredLoop(seed)
     asyncio.set_event_loop(None)
     world = World(seed, loop, prepare)
+    if isinstance(loop, MeasuredLoop):
+        loop.on_excess = world.failures.append
     broken, struck = "", {}
     with Quiet(), world.schedule.in_force(), forgetting_is_told(world):
         try:

@@ -6,15 +6,17 @@ from typing import Any
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker, read_marker, records
 from produce_requests import create, fetch, fetched, list_offsets
+from simulation.cleaned import CLEANUPS, KeyedIncarnation, KeyedProducer, configs_of
 from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
-from simulation.history import Dump, Entry, Finish, Healed, Listed, Place, name_of
+from simulation.heavy_requests import Asker
+from simulation.history import EMPTIED, Dump, Entry, Finish, Healed, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
 from simulation.newcomers import NewIds, NewMembers, NewProducers
 from simulation.operators import Operator
-from simulation.pipelines import Pipeliner
-from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
+from simulation.pipelines import Pipeliner, PipeliningIncarnation
+from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import SdkIncarnation, SdkProducer
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
@@ -24,9 +26,21 @@ from simulation.txn_clients import Incarnation, Supervisor
 from simulation.vanishing import Vanisher
 from simulation.world import STALL_MS, World
 
-TOPICS = {"in": 2, "left": 1, "right": 2, "out": 2, "sdk-in": 2, "sdk-out": 2, "trim": 2}
+TOPICS = {
+    "in": 2,
+    "left": 1,
+    "right": 2,
+    "out": 2,
+    "sdk-in": 2,
+    "sdk-out": 2,
+    "trim": 2,
+    "aged": 1,
+    "heavy": 1,
+    "keys": 1,
+}
 PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
-INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS, TRIMMED = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9], PLACES[11:]
+INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS, TRIMMED = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9], PLACES[11:13]
+RETAINED, COMPACTED = PLACES[13:15], PLACES[15:]
 FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
@@ -61,13 +75,18 @@ def clients_of(world: World) -> list[Any]:
     world.looks.append(lambda: recreator.place)
     clients.append(SinkDriver(world, WRITTEN))
     clients.append(Operator(world, PLACES[1:]))
+    clients.append(Asker(world, "asker", PLACES[:5], GROUP))
     clients.append(PlainCommitter(world, "committer", PLACES[0]))
     clients += sdk_clients_of(world)
-    clients.append(Pipeliner(world, "pipeliner", PLACES[:3]))
+    clients.append(Pipeliner(world, "pipeliner", PLACES[:3], TRIMMED))
+    clients.append(pipelining(world, "pt", 1 + world.seed % 2))
     clients.append(Trimmer(world, TRIMMED))
+    clients.append(PlainProducer(world, "retained", RETAINED))
+    clients.append(KeyedProducer(world, "keyed", COMPACTED))
+    clients += [keyed(world, f"kt{number}", 1 + number % 2) for number in range(2)]
     clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
     clients += limited_clients_of(world)
-    for place in (*PLACES[:7], *TRIMMED):
+    for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
     return clients
@@ -137,7 +156,21 @@ def transactional(world: World, name: str, tv: int) -> Supervisor:
 
 def once(world: World, name: str, tv: int) -> Supervisor:
     def make(number: int, tv: int) -> Once:
-        return Once(world, name, number, tv, [*TRIMMED, *WRITTEN[:1]])
+        return Once(world, name, number, tv, [*TRIMMED, *RETAINED, *WRITTEN[:1]])
+
+    return Supervisor(world, name, tv, make)
+
+
+def keyed(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> KeyedIncarnation:
+        return KeyedIncarnation(world, name, number, tv, COMPACTED)
+
+    return Supervisor(world, name, tv, make)
+
+
+def pipelining(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> PipeliningIncarnation:
+        return PipeliningIncarnation(world, name, number, tv, PLACES[1:4])
 
     return Supervisor(world, name, tv, make)
 
@@ -178,7 +211,10 @@ async def _finish(world: World, clients: list["asyncio.Task[Any]"]) -> None:
 async def _make_topics(world: World) -> None:
     caller = Caller(world, "admin")
     for topic, count in TOPICS.items():
-        answer = await caller.ask(create(topic, count, **world.schedule.topic_configs))
+        cleanup = CLEANUPS.get(topic)
+        if cleanup is not None:
+            world.history.invoke("admin", cleanup).ok()
+        answer = await caller.ask(create(topic, count, **configs_of(cleanup, world.schedule.topic_configs)))
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
 
@@ -215,7 +251,8 @@ async def _read_all(reader: Reader) -> None:
 async def _dump(world: World, place: Place) -> None:
     caller, op = Caller(world, "final"), world.history.invoke("final", Dump(place))
     entries: list[Entry] = []
-    offset = await earliest(caller, place) if place in TRIMMED else 0
+    begins_above_0 = place in TRIMMED or place in RETAINED
+    offset = await earliest(caller, place) if begins_above_0 else 0
     while True:
         try:
             part = fetched(await caller.ask(fetch(name_of(place), offset, partition=place[1]), 11))
@@ -224,6 +261,10 @@ async def _dump(world: World, place: Place) -> None:
         if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and place not in PLACES:
             op.info()  # a request to delete it was late
             return
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place in RETAINED:
+            entries.clear()
+            offset = await earliest(caller, place)
+            continue
         assert part.error_code == 0, part
         batches = batches_in(part)
         entries += [_entry(batch) for batch in batches]
@@ -253,9 +294,18 @@ def _entry(batch: Any) -> Entry:
     producer = (batch.producer_id, batch.producer_epoch)
     if batch.is_control:
         marker = read_marker(batch)
-        assert marker is not None
-        kind = "commit" if marker[0] is Marker.COMMIT else "abort"
+        kind = EMPTIED if marker is None else "commit" if marker[0] is Marker.COMMIT else "abort"
         return Entry(batch.base_offset, producer, -1, True, (), kind, batch.max_timestamp)
-    values = tuple((record.value or b"").decode() for record in records(batch))
-    sequence, transactional = batch.base_sequence, batch.is_transactional
-    return Entry(batch.base_offset, producer, sequence, transactional, values, "", batch.max_timestamp)
+    found = list(records(batch))
+    values, offsets = tuple(value_in(one) for one in found), tuple(one.offset for one in found)
+    return Entry(
+        batch.base_offset,
+        producer,
+        batch.base_sequence,
+        batch.is_transactional,
+        values,
+        "",
+        batch.max_timestamp,
+        offsets,
+        batch.last_offset,
+    )

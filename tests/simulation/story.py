@@ -7,6 +7,7 @@ from simulation.history import (
     UNTOLD,
     Add,
     Begin,
+    Cleanup,
     Commit,
     Dump,
     End,
@@ -173,6 +174,9 @@ class Story:
 
     def trim(self, offset: int, ok: bool | None = True) -> Op:
         return self._op("d", Trim(P, offset), ok, offset)
+
+    def cleaned_by(self, place: Place = P, **how: int) -> Op:
+        return self._op("d", Cleanup(place, **how), True)
 
     def together(self, *txns: str) -> Op:
         return self._op("w", Together(txns), True)

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from simulation import golden_clients, golden_connections, golden_limits, golden_trims
+from simulation import golden_cleanups, golden_clients, golden_connections, golden_limits, golden_trims
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -55,9 +55,12 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
     assert story.anomalies == set()
 
 
-def test_a_connection_that_sees_what_it_sent_raises_no_alarm():
+@pytest.mark.parametrize(
+    "tell", [golden_connections.in_order, golden_connections.it_deletes_and_asks_where_its_log_begins]
+)
+def test_a_connection_that_sees_what_it_sent_raises_no_alarm(tell):
     story = Story()
-    golden_connections.in_order(story)
+    tell(story)
     assert story.anomalies == set()
 
 
@@ -70,6 +73,13 @@ def test_what_somebody_asked_to_delete_is_not_lost(tell):
 
 @pytest.mark.parametrize("tell", golden_limits.GOOD)
 def test_what_a_limit_costs_is_no_anomaly(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_cleanups.GOOD)
+def test_what_retention_and_compaction_may_take_is_not_lost(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -41,15 +41,18 @@ class Trimmer:
 
     async def _trim(self, place: Place, offset: int) -> None:
         op = self.world.history.invoke("trimmer", Trim(place, offset))
-        Topic = DeleteRecordsRequest.Topic
-        part = Topic.Partition(partition_index=place[1], offset=offset)
-        request = DeleteRecordsRequest(topics=[Topic(name=place[0], partitions=[part])], timeout_ms=1_000)
         try:
-            answer = (await self.caller.ask(request, TRIM_VERSION)).topics[0].partitions[0]
+            answer = (await self.caller.ask(delete_records(place, offset), TRIM_VERSION)).topics[0].partitions[0]
         except Unanswered:
             op.info()
             return
         op.fail(answer.error_code) if answer.error_code else op.ok(answer.low_watermark)
+
+
+def delete_records(place: Place, offset: int) -> DeleteRecordsRequest:
+    Topic = DeleteRecordsRequest.Topic
+    part = Topic.Partition(partition_index=place[1], offset=offset)
+    return DeleteRecordsRequest(topics=[Topic(name=place[0], partitions=[part])], timeout_ms=1_000)
 
 
 class Once(Incarnation):

@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 1_000,
     "log_roll_ms": 4_000,  # so that the coordinators' logs are compacted
+    "log_retention_check_interval_ms": 500,
     "log_cleaner_backoff_ms": 1_000,
     "log_cleaner_min_cleanable_ratio": 0.01,
     "log_cleaner_delete_retention_ms": 2_000,
@@ -109,7 +110,9 @@ class World:
         self._prepare(broker)
         broker.on_halt.append(lambda error: self._halted(broker, error))
         self.broker = broker
+        process.is_starting = True
         await process.start(broker.start())
+        process.is_starting = False
         self.history.invoke("broker", Restart()).ok()
 
     def kill(self, *, power: bool, rng: random.Random | None = None) -> None:

@@ -1,0 +1,142 @@
+"""Rules about logs that lose records by themselves: retention and compaction. Pure.
+
+Retention removes from the beginning only, and never what is younger or more than what is configured allows. Compaction
+keeps the newest committed record of each key; a tombstone stays longer than all that it deletes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from simulation.facts import NEVER, Anomaly, Facts
+from simulation.history import FAIL, INFO, OK, Op, Place, Send, is_tombstone, key_of
+
+BATCH_BYTES, MARKER_BYTES = 61, 78
+RECORD_BYTES = 11  # beside its value, at most; such topics have no keys
+
+
+class Replaced:
+    """Of one place: which records compaction may have removed. None where there is none."""
+
+    def __init__(self, facts: Facts, place: Place) -> None:
+        self._facts = facts
+        self._cleanup = facts.cleanups.get(place)
+        self._compacts = facts.is_compacted(place)
+        self._by_key: dict[str, list[tuple[Op, Send, int]]] = defaultdict(list)  # the number of a value in its batch
+        if self._compacts:
+            for op, send in facts.sends:
+                if send.place == place and op.outcome != FAIL:
+                    for number, value in enumerate(send.values):
+                        self._by_key[key_of(value) or ""].append((op, send, number))
+
+    def excuses(self, read: Op, offset: int, value: str, got: Mapping[int, str]) -> bool:
+        """Whether a read may miss this record: what stands there instead is no excuse."""
+        if not self._compacts or offset in got or value not in self._facts.writer:
+            return False
+        sent, send = self._facts.writer[value]
+        if send.txn is not None and self._facts.fate(send.txn).decided == NEVER:
+            return True  # perhaps aborted
+        assert self._cleanup is not None
+        if is_tombstone(value) and read.done_ms - sent.invoked_ms >= self._cleanup.tombstones_ms:
+            return True
+        return any(
+            self._may_replace(read, op, newer) and (op.outcome == INFO or op.result + number > offset)
+            for op, newer, number in self._by_key[key_of(value) or ""]
+            if newer.values[number] != value
+        )
+
+    def _may_replace(self, read: Op, op: Op, send: Send) -> bool:
+        if op.invoked > read.done:
+            return False
+        fate = None if send.txn is None else self._facts.fate(send.txn)
+        return fate is None or (fate.may_show_from < read.done and not fate.aborted)
+
+
+def resurrected(facts: Facts) -> Iterator[Anomaly]:
+    """Of a key whose newest committed record is a tombstone, nothing older stands in the log without it."""
+    for place, dump in facts.dumps.items():
+        if not facts.is_compacted(place):
+            continue
+        oldest: dict[str, tuple[int, str]] = {}
+        there: set[str] = set()
+        for offset, value in (record for entry in dump.result for record in entry.records):
+            there.add(value)
+            if key := key_of(value):
+                oldest.setdefault(key, (offset, value))
+        for op, send, offset, value in facts.answered():
+            if send.place != place or value in there or not is_tombstone(value):
+                continue
+            if send.txn is not None and facts.fate(send.txn).decided == NEVER:
+                continue
+            older, what = oldest.get(key_of(value) or "", (NEVER, ""))
+            if older < offset:
+                text = f"{what!r} stands in {place} at {older}, and its tombstone {value!r} at {offset} is gone"
+                yield Anomaly("resurrected", text, (op, dump))
+
+
+def retained_too_little(facts: Facts) -> Iterator[Anomaly]:
+    """Where a log begins, all that is below was old enough, or more than the log has to hold."""
+    for place, cleanup in facts.cleanups.items():
+        if cleanup.compacts or place in facts.trimmed:
+            continue
+        sends = [
+            (op, send) for op, send in facts.sends if send.place == place and op.outcome != FAIL and not send.again
+        ]
+        highest = 0
+        for op, start in _beginnings(facts, place):
+            if start <= highest:
+                continue
+            highest = start
+            gone = [one for one, send in sends if one.outcome == OK and one.result + len(send.values) <= start]
+            youngest = max(gone, key=lambda one: one.invoked_ms, default=None)
+            if cleanup.retention_ms >= 0 and youngest is not None:
+                age_ms = op.done_ms - youngest.invoked_ms
+                if age_ms < cleanup.retention_ms:
+                    text = f"{place} begins at {start}, and what was below is {age_ms} ms old at most"
+                    yield Anomaly("log begins too late", text, (youngest, op))
+            if cleanup.retention_bytes >= 0:
+                left = _most_bytes(facts, place, op, [one for one in sends if one[0] not in gone], gone)
+                if left < cleanup.retention_bytes:
+                    text = f"{place} begins at {start}, where {left} bytes are left at most"
+                    yield Anomaly("log begins too late", text, (op,))
+
+
+def _beginnings(facts: Facts, place: Place) -> list[tuple[Op, int]]:
+    """Who says where the log begins, in the order of time."""
+    told = [(op, op.result.log_start) for op, _ in facts.reads[place] if op.result.tells_ends]
+    dump = facts.dumps.get(place)
+    if dump is not None and dump.result:
+        told.append((dump, dump.result[0].offset))
+    return sorted(told, key=lambda one: one[0].done)
+
+
+def _most_bytes(facts: Facts, place: Place, read: Op, left: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:
+    """What may stand in the log when it is read: each batch that may, each marker that is not surely gone."""
+    there = [send for op, send in left if op.invoked < read.done]
+    settled = max((op.invoked for op in gone), default=0)
+    markers = {
+        txn for txn in facts.wrote_in[place] if facts.fate(txn).over > settled or any(send.txn == txn for send in there)
+    }
+    return sum(map(size_of, there)) + MARKER_BYTES * len(markers)
+
+
+def size_of(send: Send) -> int:
+    """Bytes of its batch, at most."""
+    return BATCH_BYTES + sum(RECORD_BYTES + len(value) for value in send.values)
+
+
+def too_little_is_left(facts: Facts) -> Iterator[Anomaly]:
+    """When all is over, what is there is known to the byte."""
+    for place, cleanup in facts.cleanups.items():
+        dump = facts.dumps.get(place)
+        if dump is None or cleanup.retention_bytes < 0 or not dump.result or not dump.result[0].offset:
+            continue
+        left = sum(
+            MARKER_BYTES if one.marker else BATCH_BYTES + sum(RECORD_BYTES + len(value) for value in one.values)
+            for one in dump.result
+        )
+        if left < cleanup.retention_bytes:
+            text = f"{place} begins at {dump.result[0].offset} and holds {left} bytes at most"
+            yield Anomaly("log begins too late", text, (dump,))
+
+
+CLEANUP_RULES = [retained_too_little, too_little_is_left, resurrected]
