@@ -34,7 +34,7 @@ class Load:
                 "retry.backoff.ms": 10,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 0,  # never: on a slow machine some wait for longer than a few lives
                 "log_level": 0,
             }
         )
