@@ -19,6 +19,7 @@ class Replaced:
 
     def __init__(self, facts: Facts, place: Place) -> None:
         self._facts = facts
+        self._place = place
         self._cleanup = facts.cleanups.get(place)
         self._compacts = facts.is_compacted(place)
         self._by_key: dict[str, list[tuple[Op, Send, int]]] = defaultdict(list)  # the number of a value in its batch
@@ -39,9 +40,12 @@ class Replaced:
         if is_tombstone(value) and read.done_ms - sent.invoked_ms >= self._cleanup.tombstones_ms:
             return True
         return any(
-            self._may_replace(read, op, newer) and (op.outcome == INFO or op.result + number > offset)
+            self._may_replace(read, op, newer)
+            and (
+                (newer.values[number] != value and (op.outcome == INFO or op.result + number > offset))
+                or self._facts.forgot_writer(self._place, newer.values[number])  # a repetition may stand higher
+            )
             for op, newer, number in self._by_key[key_of(value) or ""]
-            if newer.values[number] != value
         )
 
     def _may_replace(self, read: Op, op: Op, send: Send) -> bool:
@@ -94,7 +98,7 @@ def retained_too_little(facts: Facts) -> Iterator[Anomaly]:
                     text = f"{place} begins at {start}, and what was below is {age_ms} ms old at most"
                     yield Anomaly("log begins too late", text, (youngest, op))
             if cleanup.retention_bytes >= 0:
-                left = _most_bytes(facts, place, op, [one for one in sends if one[0] not in gone], gone)
+                left = _most_bytes(facts, place, op, sends, gone)
                 if left < cleanup.retention_bytes:
                     text = f"{place} begins at {start}, where {left} bytes are left at most"
                     yield Anomaly("log begins too late", text, (op,))
@@ -109,9 +113,15 @@ def _beginnings(facts: Facts, place: Place) -> list[tuple[Op, int]]:
     return sorted(told, key=lambda one: one[0].done)
 
 
-def _most_bytes(facts: Facts, place: Place, read: Op, left: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:
-    """What may stand in the log when it is read: each batch that may, each marker that is not surely gone."""
-    there = [send for op, send in left if op.invoked < read.done]
+def _most_bytes(facts: Facts, place: Place, read: Op, sends: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:
+    """What may stand in the log when it is read: each batch that may, each marker that is not surely gone.
+
+    A batch of a producer that was forgotten since may stand there once more for each time.
+    """
+    there: list[Send] = []
+    for op, send in sends:
+        if op.invoked < read.done:
+            there += [send] * ((op not in gone) + facts.times_forgotten(place, op, send, read.done))
     settled = max((op.invoked for op in gone), default=0)
     markers = {
         txn for txn in facts.wrote_in[place] if facts.fate(txn).over > settled or any(send.txn == txn for send in there)

@@ -176,6 +176,11 @@ class Facts:
             since < moment < until for moment in self.forgotten.get(((name_of(place), place[1]), producer_id), ())
         )
 
+    def times_forgotten(self, place: Place, sent: Op, send: Send, until: int) -> int:
+        """How often the producer of this batch was forgotten since it was sent: so many repetitions may be written."""
+        moments = self.forgotten.get(((name_of(place), place[1]), send.producer[0]), ())
+        return 0 if send.txn is not None else sum(sent.invoked < moment < until for moment in moments)
+
     def never_turned_away(self, place: Place, producer: Producer, taken: Op) -> bool:
         """May this batch be the first that the broker knows of its producer there, so that any sequence is good?
 

@@ -60,7 +60,20 @@ def an_empty_marker_keeps_an_epoch(s):
     s.raw((2, "a=2")), s.dump(marker(1, EMPTIED), data(2, "a=2", producer=TWO, plain=True))
 
 
+def a_value_is_replaced_by_its_own_repetition(s):
+    """Its producer was forgotten; the late repetition of an older value replaces a newer one as well."""
+    s.cleaned_by(**KEYS), s.send("a=1", "a=2"), s.raw((0, "a=1"), (1, "a=2")), s.forgotten()
+    s.raw((2, "a=1"), (3, "a=2"), upto=4)
+
+
+def a_repetition_makes_a_log_too_large(s):
+    """Of a producer that was forgotten: the batch stands twice, and the first may go."""
+    s.cleaned_by(**SIZE), s.send("x" * 100), s.forgotten(), s.raw((1, "x" * 100), start=1, log_start=1)
+
+
 GOOD = [
+    a_repetition_makes_a_log_too_large,
+    a_value_is_replaced_by_its_own_repetition,
     an_empty_marker_keeps_an_epoch,
     old_records_go,
     an_old_log_is_empty,
@@ -96,6 +109,11 @@ def too_little_is_left_in_the_end(s):
     """An answer that never came may have left more, but it has not."""
     s.cleaned_by(**SIZE), s.send("x"), s.send("y", at=1, sequence=1), s.send("z" * 200, at=2, ok=None, producer=TWO)
     s.dump(data(1, "y", sequence=1, plain=True))
+
+
+@bad("log begins too late")
+def more_goes_than_was_repeated(s):
+    s.cleaned_by(**SIZE), s.forgotten(), s.send("x" * 100), s.raw(start=1, log_start=1, hw=1)
 
 
 @bad("lost write")
