@@ -18,7 +18,7 @@ from simulation.operators import Operator
 from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.recreation import Recreator, Stayer
-from simulation.sdk_clients import SdkIncarnation, SdkProducer
+from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
@@ -214,7 +214,13 @@ async def _make_topics(world: World) -> None:
         cleanup = CLEANUPS.get(topic)
         if cleanup is not None:
             world.history.invoke("admin", cleanup).ok()
-        answer = await caller.ask(create(topic, count, **configs_of(cleanup, world.schedule.topic_configs)))
+        answer = await caller.ask(
+            create(
+                topic,
+                count,
+                **configs_of(cleanup, world.schedule.topic_configs | {"max_message_bytes": MAX_MESSAGE_BYTES}),
+            )
+        )
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
 

@@ -26,6 +26,10 @@ PATIENT = {"request_timeout_ms": 1_500, "retry_backoff_ms": 60, "retry_backoff_m
 COMMITS = 0.8
 LAST_WORD_S = 20.0  # virtual: a close that takes longer hangs
 FIRST_IN_ORDER = -(1 << 40)
+MAX_MESSAGE_BYTES = 65_536  # of the topics; the SDK itself would send more
+TOO_LARGE = (
+    0.03  # share of transactions whose last write the broker refuses for good, about when the commit is asked for
+)
 
 
 class Mistake(Exception):
@@ -121,9 +125,10 @@ class SdkClient(ABC):
         place: Place,
         txn: str | None = None,
         source: tuple[Place, int] | None = None,
+        bytes_more: int = 0,
     ) -> tuple[Op, Any]:
         """A record on its way: the operation, and its delivery (None: the SDK did not take it)."""
-        value = self.value(source)
+        value = self.value(source) + "." * bytes_more
         sources = () if source is None else (source,)
         what = Send(place, identity, FIRST_IN_ORDER + self._numbers, (value,), txn, sources)
         op = self.history.invoke(self.name, what)
@@ -328,3 +333,5 @@ class SdkIncarnation(SdkClient):
             sent.append(await self.send(tx, identity, self.rng.choice(self.places), txn))
             if self.rng.random() < 0.1:
                 await asyncio.sleep(0.05)
+        if self.rng.random() < TOO_LARGE:
+            sent.append(await self.send(tx, identity, self.rng.choice(self.places), txn, bytes_more=MAX_MESSAGE_BYTES))

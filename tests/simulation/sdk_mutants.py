@@ -132,6 +132,12 @@ def sdk_offsets_are_sent_without_their_generation(stack):
 
 
 @mutant
+def sdk_a_commit_does_not_look_at_writes_that_failed(stack):
+    """Its records that were refused for good are missing in what is committed."""
+    _replaced(stack, Transactor, "failed", lambda self, topic_partition, error: None)
+
+
+@mutant
 def sdk_after_an_abort_the_consumer_goes_on(stack):
     _replaced(stack, Batch, "aborted", lambda self: self._settled(self))
 
