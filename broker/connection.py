@@ -139,7 +139,7 @@ class Connection:
             serve = owner.serve
             try:
                 for frame in frames:
-                    if self._stopped:
+                    if self._stopped or (len(frame) >= RESERVE_FROM_BYTES and self._waits_for_store(frame)):
                         self._backlog.append(frame)
                     else:
                         serve(self, frame)
@@ -156,9 +156,7 @@ class Connection:
         """Handle what was held back, as far as it goes."""
         owner, backlog = self._owner, self._backlog
         while backlog and not self._stopped:
-            if self._store.congested and backlog[0][:2] == PRODUCE:
-                self._stop(STORE_IS_FULL)
-                owner.stalled(self)
+            if self._waits_for_store(backlog[0]):
                 return
             try:
                 owner.serve(self, backlog.popleft())
@@ -166,6 +164,17 @@ class Connection:
                 owner.failed(self, error)
             if len(self.slots) > WAITING_REPLIES:
                 self._stop(TOO_MUCH_AHEAD)
+
+    def _waits_for_store(self, frame: Readable) -> bool:
+        """Whether this request is held back until the store takes it: then nothing more is read."""
+        if frame[:2] != PRODUCE:
+            return False
+        store, size = self._store, len(frame)
+        if not store.congested and (size < RESERVE_FROM_BYTES or store.has_room_for(size)):
+            return False
+        self._stop(STORE_IS_FULL)
+        self._owner.stalled(self)
+        return True
 
     def _go_on(self) -> None:
         """Some reason for not reading has passed."""

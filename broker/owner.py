@@ -15,6 +15,9 @@ class Stored(Protocol):
 
     congested: bool  # it takes no more for now
 
+    def has_room_for(self, request_bytes: int) -> bool:
+        """Whether to append a large request now. False: soon, when a journal file is there in which it fits."""
+
     @property
     def last_unit(self) -> int:
         """The newest unit: who waits for it waits for all that was written so far."""

@@ -191,6 +191,11 @@ class Journal:
         size_bytes += BATCH_UNIT_BYTES
         return size_bytes <= self._room or self._files.admits(size_bytes)
 
+    def is_ready_for(self, size_bytes: int) -> bool:
+        """Whether to append so much now. False asks for a file, as admits() does; True where waiting helps nothing."""
+        size_bytes += BATCH_UNIT_BYTES
+        return size_bytes <= self._room or self._files.is_ready_for(size_bytes)
+
     @property
     def largest_unit_bytes(self) -> int:
         """Larger units are never admitted."""

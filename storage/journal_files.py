@@ -76,6 +76,10 @@ class JournalFiles:
         self.on_wanted()
         return False
 
+    def is_ready_for(self, unit_bytes: int) -> bool:
+        """As admits(), but True as well where waiting helps nothing: no file is that large, or the disk has no room."""
+        return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
+
     def advance(self) -> JournalFile:
         """Write to the next ready file from now on."""
         if self.held:

@@ -299,6 +299,13 @@ class Store:
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
+    def has_room_for(self, request_bytes: int) -> bool:
+        """Whether to append what a large request carries now. False: soon, when a journal file takes it.
+
+        Ready files are few and small after a start. Without this, requests that come in one turn would be refused.
+        """
+        return self.space_low or self.journal.is_ready_for(request_bytes + UNIT_OVERHEAD_BYTES)
+
     @property
     def largest_append_bytes(self) -> int:
         """A larger batch is never admitted, however long one waits."""

@@ -154,6 +154,20 @@ def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
 
 
 @pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(version):
+    """Those that are ready are small and few: 1 MiB and twice that."""
+    with begin() as broker:
+        broker.ask(create("t"))
+        clients = [SimulatedClient(broker) for _ in range(12)]
+        for number in range(3):
+            for client in clients:
+                client.send(produce("t", batch(value=bytes(900_000), key=b"%d" % number)), version)
+        for client in clients:
+            assert [answers(client.receive())[0][0] for _ in range(3)] == [OK] * 3
+        assert broker.broker.metrics.space_refusals == 0
+
+
+@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
 def test_a_batch_that_no_journal_ever_takes_is_refused_for_good_and_the_largest_is_taken(version):
     with begin(message_max_bytes=8 * MIB, journal_max_bytes=8 * MIB, socket_request_max_bytes=16 * MIB) as broker:
         broker.ask(create("t", max_message_bytes=8 * MIB))

@@ -45,7 +45,7 @@ class Owner:
 
     def __init__(self, serve=None, pool_bytes=10**9):
         self.metrics = Metrics()
-        self.store = SimpleNamespace(congested=False, last_unit=0)
+        self.store = SimpleNamespace(congested=False, last_unit=0, has_room_for=lambda request_bytes: True)
         self.served, self.touched, self.complaints = [], [], []
         self.lost_connections, self.waits_for_store, self.pool_queue = [], [], []
         self.pool_left = pool_bytes
@@ -252,6 +252,30 @@ def test_a_full_store_holds_back_what_would_be_appended_and_nothing_else():
     connection.relieved()
     owner.run_soon()
     assert owner.served == [OTHER, PRODUCE, OTHER]
+    assert wire.reading
+
+
+@pytest.mark.parametrize("backlog", [b"", frame(OTHER)])
+def test_a_large_request_waits_until_a_journal_file_takes_it(backlog):
+    """It, and what comes behind it; a small one is not asked about."""
+    connection, owner, wire = connect(echo)
+    large = PRODUCE + bytes(module.RESERVE_FROM_BYTES)
+    asked = []
+    owner.store.has_room_for = lambda size: asked.append(size)
+    connection.data_received(backlog + frame(PRODUCE) + frame(large) + frame(OTHER))
+    before = [OTHER] * bool(backlog) + [PRODUCE]
+    assert owner.served == before
+    assert owner.waits_for_store == [connection]
+    assert asked == [len(large)]
+    assert not wire.reading
+    connection.relieved()
+    owner.run_soon()
+    assert owner.served == before
+    assert owner.waits_for_store == [connection] * 2
+    owner.store.has_room_for = lambda size: True
+    connection.relieved()
+    owner.run_soon()
+    assert owner.served == [*before, large, OTHER]
     assert wire.reading
 
 

@@ -272,6 +272,28 @@ def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
+def test_a_large_request_finds_a_file_soon_or_is_told_to_go_on(driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    assert not journal.is_ready_for(size)
+    driven.fill()
+    assert journal.is_ready_for(size)
+    assert journal.admits(size)
+    assert journal.is_ready_for(size + 1), "it may be of many batches, each of which fits"
+
+
+def test_where_the_disk_has_no_room_for_a_file_a_large_request_does_not_wait(disk, driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    assert not journal.is_ready_for(size)
+    disk.capacity_bytes = 1
+    with pytest.raises(DiskFull):
+        driven.fill()
+    journal.fill_job()
+    assert journal.is_ready_for(size)
+    assert not journal.admits(size)
+
+
 def test_a_journal_too_small_to_work_is_refused(disk):
     with pytest.raises(ValueError, match="too small"):
         Driven(disk, max_bytes=16 * BLOCK)
