@@ -1,6 +1,7 @@
 """A request about thousands of topics is answered as if at once, and holds nobody else up."""
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 from fencepost.broker import dispatch, turns
@@ -248,18 +249,24 @@ def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypat
             assert client.receive().topics[0].partitions[0].offset == number
 
 
-def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(monkeypatch):
-    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
-    monkeypatch.setattr(turns, "SLICE_UNITS", 10)
-    monkeypatch.setattr(turns, "FIRST_UNITS", 1)
-    with SimulatedBroker(BrokerSettings()) as broker:
-        broker.ask(create())
-        long_ones = [SimulatedClient(broker) for _ in range(30)]
-        other = SimulatedClient(broker)
-        for client in long_ones:
-            client.send(MetadataRequest(topics=None))
-        other.send(MetadataRequest(topics=[]))
-        other.receive()
-        assert len(broker.broker.turns) >= 20
-        for client in long_ones:
-            assert len(client.receive().topics) == len(NAMES)
+def steps(count, done):
+    for _ in range(count):
+        yield 1
+    done.append(count)
+
+
+def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long():
+    """Of 30 long ones, in the queue before it, each is worked a little, not a whole slice."""
+    store, later, done = SimpleNamespace(turn=0), [], []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+    for length in (*[10 * turns.SLICE_UNITS] * 30, 1):
+        queue.enqueue(turns.Job(steps(length, done)))
+    while not done:
+        store.turn += 1
+        later.pop()()
+    assert done == [1]
+    assert store.turn == 2
+    while later:
+        store.turn += 1
+        later.pop()()
+    assert len(done) == 31
