@@ -186,7 +186,7 @@ class Facts:
 
         What was turned away before it is remembered (KAFKA-14904), but not over a restart.
         """
-        sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.done and op is not taken]
+        sends = [op for op, send in self.sends_in[place, producer[0]] if op.invoked < taken.invoked]
         knows = any(op.outcome != FAIL and not self.forgot(place, producer[0], op.invoked, taken.done) for op in sends)
         refused = [op.done for op in sends if op.outcome == FAIL and op.what.producer == producer]
         since = max(refused, default=NEVER)

@@ -44,6 +44,13 @@ def begun_again_in_the_middle_after_a_restart(s):
     s.begin("u"), s.send("y", txn="u", sequence=1), s.commit("u"), s.dump(data(0, "y", sequence=1), marker(1))
 
 
+def two_at_once_begin_in_the_middle_after_a_restart(s):
+    """A good one: the second is sent before the first is answered, and shows nothing of what was known then."""
+    s.begin("t"), s.send("x", txn="t", ok=False, error=44), s.abort("t"), s.restart(), s.begin("u")
+    first, second = s.send("y", txn="u", sequence=1, ok=None), s.send("z", txn="u", sequence=2, ok=None)
+    first.ok(0), second.ok(1), s.commit("u"), s.dump(data(0, "y", sequence=1), data(1, "z", sequence=2), marker(2))
+
+
 def a_group_is_forgotten(s):
     """A good one: its generations begin again."""
     s.join(1, "m", P), s.join(2, "n", P), s.group_forgotten(), s.join(1, "o", P), s.plain(4, generation=1)
@@ -53,6 +60,7 @@ GOOD = [
     a_group_is_forgotten,
     an_operator_is_late_and_the_producer_forgotten,
     begun_again_in_the_middle_after_a_restart,
+    two_at_once_begin_in_the_middle_after_a_restart,
     written_again_when_forgotten,
     a_gap_of_a_forgotten_producer,
     an_id_is_forgotten_between_two_transactions,
