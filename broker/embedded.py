@@ -233,8 +233,11 @@ class Broker:
     def _begin(self) -> Life:
         self._check_owner()
         with self._changing:
-            if self.running:
-                raise RuntimeError("the broker runs already")
+            before = self._life
+            if before is not None:
+                if before.beginning or before.running:
+                    raise RuntimeError("the broker runs already")
+                before.stop().result()  # it halted, or is being killed: its lock is free when it has ended
             if self._directory is None:
                 self._directory = self._data_dir or SystemDisk().make_temporary_directory("fencepost-")
             if self._data_dir is not None:

@@ -67,6 +67,11 @@ class Life:
         self._thread.start()
 
     @property
+    def beginning(self) -> bool:
+        """Whether it is not known yet if it will serve."""
+        return not self.ready.done() and not self._killed
+
+    @property
     def running(self) -> bool:
         return self.ready.done() and not self.ended.done() and not self._killed and self.halted is None
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 from eventually import wait_until
+from fencepost.broker.broker import Broker as InnerBroker
 from fencepost.broker.embedded import Broker, BrokerHaltedError
 from fencepost.broker.embedded_life import Life
 from fencepost.effects.disk import AlreadyLocked
@@ -246,3 +247,39 @@ def test_stops_at_once_from_many_threads_raise_nothing():
         broker = Broker().start()
         for stopping in [begin(broker.stop) for _ in range(4)]:
             stopping.result(WITHIN_S)
+
+
+# ---- two that begin it at once --------------------------------------------------------------------------------
+
+
+def hold_the_start(monkeypatch):
+    """(set when a start is under way, what lets it go on)."""
+    starting, go_on = threading.Event(), threading.Event()
+    start = InnerBroker.start
+
+    async def held(inner):
+        starting.set()
+        await asyncio.to_thread(go_on.wait)
+        await start(inner)
+
+    monkeypatch.setattr(InnerBroker, "start", held)
+    return starting, go_on
+
+
+def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(monkeypatch):
+    starting, go_on = hold_the_start(monkeypatch)
+    broker = Broker()
+    first = begin(broker.start)
+    assert starting.wait(WITHIN_S)
+    second = begin(broker.start)
+    try:
+        with pytest.raises(RuntimeError, match="runs already"):
+            second.result(WITHIN_S)
+    finally:
+        go_on.set()
+    assert first.result(WITHIN_S) is broker
+    assert broker.running
+    directory = directory_of(broker)
+    broker.stop()
+    assert not there(directory)
+    assert lives() == []
