@@ -462,7 +462,8 @@ class Consumer:
     # ---- the group ---------------------------------------------------------------------------------------------
 
     def _member(self) -> Group:
-        self._check_open()
+        if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
+            self._check_open()
         if self._group is None:
             raise IllegalStateError(
                 "without a group_id there are no committed offsets", hint="give the consumer a group_id"

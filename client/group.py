@@ -78,7 +78,7 @@ class Group:
         self._watches_all = False
         self._polling: asyncio.Future[None] | None = None
         self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
-        self._leaving = False
+        self.leaving = False
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
@@ -162,7 +162,7 @@ class Group:
 
     async def _belong(self, deadline_ms: float) -> None:
         membership = self._membership
-        while not self._leaving:
+        while not self.leaving:
             if membership.state is State.FENCED:
                 await self._finish(self._give_up())
                 raise self._fenced()
@@ -177,7 +177,7 @@ class Group:
                 if membership.settled:
                     return
                 await self._finish(self._give_up())
-                if membership.state is not State.PREPARING or self._leaving:
+                if membership.state is not State.PREPARING or self.leaving:
                     continue  # out meanwhile: what was kept is lost
                 self._join(topics)
             if not await self._joined(deadline_ms):
@@ -436,7 +436,7 @@ class Group:
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
-        self._leaving = True  # a poll of another task begins nothing anew
+        self.leaving = True  # a poll of another task begins nothing anew
         try:
             async with asyncio.timeout(timeout_ms * (1 - FAREWELL) / 1000):
                 failure = await self._give_everything_up()
@@ -452,7 +452,7 @@ class Group:
             self._failure = None
             self._due = True
             await self._say(request, deadline_ms - self._clock.monotonic_ms())
-            self._leaving = False
+            self.leaving = False
         if failure is not None:
             raise failure
 

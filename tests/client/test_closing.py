@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
 from fencepost.client.transactor import SHIELD_S
+from fencepost.client.values import TopicPartition
+from reading import make, reader, write
 from txn_world import TxnWorld, within
 
 both = pytest.mark.parametrize("version", [1, 2])
@@ -53,6 +55,36 @@ def test_who_waits_for_records_to_be_committed_while_their_producer_is_closed_is
         assert await world.values() == [b"a"]
 
     within(main, version)
+
+
+@pytest.mark.parametrize("offsets", [None, {TopicPartition("t", 0): 1}])
+def test_a_listener_commits_while_its_consumer_is_closed_and_nobody_does_after(offsets):
+    class Commits:
+        def on_partitions_assigned(self, partitions):
+            pass
+
+        async def on_partitions_revoked(self, partitions):
+            await consumer.commit(offsets)
+            seen.append((await consumer.committed(*partitions), consumer.group_metadata().generation))
+            with pytest.raises(ClosedError):
+                await consumer.getone()
+
+    async def main(world: TxnWorld) -> None:
+        nonlocal consumer
+        await make(world)
+        await write(world, b"a", b"b")
+        consumer = reader(world, group_id="g")
+        consumer.subscribe(["t"], listener=Commits())
+        async with consumer:
+            assert (await consumer.getone()).value == b"a"
+        ((committed, generation),) = seen
+        assert committed[TopicPartition("t", 0)].offset == 1
+        assert generation == 1
+        with pytest.raises(ClosedError):
+            await consumer.commit()
+
+    consumer, seen = None, []
+    within(main)
 
 
 def test_a_cancelled_commit_is_still_cancelled():
