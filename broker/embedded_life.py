@@ -192,8 +192,8 @@ class Life:
 
     def _die(self) -> None:
         self.disk.vanish()
-        if hasattr(self.broker, "store"):
-            self.broker.store.halt(Killed("the broker was killed"))
+        if hasattr(self.broker, "rounds"):
+            self.broker.rounds.halt_unheard(Killed("the broker was killed"))
         if hasattr(self.broker, "server"):
             self.broker.server.abort_all()
         self._end.set()

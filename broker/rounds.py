@@ -226,6 +226,13 @@ class Rounds:
             for callback in self.on_halt:
                 callback(error)
 
+    def halt_unheard(self, error: BaseException) -> None:
+        """Stop for good as well; only who waits for an idle journal is told, since none is coming."""
+        self._store.halt(error)
+        idle, self._idle = self._idle, []
+        for callback in idle:
+            callback()
+
     def end(self) -> None:
         """Set no timers any more: from here on a round begins only for what is asked for."""
         self._ending = True

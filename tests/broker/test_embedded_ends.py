@@ -283,3 +283,38 @@ def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(monkeypatch):
     broker.stop()
     assert not there(directory)
     assert lives() == []
+
+
+@pytest.mark.parametrize("step", ["start", "stop"])
+def test_a_kill_ends_a_broker_that_waits_for_its_journal(monkeypatch, tmp_path, step):
+    broker = Broker(tmp_path)
+    if step == "stop":
+        broker.start()
+        broker.inside(lambda inner: inner.topics.create("t", 1))
+    waiting, dying = threading.Event(), threading.Event()
+    idle, die, soon = InnerBroker.idle, Life._die, Life._soon
+
+    def queue(life, call, *arguments):
+        if call == life._die:
+            dying.set()
+        else:
+            soon(life, call, *arguments)
+
+    async def idle_as_it_dies(inner):
+        monkeypatch.setattr(InnerBroker, "idle", idle)
+        waiting.set()
+        waits = asyncio.ensure_future(idle(inner))
+        await asyncio.sleep(0)
+        dying.wait()  # nothing that the journal did is seen before the kill
+        die(broker._life)
+        await waits
+
+    monkeypatch.setattr(InnerBroker, "idle", idle_as_it_dies)
+    monkeypatch.setattr(Life, "_soon", queue)
+    call = begin(getattr(broker, step))
+    assert waiting.wait(WITHIN_S)
+    assert begin(broker.kill).result(WITHIN_S) is None
+    assert call.exception(WITHIN_S) is None or step == "start"
+    monkeypatch.undo()
+    with broker:
+        assert broker.running
