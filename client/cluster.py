@@ -200,10 +200,10 @@ class Cluster:
         deadline = Deadline(self.outside.clock, timeout_ms)
         self._missed[topic] = self._missed.get(topic, 0) + 1
         try:
-            self._watched.setdefault(topic)
             self.request_refresh()
             while (known := self.metadata.partitions(topic)) is None or not known:
                 await self._change(topic, deadline)
+            self._watched.setdefault(topic)  # one that does not appear is not asked for again
             return known
         finally:
             self._missed[topic] -= 1

@@ -152,7 +152,7 @@ def test_a_watched_topic_that_appears_later_is_told_to_who_listens():
     run(main)
 
 
-def test_a_topic_that_never_appears_is_an_error_in_time():
+def test_a_topic_that_never_appears_is_an_error_in_time_and_not_asked_for_again():
     async def main(world):
         await world.start_broker(auto_create_topics_enable=False)
         cluster = await world.cluster()
@@ -160,6 +160,11 @@ def test_a_topic_that_never_appears_is_an_error_in_time():
         with pytest.raises(UnknownTopicError, match="no topic 'gone'"):
             await cluster.partitions_of("gone", timeout_ms=3_000)
         assert world.loop.time() - before < 3.2
+        await asyncio.sleep(2)  # what was under way then
+        answers = []
+        cluster.on_metadata.append(lambda: answers.append(world.loop.time()))
+        await asyncio.sleep(60)
+        assert not answers
 
     run(main)
 
