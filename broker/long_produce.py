@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..effects.lanes import forget_locals
 from ..protocol.batches import Batch
 from ..protocol.messages.produce import ProduceRequest
 from ..storage.store import BrokerHalted
@@ -128,4 +129,5 @@ def _said(partition: Partition, records: memoryview, now_ms: int, budget: Decomp
     try:
         return partition.accept(records, now_ms, budget)
     except Exception as error:
+        forget_locals(error)
         return error

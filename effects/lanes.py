@@ -9,6 +9,7 @@ durable among them, run whatever happens.
 import asyncio
 import threading
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from itertools import zip_longest
@@ -23,6 +24,17 @@ NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 class JobDropped(Exception):
     """Instead of a result: the job was not run, since nobody wanted it any more or the lane was closed."""
+
+
+def forget_locals(error: BaseException) -> None:
+    """Let go of what a job held when it failed, which may be megabytes: where it failed still stands in the traceback.
+
+    Whoever raises the error again makes a cycle of it and his frame, which lives until the collector comes.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__context__
 
 
 class Entry:
@@ -183,6 +195,7 @@ class ThreadLane(Lane):
             try:
                 result = JobDropped() if entry.is_dropped(self._closed) else self._timed(entry.job)
             except BaseException as error:  # also SystemExit: whoever submitted the job decides what it means
+                forget_locals(error)
                 result = error
             try:
                 loop.call_soon_threadsafe(entry.done, result)

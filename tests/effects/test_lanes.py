@@ -262,3 +262,31 @@ def test_what_is_run_here_answers_and_fails_here(lane, took):
     lane.close()
     with pytest.raises(RuntimeError):
         lane.run_here(lambda: None)
+
+
+def test_an_error_keeps_nothing_alive_that_the_job_held(run):
+    class Large:
+        pass
+
+    kept = []
+
+    def fails():
+        kept.append(weakref.ref(large := Large()))
+        raise ValueError(type(large))
+
+    def job():
+        large = Large()
+        kept.append(weakref.ref(large))
+        try:
+            fails()
+        except ValueError as error:
+            raise KeyError(type(large)) from error
+
+    async def main():
+        lane = ThreadLane("t")
+        [(error, _)] = await finish(lane, [job])
+        lane.close()
+        assert isinstance(error.__cause__, ValueError)
+        assert [ref() for ref in kept] == [None, None]
+
+    run(main)
