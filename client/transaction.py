@@ -41,6 +41,12 @@ _TOO_LATE = {
     Event.INIT: "init_transactions() is done once, before the first transaction",
 }
 
+_UNDER_WAY = (State.IN_TRANSACTION, State.FLUSHING, State.COMMITTING, State.ABORTING)
+_ONE_AT_A_TIME = (
+    "a producer has one transaction at a time: give each task that runs beside another a producer of its own, "
+    "with a transactional_id of its own"
+)
+
 
 class ClientTransaction:
     """One transactional id's state in this client.
@@ -82,7 +88,8 @@ class ClientTransaction:
         if isinstance(found, State):
             self._enter(found)
         elif found is Refusal.ILLEGAL:
-            raise IllegalStateError(f"{_TOO_LATE[event]} (the state is {self.state.text})")
+            hint = _ONE_AT_A_TIME if event is Event.BEGIN and self.state in _UNDER_WAY else ""
+            raise IllegalStateError(f"{_TOO_LATE[event]} (the state is {self.state.text})", hint=hint)
         else:
             raise self.failure()
 

@@ -393,3 +393,21 @@ def test_run_in_transaction_does_the_work_again_after_an_abort(version):
         assert await world.values() == [b"a"]
 
     within(main, version)
+
+
+def test_who_begins_a_second_transaction_beside_the_first_is_told_what_to_do():
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send("t", b"a")
+            with pytest.raises(IllegalStateError) as second:
+                async with producer.transaction():
+                    pass
+            assert "a producer of its own, with a transactional_id of its own" in second.value.hint
+            await tx.send("t", b"b")
+        with pytest.raises(IllegalStateError) as raised:
+            await producer.commit_transaction()
+        assert not raised.value.hint, "the hint is for who begins"
+        assert await world.values() == [b"a", b"b"]
+
+    within(main)
