@@ -161,6 +161,10 @@ class ScriptedCluster:
         """(batch, index) of a record that the accumulator takes; to be called inside."""
         return self.accumulator.append(self.topic, partition, key, value, None, 5)
 
+    def deliver(self, partition):
+        """The delivery of a record; to be called inside."""
+        return Delivery(*self.append(partition))
+
     def put(self, value=b"v", *, partition=0, key=None):
         placed = self.inside(self.append, partition, value, key)
         assert placed is not None

@@ -1,0 +1,124 @@
+"""A delivery where asyncio takes a future: waits, groups of waits, callbacks; and what a cancelled wait leaves."""
+
+import asyncio
+import contextvars
+
+import pytest
+from fencepost.client.errors import DeliveryTimeoutError
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from scripted_cluster import ScriptedCluster
+
+FINAL = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture
+def world():
+    loop = SimulatedLoop()
+    yield lambda **more: ScriptedCluster(loop, **more)
+    loop.close()
+
+
+def run(cluster, work):
+    return cluster.loop.run_until_complete(work)
+
+
+def test_wait_tells_which_deliveries_are_done(world):
+    cluster = world(leaders=(1, 2))
+    first, second = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
+    cluster.next().answer(offset=4)
+    done, pending = run(cluster, asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED))
+    assert (done, pending) == ({first}, {second})
+    assert first.result() == ("t", 0, 4, 5)
+    assert first.exception() is None
+    with pytest.raises(asyncio.InvalidStateError):
+        second.result()
+    with pytest.raises(asyncio.InvalidStateError):
+        second.exception()
+    cluster.next().answer(offset=7)
+    assert run(cluster, asyncio.wait([first, second])) == ({first, second}, set())
+
+
+def test_wait_ends_at_the_first_that_failed(world, caplog):
+    cluster = world(leaders=(1, 2))
+    bad, waiting = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
+    cluster.turn()
+    cluster.loop.call_later(1, cluster.next().answer, FINAL)
+    done, pending = run(cluster, asyncio.wait([bad, waiting], return_when=asyncio.FIRST_EXCEPTION))
+    assert (done, pending) == ({bad}, {waiting})
+    assert bad.exception().code == FINAL
+    with pytest.raises(KafkaError):
+        bad.result()
+    assert not bad.cancelled()
+    assert not caplog.records, "who was told needs no line in the log"
+
+
+def test_gather_takes_deliveries_and_its_cancellation_not_the_records(world):
+    cluster = world(leaders=(1, 2))
+
+    async def main():
+        deliveries = [cluster.deliver(0), cluster.deliver(1)]
+        both = asyncio.gather(*deliveries)
+        await asyncio.sleep(0)
+        both.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await both
+        return deliveries
+
+    deliveries = run(cluster, main())
+    cluster.next().answer(offset=1)
+    cluster.next().answer(offset=2)
+    assert [cluster.result(one).offset for one in deliveries] == [1, 2]
+
+
+def test_a_delivery_is_not_cancelled(world):
+    cluster = world()
+    delivery = cluster.put()
+    assert not delivery.cancel()
+    assert not delivery.cancelled()
+    cluster.next().answer(offset=3)
+    assert cluster.result(delivery).offset == 3
+
+
+def test_callbacks_are_called_once_and_later_with_the_delivery(world):
+    cluster = world()
+    delivery = cluster.put()
+    seen = []
+    who = contextvars.ContextVar("who", default="nobody")
+    context = contextvars.copy_context()
+    context.run(who.set, "me")
+
+    def note(one):
+        seen.append((one, who.get()))
+
+    def unwanted(one):
+        seen.append("unwanted")
+
+    def add():
+        delivery.add_done_callback(note, context=context)
+        delivery.add_done_callback(unwanted)
+        delivery.add_done_callback(unwanted)
+        assert delivery.remove_done_callback(unwanted) == 2
+        assert delivery.remove_done_callback(unwanted) == 0
+
+    cluster.inside(add)
+    cluster.next().answer()
+    assert not seen
+    cluster.turn()
+    assert seen == [(delivery, "me")]
+
+    def add_late():
+        delivery.add_done_callback(note)
+        assert len(seen) == 1, "not inside of the call"
+
+    cluster.inside(add_late)
+    cluster.turn()
+    assert seen[1:] == [(delivery, "nobody")]
+
+
+def test_a_record_that_was_lost_and_whom_nobody_asked_for_is_logged(world, caplog):
+    cluster = world(delivery_timeout_ms=1_000, request_timeout_ms=500)
+    delivery = cluster.put()
+    cluster.wait(2)
+    assert isinstance(delivery.exception(), DeliveryTimeoutError)
+    assert "not delivered" in caplog.text
