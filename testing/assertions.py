@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ..client.values import Record
-from .observing import Observed
+from .observing import Attempt, Observed
 
 SHOWN = 10
 
@@ -42,25 +42,36 @@ class Asserting(Observed):
         """Of each transaction all records are visible, once, or none is.
 
         txn: what transaction a record says that it belongs to, such as a header that the test has put there; what
-        was written is read with read_uncommitted, so an attempt that was aborted and made again counts once. Records
-        for which it gives None belong to none. Raises AssertionError.
+        was written is read with read_uncommitted, so an attempt that was aborted and made again counts once. Equal
+        records that one attempt wrote to one partition are as many records. Records for which it gives None belong to
+        none. Raises AssertionError.
         """
-        written: dict[Hashable, set[Any]] = defaultdict(set)
+        written: dict[Hashable, Counter[Any]] = defaultdict(Counter)
         visible: dict[Hashable, Counter[Any]] = defaultdict(Counter)
+        stored: dict[Hashable, Counter[Any]] = defaultdict(Counter)
+        attempts: dict[Hashable, dict[Any, set[Attempt]]] = defaultdict(lambda: defaultdict(set))
         for topic in topics:
-            for record in self.records(topic, "read_uncommitted"):
-                written[txn(record)].add(_place_and_content(record))
-            for record in self.records(topic):
-                visible[txn(record)][_place_and_content(record)] += 1
+            tried: dict[Hashable, Counter[Any]] = defaultdict(Counter)
+            for record, attempt, _ in self._attempted(topic, "read_uncommitted"):
+                label, content = txn(record), _place_and_content(record)
+                tried[label][content, attempt] += 1
+                written[label][content] = max(written[label][content], tried[label][content, attempt])
+            for record, attempt, sequence in self._attempted(topic, "read_committed"):
+                label, content = txn(record), _place_and_content(record)
+                visible[label][content] += 1
+                attempts[label][content].add(attempt)
+                stored[label][content, attempt, sequence] += 1
         problems: list[str] = []
         for label, contents in written.items():
             seen = visible.get(label)
             if label is None or not seen:
                 continue
-            missing = contents - seen.keys()
-            twice = [one for one, count in seen.items() if count > 1]
+            missing = contents - seen
+            again = {one[0] for one, count in stored[label].items() if count > 1}  # of the same sequence number
+            twice = [one for one, of in attempts[label].items() if len(of) > 1 or one in again]
             if missing:
-                problems.append(f"transaction {label!r}: {len(seen)} visible, {len(missing)} not: {_some(missing)}")
+                counts = f"{seen.total()} visible, {missing.total()} not"
+                problems.append(f"transaction {label!r}: {counts}: {_some(missing)}")
             if twice:
                 problems.append(f"transaction {label!r}: visible more than once: {_some(twice)}")
         assert not problems, "\n".join(problems)

@@ -3,9 +3,10 @@
 The rule: a plain reading of the protocol (KIP-98), not the SDK's, so that one is a check on the other.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..client.settings import LEAST_DECOMPRESSED_LIMIT
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME, OffsetAndMetadata, Record, TopicPartition
@@ -26,6 +27,17 @@ WITH_NAMES = 12  # the last version of Fetch that names topics
 LATEST, EARLIEST = -1, -2
 FETCH_BYTES = 8 << 20
 READ_COMMITTED = 1
+
+
+class Attempt(NamedTuple):
+    """A transaction's part in one partition: who wrote it, and how many of that producer's were ended there before.
+
+    A record without a transaction is one of its own: producer_id -1, number its offset.
+    """
+
+    partition: int
+    producer_id: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +63,18 @@ class Observed:
 
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
         """All records of a topic that a reader of this isolation level gets, by partition and offset."""
+        return [record for record, _, _ in self._attempted(topic, isolation)]
+
+    def _attempted(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
+        """Each record, with which others of its partition it was committed or aborted, and its sequence number."""
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
         with Asker(self.bootstrap_servers) as asker:
             return [
-                record
+                found
                 for partition, leader in asker.leaders(topic).items()
-                for record in _read(leader, TopicPartition(topic, partition), committed)
+                for found in _read(leader, TopicPartition(topic, partition), committed)
             ]
 
     def hw(self, place: Place) -> int:
@@ -142,7 +158,8 @@ def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bo
     return int(found.offset)
 
 
-def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[Record]:
+def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[Record, Attempt, int]]:
+    ended: Counter[int] = Counter()
     offset = _list_offset(leader, at, EARLIEST, False)
     end = _list_offset(leader, at, LATEST, committed)
     while offset < end:
@@ -151,10 +168,14 @@ def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[Record]
         batches = list(walk(memoryview(b"".join(part.records or ()))))
         if not batches:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: nothing comes at {offset}, and {end} is the end")
-        for batch in _visible(batches, aborted if committed else []):
+        for batch in _visible(batches, aborted if committed else [], ended):
             for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):
                 if offset <= record.offset < end:
-                    yield _record(at, batch, record)
+                    of = (
+                        (batch.producer_id, ended[batch.producer_id]) if batch.is_transactional else (-1, record.offset)
+                    )
+                    sequence = batch.base_sequence + record.offset - batch.base_offset
+                    yield _record(at, batch, record), Attempt(at.partition, *of), sequence
         offset = batches[-1].next_offset
 
 
@@ -175,13 +196,17 @@ def _fetch(leader: Line, at: TopicPartition, offset: int, committed: bool) -> An
     return found
 
 
-def _visible(batches: list[Batch], aborted: list[tuple[int, int]]) -> Iterator[Batch]:
-    """Batches of data, without those of the aborted transactions, each of which is (first offset, producer id)."""
+def _visible(batches: list[Batch], aborted: list[tuple[int, int]], ended: "Counter[int]") -> Iterator[Batch]:
+    """Batches of data, without those of the aborted transactions, each of which is (first offset, producer id).
+
+    ended: by producer id, the transactions whose markers were passed; it goes on counting.
+    """
     out: set[int] = set()
     for batch in batches:
         while aborted and aborted[0][0] <= batch.last_offset:
             out.add(aborted.pop(0)[1])
         if batch.is_control:
+            ended[batch.producer_id] += 1
             marker = read_marker(batch)
             if marker is not None and marker[0] is Marker.ABORT:
                 out.discard(batch.producer_id)

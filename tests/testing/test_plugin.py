@@ -353,6 +353,37 @@ def test_assertions_name_what_is_wrong(run):
     """).assert_outcomes(passed=1)
 
 
+def test_a_transaction_may_hold_equal_records_but_may_not_be_committed_twice(run):
+    run("""
+        import pytest
+        from confluent_kafka import Producer
+
+        def write(bootstrap, topic, *values, commit=True):
+            producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            for value in values:
+                producer.produce(topic, value)
+            assert producer.flush(10) == 0
+            (producer.commit_transaction if commit else producer.abort_transaction)(10)
+
+        def test_a(fp_broker, fp_bootstrap, fp_topic):
+            write(fp_bootstrap, fp_topic, b"1", b"1", commit=False)
+            write(fp_bootstrap, fp_topic, b"1", b"1")
+            fp_broker.assert_atomic([fp_topic], txn=lambda record: 1)
+            write(fp_bootstrap, fp_topic, b"1", b"1")
+            with pytest.raises(AssertionError, match="visible more than once"):
+                fp_broker.assert_atomic([fp_topic], txn=lambda record: 1)
+
+        def test_one_of_two_equal_records_is_missing(fp_broker, fp_bootstrap, fp_topics):
+            first, second = fp_topics(2)
+            write(fp_bootstrap, first, b"1")
+            write(fp_bootstrap, second, b"1", b"1", commit=False)
+            with pytest.raises(AssertionError, match="1 visible, 2 not"):
+                fp_broker.assert_atomic([first, second], txn=lambda record: 1)
+    """).assert_outcomes(passed=2)
+
+
 def test_workers_of_xdist_have_brokers_of_their_own(run):
     result = run(
         """

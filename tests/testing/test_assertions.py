@@ -1,0 +1,29 @@
+"""What the assertions make of logs that no broker of ours would write."""
+
+import pytest
+from fencepost.client.values import CREATE_TIME, Record
+from fencepost.testing.assertions import Asserting
+from fencepost.testing.observing import Attempt
+
+
+class Log(Asserting):
+    """rows: (attempt, sequence, value) as they lie in partition 0, all of them committed."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def _attempted(self, topic, isolation):
+        return [
+            (Record(topic, 0, offset, 0, CREATE_TIME, None, value, ()), Attempt(0, 7, attempt), sequence)
+            for offset, (attempt, sequence, value) in enumerate(self.rows)
+        ]
+
+
+def test_equal_records_differ_in_their_sequence_numbers():
+    Log((0, 0, b"1"), (0, 1, b"1")).assert_atomic(["t"], txn=lambda record: 1)
+
+
+@pytest.mark.parametrize("again", [(0, 0, b"1"), (1, 0, b"1"), (1, 1, b"1")])
+def test_a_retry_that_was_stored_again_and_a_second_commit_are_found(again):
+    with pytest.raises(AssertionError, match="visible more than once"):
+        Log((0, 0, b"1"), again).assert_atomic(["t"], txn=lambda record: 1)
