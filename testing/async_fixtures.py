@@ -1,8 +1,8 @@
 """Clients of the SDK as fixtures, in the loop of the test that uses them: for pytest-asyncio in either mode."""
 
 import os
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -52,3 +52,13 @@ async def fp_admin(fp_bootstrap: str) -> "AsyncIterator[Admin]":
 
     async with Admin(fp_bootstrap) as admin:
         yield admin
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-asyncio's own wrapper
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
+    """The clients live in the loop of the test that asks for them, whichever scope that has."""
+    if fixturedef.func.__module__ == __name__:
+        mark = request.node.get_closest_marker("asyncio")
+        scope = mark.kwargs.get("loop_scope") if mark is not None else None
+        fixturedef.func._loop_scope = scope or request.config.getini("asyncio_default_test_loop_scope")
+    return (yield)

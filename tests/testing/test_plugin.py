@@ -447,6 +447,29 @@ def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture_is
     pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_the_async_clients_are_in_the_loop_of_the_test_whatever_its_scope(run, mode):
+    run(
+        """
+        import pytest
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_a(fp_consumer, fp_producer, fp_txn_producer, fp_admin, fp_topic):
+            await fp_producer.send_and_wait(fp_topic, b"42")
+            assert (await fp_consumer.getone()).value == b"42"
+
+        @pytest.mark.asyncio
+        async def test_b(fp_producer, fp_topic):
+            await fp_producer.send_and_wait(fp_topic, b"43")
+
+        @pytest.mark.asyncio(loop_scope="session")
+        async def test_c(fp_producer, fp_topic):
+            await fp_producer.send_and_wait(fp_topic, b"44")
+        """,
+        mode=mode,
+    ).assert_outcomes(passed=3)
+
+
 def test_without_pytest_asyncio_the_async_clients_say_what_is_missing(run):
     result = run("def test_a(fp_producer): pass", "-p", "no:asyncio", subprocess=True)
     result.stdout.fnmatch_lines(["*fp_producer needs pytest-asyncio*"])
