@@ -13,24 +13,34 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "mutation"
 AREAS = ("effects", "protocol", "storage", "broker", "client", "spark", "testing", "bench", "cli")
 TIMEOUT_S = 120.0
-MODULES = {  # pure module: what tests it
-    "broker/transactions/table.py": "tests/broker/transactions",
-    "broker/transactions/machine.py": "tests/broker/transactions",
-    "broker/groups/machine.py": "tests/broker/groups",
-    "storage/producers.py": "tests/storage",
-    "storage/aborted.py": "tests/storage",
+MODULES = {  # pure module: what tests it, its own file first, since the first failure ends a run
+    "broker/transactions/table.py": "tests/broker/transactions/test_table.py tests/broker/transactions",
+    "broker/transactions/machine.py": "tests/broker/transactions/test_machine.py tests/broker/transactions",
+    "broker/transactions/unit.py": "tests/broker/transactions/test_coordinator.py tests/broker/transactions",
+    "broker/groups/machine.py": "tests/broker/groups/test_machine.py tests/broker/groups",
+    "broker/groups/offset_log.py": "tests/broker/groups/test_offset_log.py tests/broker/groups",
+    "broker/turns.py": "tests/broker/test_turns.py tests/broker/test_unwanted_work.py",
+    "storage/producers.py": "tests/storage/test_producers.py tests/storage",
+    "storage/aborted.py": "tests/storage/test_log_reads.py tests/storage",
     "storage/retention.py": "tests/storage/test_retention.py",
-    "storage/journal_format.py": "tests/storage",
-    "client/batching.py": "tests/client",
-    "client/sequences.py": "tests/client",
-    "client/transaction_table.py": "tests/client",
-    "client/membership.py": "tests/client",
+    "storage/journal_format.py": "tests/storage/test_journal_format.py tests/storage",
+    "storage/journal_scan.py": "tests/storage/test_journal_scan.py tests/storage",
+    "storage/log_snapshots.py": "tests/storage/test_log_snapshots.py tests/storage",
+    "storage/system_errors.py": "tests/storage/test_system_errors.py tests/storage",
+    "effects/gathering.py": "tests/effects/test_gathering.py tests/storage/test_journal.py tests/effects",
+    "protocol/batches.py": "tests/protocol/test_batches.py tests/protocol tests/broker/handlers/test_produce.py",
+    "client/batches.py": "tests/client/test_batch_once.py tests/client/test_batch_again.py tests/client",
+    "client/batching.py": "tests/client/test_batching.py tests/client",
+    "client/sequences.py": "tests/client/test_sequences.py tests/client",
+    "client/transaction_table.py": "tests/client/test_transaction.py tests/client",
+    "client/membership.py": "tests/client/test_membership.py tests/client",
 }
 CONFIG = """[cosmic-ray]
 module-path = "fencepost/{module}"
@@ -77,8 +87,9 @@ def _mutate(tool: Path, module: str, tests: list[str], most: int, seed: int) -> 
         _keep(session, most, seed)
     _run(tool / "cosmic-ray", "baseline", "mutate.toml")
     _run(tool / "cosmic-ray", "exec", "mutate.toml", session.name)
-    tried, survived = _results(session)
-    print(f"{module}: {tried} changes, {len(survived)} survived", flush=True)
+    outcomes, survived = _results(session)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    print(f"{module}: {outcomes.total()} changes: {told}", flush=True)
     for difference in survived:
         print(difference, flush=True)
     return len(survived)
@@ -93,10 +104,20 @@ def _keep(session: Path, most: int, seed: int) -> None:
             database.executemany(f"DELETE FROM {table} WHERE job_id = ?", [(job,) for job in jobs[most:]])
 
 
-def _results(session: Path) -> tuple[int, list[str]]:
+def _results(session: Path) -> tuple[Counter[str], list[str]]:
+    """How many were killed, survived, or neither (a run that took too long, or could not begin), and the survivors."""
     with sqlite3.connect(session) as database:
-        rows = list(database.execute("SELECT test_outcome, diff FROM work_results"))
-    return len(rows), [diff for outcome, diff in rows if str(outcome).lower().endswith("survived")]
+        rows = list(database.execute("SELECT worker_outcome, test_outcome, output, diff FROM work_results"))
+    told = [(_outcome(worker, test, output), diff) for worker, test, output, diff in rows]
+    return Counter(outcome for outcome, _ in told), [diff for outcome, diff in told if outcome == "survived"]
+
+
+def _outcome(worker: str, test: str, output: str) -> str:
+    """The tool counts what took too long as killed."""
+    if output == "timeout":
+        return "timed out"
+    word = test if worker.lower().endswith("normal") and not worker.lower().endswith("abnormal") else worker
+    return word.rsplit(".", 1)[-1].lower()
 
 
 def _run(*command: object) -> None:

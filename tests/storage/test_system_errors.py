@@ -10,6 +10,7 @@ from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Open, Read
 from fencepost.storage import layout, log_opening
+from fencepost.storage.system_errors import is_limit, may_pass
 from recovery_oracle import SETTINGS, Workload, check
 from scripted_workloads import WORKLOADS, producer_snapshots
 from store_driver import DIRECTORY, Driven
@@ -18,6 +19,21 @@ GOES_ON = replace(SETTINGS, unreadable_logs_offline=True)
 APART = 5  # steps from one that the suite takes to the next
 
 Script = Callable[[SimulatedDisk], Any]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "limit", "passes"),
+    [
+        ([errno.EMFILE, errno.ENFILE, errno.ENOMEM], True, True),
+        ([errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM], False, True),
+        ([errno.EIO, errno.ENOSPC, errno.ENOENT, errno.EROFS, errno.ESTALE], False, False),
+    ],
+)
+def test_which_errors_may_pass_and_which_are_about_all_files(numbers, limit, passes):
+    for number in numbers:
+        error = OSError(number, "")
+        assert is_limit(error) is limit
+        assert may_pass(error) is passes
 
 
 def name_of(workload: Script) -> str:
