@@ -49,6 +49,12 @@ def served(request):
         served.close_clients()
 
 
+@pytest.fixture(autouse=True)
+def cached(served):
+    """The segment is in the page cache: some kernels take back what was not used for seconds, however much is free."""
+    content(served)
+
+
 def log_of(broker):
     return broker.topics.by_name["t"].partitions[0].log
 
