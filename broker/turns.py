@@ -8,8 +8,8 @@ a request a thread; here it is cut into slices. This module is the one place tha
   after each item the units that this item took, and returns the response. Encoding the response goes on in the same
   way, an item a step, and so does decoding a large request. A unit is the work of one plain row: some microseconds.
 - A slice is at most SLICE_UNITS units or SLICE_MS, whichever ends first. The first slice of a request is worked at
-  once, which nearly always is all. What is left waits in one queue of the broker, first come, first served, and
-  goes back to its end after each slice. A turn of the loop works SLICE_UNITS of that queue, and then reads sockets.
+  once, which nearly always is all. What is left waits in a queue of the broker, first come, first served, and goes
+  to the end of one after each slice. A turn of the loop works SLICE_UNITS of each queue, and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
 - Requests that turn out to be long, or are one long step, have a queue of their own, so that short ones wait for one of
@@ -179,7 +179,7 @@ class Turns:
         return finished
 
     def _work_queue(self) -> None:
-        """A turn's share of the queue: each job in it is worked once at most."""
+        """A turn's share of both queues. A job is worked once, or twice where it turns out to be long."""
         try:
             for queue, most_units in ((self._queue, FIRST_UNITS), (self._heavy, SLICE_UNITS)):
                 self._turn, self.left = self._store.turn, SLICE_UNITS
