@@ -12,7 +12,7 @@ from fencepost.bench.window import Books
 from process_ends import gone
 
 LOADS = """
-import os, sys, time
+import os, signal, sys, time
 from fencepost.bench import child
 from fencepost.bench.child import Outcome, histogram, say
 
@@ -36,12 +36,12 @@ def mixes_up(settings, window):
 
 def hangs(settings, window):
     say("begin", pid=os.getpid())
-    time.sleep(60)
+    signal.pause()
 
 def has_a_child(settings, window):
     with child.Child("made_loads:hangs", {}) as below:
         say("begin", pid=below.expect("begin")["pid"])
-        time.sleep(60)
+        signal.pause()
 """
 
 
@@ -108,8 +108,8 @@ def test_a_window_that_is_abandoned_takes_its_child_and_the_childs_child_along()
 
 
 def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
-    program = "from fencepost.bench.child import Child; import time\n"
-    program += "print(Child('made_loads:hangs', {}).expect('begin')['pid'], flush=True); time.sleep(60)"
+    program = "from fencepost.bench.child import Child; import signal\n"
+    program += "print(Child('made_loads:hangs', {}).expect('begin')['pid'], flush=True); signal.pause()"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

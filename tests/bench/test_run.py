@@ -214,12 +214,11 @@ def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
 
 
 INTERRUPTED_TWICE = """
-import os, signal, time
+import os, signal
 from fencepost.bench import run
 run.tidy_when_interrupted()
 try:
-    os.kill(os.getpid(), signal.{name})
-    time.sleep(10)
+    signal.raise_signal(signal.{name})
 except KeyboardInterrupt:
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGTERM)

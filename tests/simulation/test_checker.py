@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import pytest
+import simulation.golden_fencing  # noqa: F401  it adds to GOLDEN, and has nothing else
 from simulation import golden_cleanups, golden_clients, golden_connections, golden_limits, golden_trims
 from simulation.checker import check
 from simulation.golden import GOLDEN

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from disk_files import read
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.journal import APPEND, Journal, Part, RoundWrite
 from fencepost.storage.journal_scan import Scan, scan
@@ -104,3 +105,18 @@ def patch(disk: Any, path: str, position: int, data: bytes) -> None:
     file.write([data], position)
     file.sync()
     file.close()
+
+
+def place(disk: Any, unit: int) -> tuple[str, int]:
+    """Path and position of a unit's length field."""
+    return next((one.path, one.position) for one in scan(disk, DIRECTORY).units() if one.number == unit)
+
+
+def spoil(disk: Any, path: str, position: int, length: int = 1) -> None:
+    patch(disk, path, position, bytes(byte ^ 0xFF for byte in read(disk, path)[position : position + length]))
+
+
+def fill_up(driven: Driven, rounds: int = 24) -> None:
+    for _ in range(rounds):
+        driven.append(b"x" * 3000)
+        driven.round()
