@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.ledger import EndTxnsRequest, PrepareTxnRequest
+from fencepost.protocol.messages.ledger import EndTxnsRequest
 from simulation.history import Begin, End, Op, Place, Producer, Together
 from simulation.lines import Caller, Unanswered
 from simulation.plain_clients import RETRIED
@@ -31,16 +31,7 @@ class SinkTask(Incarnation):
         filled = await self.fill(txn)
         if filled != (True, True):
             return False
-        request = PrepareTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer[0],
-            producer_epoch=self.producer[1],
-            ledger_key=KEY,
-            number=number,
-            prepared_timeout_ms=PREPARED_MAX_MS,
-        )
-        code, _, _ = await self.persist(self.coordinator, request, 0, lambda answer: int(answer.error_code))
-        return code == ErrorCode.NONE
+        return await self.prepare(KEY, number, PREPARED_MAX_MS) == ErrorCode.NONE
 
 
 class SinkDriver:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -73,6 +74,19 @@ class Incarnation:
         return self._numbers
 
     # ---- requests --------------------------------------------------------------------------------------------
+
+    async def prepare(self, key: str, number: int, timeout_ms: int) -> int | None:
+        """Prepare what is open, for that number of that key of the ledger; the final error, None if there was none."""
+        request = PrepareTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer[0],
+            producer_epoch=self.producer[1],
+            ledger_key=key,
+            number=number,
+            prepared_timeout_ms=timeout_ms,
+        )
+        code, _, _ = await self.persist(self.coordinator, request, 0, lambda answer: int(answer.error_code))
+        return code
 
     async def persist(
         self, caller: Caller, request: Any, version: int, code_of: Callable[[Any], int], attempts: int = ATTEMPTS

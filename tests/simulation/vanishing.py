@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from fencepost.protocol.messages.groups import DescribeGroupsRequest
-from fencepost.protocol.messages.ledger import NEVER_MS, PrepareTxnRequest
+from fencepost.protocol.messages.ledger import NEVER_MS
 from fencepost.protocol.messages.transactions import ListTransactionsRequest
 from simulation.history import Begin, Held, Place
 from simulation.lines import Caller, Unanswered
@@ -45,7 +45,7 @@ class Vanisher:
     async def _prepared(self) -> None:
         timeout_ms = self.rng.choice((1_000, PREPARED_MAX_MS, PREPARED_MAX_MS + 1, HOUR_MS, NEVER_MS))
         client = Vanishing(self.world, f"gone{self._number}", 1, self.rng.choice((1, 2)), self.places)
-        await client.begins(lambda: client.prepares(self._number, timeout_ms))
+        await client.begins(lambda: client.prepare(KEY, self._number, timeout_ms))
 
     async def _in_groups(self) -> None:
         names = [f"gone{self._number}-{each}" for each in range(self.rng.randint(*GROUPS_AT_ONCE))]
@@ -74,7 +74,7 @@ class Vanisher:
 class Vanishing(Incarnation):
     """A process that is gone when it has begun."""
 
-    async def begins(self, then: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def begins(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
         if await self.init():
             txn = f"{self.name}/1"
             self.history.invoke(self.name, Begin(txn, self.transactional_id, self.producer, TXN_TIMEOUT_MS)).ok()
@@ -82,14 +82,3 @@ class Vanishing(Incarnation):
                 await then()
         for caller in {self.coordinator: None, self.data: None}:
             caller.close()
-
-    async def prepares(self, number: int, timeout_ms: int) -> None:
-        request = PrepareTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer[0],
-            producer_epoch=self.producer[1],
-            ledger_key=KEY,
-            number=number,
-            prepared_timeout_ms=timeout_ms,
-        )
-        await self.persist(self.coordinator, request, 0, lambda answer: int(answer.error_code))
