@@ -12,26 +12,22 @@ from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
-from ..protocol.errors import ErrorCode
 from .assignors import assignors_of
 from .cluster import Cluster
 from .errors import (
     ClosedError,
-    CommitFailedError,
-    FencedInstanceIdError,
     IllegalStateError,
     InvalidConfigurationError,
-    RebalanceInProgressError,
     is_retriable,
 )
-from .group_offsets import Committed, GroupOffsets, Offsets
+from .group_commits import GroupCommits
 from .heart import Heart
 from .joining import Joining
-from .membership import Membership, Stamp, State, Terms
+from .membership import Membership, State, Terms
 from .outside import Outside
 from .settings import ConsumerSettings
 from .subscription import Subscription
-from .values import ConsumerGroupMetadata, TopicPartition
+from .values import TopicPartition
 
 log = logging.getLogger("fencepost.client")
 
@@ -45,7 +41,8 @@ FAREWELL = 0.25
 class Group:
     """One member of one group; or, for partitions assigned by hand, only its offsets.
 
-    on_needs_poll is called when `needs_poll` has become true between polls.
+    metadata, commit, committed: those of GroupCommits. on_needs_poll is called when `needs_poll` has become true
+    between polls.
     """
 
     def __init__(
@@ -66,15 +63,16 @@ class Group:
             settings.client_rack or None,
         )
         self._membership = Membership(terms, assignors_of(settings.partition_assignment_strategy))
-        self._offsets = GroupOffsets(cluster, settings.group_id)
+        self._commits = GroupCommits(cluster, settings, subscription, self._membership, self._news)
+        self.metadata = self._commits.metadata
+        self.commit = self._commits.commit
+        self.committed = self._commits.committed
         self._exchange = Joining(cluster, settings, self._membership, outside)
         self._heart = Heart(cluster, settings, self._membership, outside, self._news, self._left_behind)
         self._pulse = self._heart.pulse
         self._joining: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._due = True
-        self._auto_commit: asyncio.TimerHandle | None = None
-        self._committing: asyncio.Task[None] | None = None
         self._watches_all = False
         self._polling: asyncio.Future[None] | None = None
         self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
@@ -138,7 +136,7 @@ class Group:
             self._due = True
             raise failure
         self._heart.check()
-        self._commit_in_background()
+        self._commits.in_background()
         if self._subscription.is_subscribed:
             await self._belong(deadline_ms)
         self._due = self._unsettled
@@ -155,7 +153,7 @@ class Group:
 
     @property
     def _unsettled(self) -> bool:
-        if self._failure is not None or self._commit_is_due or self._step is not None:
+        if self._failure is not None or self._commits.are_due or self._step is not None:
             return True
         # A join under way says itself when it is done.
         return self._subscription.is_subscribed and not self._membership.settled and self._joining is None
@@ -165,7 +163,7 @@ class Group:
         while not self.leaving:
             if membership.state is State.FENCED:
                 await self._finish(self._give_up())
-                raise self._fenced()
+                raise self._commits.fenced()
             if self._joining is None:
                 if membership.state is State.ASSIGNED:
                     await self._finish(self._take_over())
@@ -252,7 +250,7 @@ class Group:
         """What may not be kept while joining. All of it is done, whatever the listener does."""
         owned = tuple(self._subscription.assigned) if self._subscription.is_subscribed else ()
         if owned and self._settings.enable_auto_commit and self._membership.may_commit:
-            await self._commit_quietly(self._settings.request_timeout_ms)
+            await self._commits.quietly(self._settings.request_timeout_ms)
         giving = self._membership.prepare(owned, () if everything else self._subscription.topics)
         if giving.partitions:
             try:
@@ -275,7 +273,7 @@ class Group:
                 failure = error
         if membership.state is State.STABLE:  # still, after what may have been a long listener
             subscription.assign_from_group(taking.partitions, held=taking.added)
-            self._schedule_auto_commit()
+            self._commits.schedule()
             try:
                 await self._tell("on_partitions_assigned", taking.added)
             finally:
@@ -336,97 +334,6 @@ class Group:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    # ---- offsets ---------------------------------------------------------------------------------------------
-
-    def metadata(self) -> ConsumerGroupMetadata:
-        """The member and generation whose partitions these are."""
-        if self._subscription.is_subscribed:
-            return self._membership.applied
-        return ConsumerGroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
-
-    async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
-        """By default, all positions. Tried again until the timeout, always for the generation of this moment.
-
-        Raises CommitFailedError when the member is out, RebalanceInProgressError while it is joining, and the like.
-        """
-        wanted = self._subscription.positions() if offsets is None else offsets
-        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        member = self.metadata()
-        if self._subscription.is_subscribed:
-            self._check_commit()
-        stamp = Stamp(member.generation, member.member_id)
-        await self._offsets.commit(
-            wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._commit_refused(code, stamp)
-        )
-
-    def _check_commit(self) -> None:
-        membership = self._membership
-        if membership.may_commit:
-            return
-        if membership.state is State.FENCED:
-            raise self._fenced()
-        if membership.state is State.UNJOINED or membership.generation < 0:
-            raise CommitFailedError(
-                f"this consumer is no member of group {self._group_id}: others may own its partitions",
-                code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
-        raise RebalanceInProgressError(
-            f"group {self._group_id} is rebalancing: poll, then commit what is still assigned"
-        )
-
-    def _fenced(self) -> FencedInstanceIdError:
-        instance_id = self._settings.group_instance_id
-        return FencedInstanceIdError(f"another member of group {self._group_id} is {instance_id} now")
-
-    def _commit_refused(self, code: ErrorCode, stamp: Stamp) -> None:
-        if stamp.generation >= 0:
-            self._membership.on_commit(code, stamp)
-            self._news(None)
-
-    async def committed(
-        self,
-        partitions: Iterable[TopicPartition],
-        *,
-        require_stable: bool = True,
-        timeout_ms: float | None = None,
-    ) -> Committed:
-        """None where nothing was committed. Waits for transactions that hold offsets, up to the timeout."""
-        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return await self._offsets.committed(partitions, timeout_ms=timeout_ms, require_stable=require_stable)
-
-    # ---- auto-commit -----------------------------------------------------------------------------------------
-
-    def _schedule_auto_commit(self) -> None:
-        if self._settings.enable_auto_commit and self._auto_commit is None and not self._closed:
-            seconds = self._settings.auto_commit_interval_ms / 1000
-            self._auto_commit = asyncio.get_running_loop().call_later(seconds, self._auto_commit_is_due)
-
-    def _auto_commit_is_due(self) -> None:
-        self._auto_commit = None
-        self._news(None)
-
-    @property
-    def _commit_is_due(self) -> bool:
-        return self._settings.enable_auto_commit and self._auto_commit is None
-
-    def _commit_in_background(self) -> None:
-        """What the application was given before this poll, if the interval is over."""
-        if not self._commit_is_due:
-            return
-        self._schedule_auto_commit()
-        may = self._membership.may_commit or not self._subscription.is_subscribed
-        positions = self._subscription.positions()  # of this moment: what this poll gives is not done yet
-        if may and positions and (self._committing is None or self._committing.done()):
-            self._committing = asyncio.get_running_loop().create_task(
-                self._commit_quietly(self._settings.default_api_timeout_ms, positions)
-            )
-
-    async def _commit_quietly(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
-        try:
-            await self.commit(offsets, timeout_ms=timeout_ms)
-        except Exception as error:
-            log.warning("group %s: auto-commit failed: %s", self._group_id, error)
-
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     async def leave(self, reason: str = UNSUBSCRIBED, *, timeout_ms: float = LEAVING_MS) -> None:
@@ -473,7 +380,7 @@ class Group:
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._cluster.ask(self._offsets.connection, request, timeout_ms=timeout_ms)
+                await self._cluster.ask(self._commits.connection, request, timeout_ms=timeout_ms)
         except Exception as error:
             if not is_retriable(error) and not isinstance(error, TimeoutError):
                 log.warning("group %s: leaving: %s", self._group_id, error)
@@ -484,17 +391,14 @@ class Group:
             return
         self._closed = True
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        if self._auto_commit is not None:
-            self._auto_commit.cancel()
+        self._commits.close()
         if self._settings.enable_auto_commit and not self._subscription.is_subscribed:
-            await self._commit_quietly(timeout_ms)
+            await self._commits.quietly(timeout_ms)
         try:
             await self.leave(
                 "the consumer is being closed", timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms())
             )
         finally:
             await self._heart.stop()
-            if self._committing is not None:
-                self._committing.cancel()
-                await asyncio.gather(self._committing, return_exceptions=True)
+            await self._commits.stop()
             self._cluster.on_metadata.remove(self._metadata_changed)

@@ -3,7 +3,7 @@ while each request of its producer is under way.
 """
 
 import pytest
-from fencepost.client.group import Group
+from fencepost.client.group_commits import GroupCommits
 from fencepost.client.values import ConsumerGroupMetadata
 from recipe import GROUP, Copying
 
@@ -45,6 +45,6 @@ def test_at_every_single_moment(strategy, what, moment):
 
 def test_commits_without_a_generation_would_be_seen(monkeypatch):
     """The test's own test: what is not fenced is done twice."""
-    monkeypatch.setattr(Group, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
+    monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
     with pytest.raises(AssertionError, match="lost, or done twice"):
         runs("range", "the_other_takes_over", "await")
