@@ -29,6 +29,10 @@ class State(IntEnum):
         return self.name.lower()
 
 
+OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
+"""In which there is something to write or to add."""
+
+
 class Event(IntEnum):
     """The rows: what the user asks for, then what becomes of it."""
 

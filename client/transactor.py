@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from ..protocol.errors import ErrorCode
+from .adding_partitions import AddingPartitions
 from .attending import is_cancelled, outlast
 from .cluster import Cluster, CoordinatorKind
-from .connection import broken, log
+from .connection import log
 from .errors import (
     AbortableTransactionError,
     ClientError,
@@ -30,20 +31,18 @@ from .errors import (
 )
 from .gate import Sending
 from .outside import Outside
-from .retry import Backoff, Deadline
+from .retry import Deadline
 from .settings import ProducerSettings
 from .transaction import ClientTransaction, Outcome, fenced_by
 from .transaction_answers import Verdict, worst
 from .transaction_requests import PRODUCE_V1, TransactionRequests
 from .transaction_sources import FromGroup, Offsets, Sources
-from .transaction_table import Event, State
+from .transaction_table import OPEN, Event, State
+from .transaction_tries import Tries
 from .values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 
 SHIELD_S = 5.0
 """How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
-
-_SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a matter of milliseconds
-_OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
 
 
 class Transactor:
@@ -58,9 +57,9 @@ class Transactor:
         self.machine.told = self._unknown
         self._settings = settings
         self._outside, self._home = outside, cluster.home
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._tries = Tries(settings, outside)
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
-        self._adder: asyncio.Task[None] | None = None
+        self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
         self.sources = Sources()  # of the newest transaction
         self.begun = 0  # transactions so far
@@ -72,8 +71,7 @@ class Transactor:
         """Whether a batch may go there now. With version 1 the partition is added first; then the sender is woken."""
         if self.machine.may_write_to(topic_partition):
             return True
-        if self.machine.adding and self._adder is None and self.machine.state in _OPEN:
-            self._adder = asyncio.get_running_loop().create_task(self._add_partitions())
+        self._adding.begin(self.sender.wake)
         return False
 
     def identity(self) -> ProducerIdentity | None:
@@ -112,7 +110,7 @@ class Transactor:
         Raises what says why not; after a RequestTimedOutError it may be called again.
         """
         self.machine.asked(Event.INIT)
-        await self._initialise(self._deadline())
+        await self._initialise(self._tries.deadline())
 
     async def _initialise(self, deadline: Deadline) -> None:
         machine = self.machine
@@ -122,9 +120,9 @@ class Transactor:
                 error, code = await self._init_once(deadline)
                 if error is None:
                     return
-                if not await self._pause(attempt, deadline, error, code):
+                if not await self._tries.pause(attempt, deadline, error, code):
                     machine.not_initialised(error)
-                    raise self._late("InitProducerId", error)
+                    raise self._tries.late("InitProducerId", error)
                 attempt += 1
         except asyncio.CancelledError as cancelled:
             if machine.state in (State.INITIALIZING, State.ABORTING):
@@ -158,39 +156,6 @@ class Transactor:
         self.sources = sources or Sources()
         self.sources.resolve = partial(self._resolve, self.sources)
 
-    # ---- partitions, with version 1 --------------------------------------------------------------------------
-
-    async def _add_partitions(self) -> None:
-        """All that are wanted, in as few requests as the answers allow."""
-        machine = self.machine
-        attempt = 0
-        try:
-            await asyncio.sleep(0)  # for what else is drained in this turn
-            while machine.adding and machine.state in _OPEN:
-                code, error = 0, None
-                try:
-                    codes = await self._requests.add_partitions(tuple(machine.adding))
-                except KafkaError as raised:
-                    error = raised
-                else:
-                    verdict = machine.added(codes)
-                    if verdict is Verdict.DONE:
-                        attempt = 0
-                        self.sender.wake()
-                        continue
-                    code = worst(codes.values())[1]
-                    self._requests.stale(code, self._requests.target)
-                if error is not None and not is_retriable(error):
-                    machine.failed(error)
-                    break
-                await asyncio.sleep(self._delay_s(attempt, code))
-                attempt += 1
-        except Exception as error:  # nobody awaits this
-            machine.failed(broken("no partition can be added to a transaction", error))
-        finally:
-            self._adder = None
-            self.sender.wake()
-
     # ---- offsets ---------------------------------------------------------------------------------------------
 
     async def send_offsets(
@@ -207,7 +172,7 @@ class Transactor:
     async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
         machine, group_id = self.machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
-        deadline = self._deadline()
+        deadline = self._tries.deadline()
         await self._insist(partial(self._checked, group_id), target, deadline, "finding the group's coordinator")
         machine.attempts_offsets()
         if machine.version < 2 and group_id not in machine.groups:
@@ -232,7 +197,7 @@ class Transactor:
         """Ask until it is done. Raises the error that spoils the transaction."""
         machine = self.machine
         attempt = 0
-        while machine.state in _OPEN:
+        while machine.state in OPEN:
             code = 0
             try:
                 verdict, code = worst(await ask())
@@ -244,8 +209,8 @@ class Transactor:
             self._requests.stale(code, target)
             if verdict is not Verdict.AGAIN:
                 machine.refused_write(verdict, error)
-            elif not await self._pause(attempt, deadline, error, code):
-                machine.refused_write(Verdict.ABORT, self._late(what, error))
+            elif not await self._tries.pause(attempt, deadline, error, code):
+                machine.refused_write(Verdict.ABORT, self._tries.late(what, error))
             attempt += 1
         await self._explain()
         raise machine.failure()
@@ -294,7 +259,7 @@ class Transactor:
         """
         self.machine.asked(Event.COMMIT)
         await self.sender.flush()
-        await self._insist(ask, self._requests.target, self._deadline(), "PrepareTxn")
+        await self._insist(ask, self._requests.target, self._tries.deadline(), "PrepareTxn")
         self.machine.prepared()
 
     async def abort(self, *, shielded: bool = False) -> None:
@@ -318,8 +283,7 @@ class Transactor:
         self.sender.drop_unsent(AbortableTransactionError("the transaction was aborted before this was sent"))
         try:
             async with asyncio.timeout(self._settings.max_block_ms / 1000):
-                if self._adder is not None:
-                    await asyncio.wait({self._adder})
+                await self._adding.end()
                 await self.sender.settle()
         except TimeoutError:
             waiting = RequestTimedOutError(
@@ -339,7 +303,7 @@ class Transactor:
         """EndTxn, until it is answered or time is over. Returns the error that was in the way."""
         machine = self.machine
         going = State.COMMITTING if commit else State.ABORTING  # else something has failed since it was asked for
-        deadline = self._deadline()
+        deadline = self._tries.deadline()
         attempt, code = 0, 0
         error: KafkaError | None = None
         while machine.state is going:
@@ -359,8 +323,8 @@ class Transactor:
                 code, error = 0, raised
             if machine.state is not going or machine.needs_identity_to_abort():
                 continue
-            if not await self._pause(attempt, deadline, error, code):
-                error = self._late("EndTxn", error)
+            if not await self._tries.pause(attempt, deadline, error, code):
+                error = self._tries.late("EndTxn", error)
                 machine.gave_up(error)
             attempt += 1
         return error
@@ -414,11 +378,10 @@ class Transactor:
         deadline = Deadline(self._outside.clock, timeout_ms)
         if self._ending is not None:
             await self._awaited(self._ending, deadline.left_ms() / 1000)
-        if self.machine.state in _OPEN or self.machine.state is State.ABORTABLE_ERROR:
+        if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
             aborting = asyncio.get_running_loop().create_task(self.abort())
             await self._awaited(aborting, deadline.left_ms() / 1000)
-        if self._adder is not None:
-            self._adder.cancel()
+        self._adding.cancel()
 
     # ---- a commit that was not answered ----------------------------------------------------------------------
 
@@ -471,30 +434,3 @@ class Transactor:
             found = None
         epoch = -1 if found is None else found.identity.epoch
         machine.explain(fenced_by(machine.identity, found, elapsed_ms, machine.timeout_ms), epoch)
-
-    # ---- time ------------------------------------------------------------------------------------------------
-
-    def _deadline(self) -> Deadline:
-        return Deadline(self._outside.clock, self._settings.max_block_ms)
-
-    def _delay_s(self, attempt: int, code: int) -> float:
-        backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
-        return backoff.delay_ms(attempt, self._outside.rng.random()) / 1000
-
-    async def _pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
-        """Wait before the next attempt. False: there is to be none."""
-        if not code and not is_retriable(error):
-            return False
-        delay_s = self._delay_s(attempt, code)
-        if deadline.left_ms() <= delay_s * 1000:
-            return False
-        await asyncio.sleep(delay_s)
-        return True
-
-    def _late(self, what: str, error: KafkaError) -> KafkaError:
-        """What is raised when time is over, or when nothing is to be waited for."""
-        if not is_retriable(error):
-            return error
-        late = RequestTimedOutError(f"{what} did not succeed within {self._settings.max_block_ms} ms: {error}")
-        late.__cause__ = error
-        return late
