@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import check_topic_name, offset_of, positive
 from .batches import Batch, Batches
-from .cluster import Cluster
 from .config_names import settings_from
-from .dropping import CLOSING_MS, let_go, weakly
-from .errors import ClosedError, IllegalStateError, RequestTimedOutError
-from .fetcher import Fetcher
+from .errors import IllegalStateError, RequestTimedOutError
 from .group import Group
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
-from .missing_topics import MissingTopics
 from .outside import SYSTEM, Outside
-from .positions import Positions
-from .reading import Reading
+from .polls import CLOSING_MS, Polls, let_go
 from .settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
-from .subscription import EARLIEST, LATEST, Subscription
+from .subscription import EARLIEST, LATEST
 from .values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
-from .whole_topics import WholeTopics
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
     from .settings import ConsumerKeywords
 
 NEVER_MS = float("inf")
-_LONGEST_WAIT_MS = 60_000.0
 _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
@@ -67,23 +60,10 @@ class Consumer:
     def _set_up(self, settings: ConsumerSettings, topics: Collection[str], outside: Outside) -> None:
         self._settings = settings
         self._clock = outside.clock
-        self._cluster = Cluster(settings, outside)
-        wake, found = weakly(self._wake), weakly(self._changed)
-        self._cluster.on_broken = wake
-        self._subscription = Subscription(settings.group_id is not None)
-        MissingTopics(self._cluster, self._subscription)
-        self._group: Group | None = None
-        if settings.group_id is not None:
-            self._group = Group(self._cluster, settings, self._subscription, outside)
-            self._group.on_needs_poll = wake
-        self._whole: WholeTopics | None = None
-        if self._group is None:
-            self._whole = WholeTopics(self._cluster, settings, self._subscription, wake)
-        self._reading = Reading(settings, self._subscription)
-        self._fetcher = Fetcher(self._cluster, settings, self._subscription, wake)
-        self._positions = Positions(self._cluster, settings, self._subscription, self._group, found)
-        self._waiting: list[asyncio.Future[None]] = []
-        self._started = self._closed = False
+        self._polls = polls = Polls(settings, outside)
+        self._cluster, self._subscription = polls.cluster, polls.subscription
+        self._group, self._whole = polls.group, polls.whole
+        self._reading, self._fetcher, self._positions = polls.reading, polls.fetcher, polls.positions
         if topics:
             self.subscribe(topics)
 
@@ -94,41 +74,21 @@ class Consumer:
 
     async def start(self) -> None:
         """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
-        self._check_open()
+        self._polls.check_open()
         await self._cluster.start()
-        self._started = True
-        self._subscription.on_change = weakly(self._changed)
-        self._changed()
+        self._polls.begin()
 
     async def close(self, timeout: float = CLOSING_MS / 1000) -> None:  # noqa: ASYNC109 (as long as it may take)
         """Leave the group and end all connections. Idempotent; takes at most `timeout` seconds."""
-        if self._closed:
-            return
-        self._reading.settle()
-        self._closed = True
-        if self._cluster.home.is_elsewhere:  # nothing of it can be waited for here
-            await self._cluster.close()
-            return
-        self._subscription.on_change = lambda: None
-        self._fetcher.close()
-        self._wake()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._positions.close()
-                if self._group is not None and self._started:
-                    await self._group.close(timeout_ms=timeout * 1000)
-        except TimeoutError:
-            pass
-        finally:
-            await self._cluster.close()
+        await self._polls.close(timeout * 1000)
 
     stop = close
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._closed:
+        polls = getattr(self, "_polls", None)
+        if polls is not None and polls.is_open:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            parts = (self._reading, self._fetcher, self._positions, self._group, self._cluster)
-            self._cluster.home.call_soon(let_go, parts)
+            polls.cluster.home.call_soon(let_go, polls)
 
     async def __aenter__(self) -> "Consumer":
         try:
@@ -143,10 +103,6 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the consumer is closed")
-
     # ---- what to read ------------------------------------------------------------------------------------------
 
     def subscribe(
@@ -156,7 +112,7 @@ class Consumer:
 
         listener: on_partitions_revoked, on_partitions_assigned and perhaps on_partitions_lost, each sync or async.
         """
-        self._check_open()
+        self._polls.check_open()
         if isinstance(topics, str):
             raise TypeError(f"topics is a list of names: [{topics!r}]")
         if not all(isinstance(topic, str) for topic in topics):
@@ -174,7 +130,7 @@ class Consumer:
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these, without sharing them. Those that were assigned before keep their positions."""
-        self._check_open()
+        self._polls.check_open()
         self._reading.settle()
         chosen = [TopicPartition(*partition) for partition in partitions]
         self._cluster.watch_topics({tp.topic for tp in chosen})
@@ -204,11 +160,11 @@ class Consumer:
         timeout_ms = self._settings.default_api_timeout_ms if timeout is None else timeout * 1000
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
-            await self._poll(deadline_ms)
+            await self._polls.poll(deadline_ms)
             states = self._subscription.assigned.values()
             if self._subscription.asked_for and all(state.position >= 0 or state.refused for state in states):
                 return self.assignment()
-            if not await self._wait(deadline_ms):
+            if not await self._polls.wait(deadline_ms):
                 raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
 
     async def topics(self) -> frozenset[str]:
@@ -243,12 +199,12 @@ class Consumer:
         reading, most = self._reading, self._settings.max_poll_records
         deadline_ms = self._until_ms(timeout_ms)
         while True:
-            await self._poll(deadline_ms, wanted)
+            await self._polls.poll(deadline_ms, wanted)
             run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
             self._fetcher.pump_soon()
             if run is not None:
                 return next(run)
-            if not await self._wait(deadline_ms, wanted):
+            if not await self._polls.wait(deadline_ms, wanted):
                 raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
 
     def _until_ms(self, timeout_ms: float | None) -> float:
@@ -268,10 +224,10 @@ class Consumer:
 
     async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
         while True:
-            await self._poll(deadline_ms, wanted)
+            await self._polls.poll(deadline_ms, wanted)
             taken = self._reading.take(most, wanted, self._metadata())
             self._fetcher.pump()
-            if taken or not await self._wait(deadline_ms, wanted):
+            if taken or not await self._polls.wait(deadline_ms, wanted):
                 return taken
 
     def batches(
@@ -288,17 +244,17 @@ class Consumer:
     async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
         reading = self._reading
         while True:
-            await self._poll(deadline_ms)
+            await self._polls.poll(deadline_ms)
             if not reading.has_some(()):
-                if not await self._wait(deadline_ms):
+                if not await self._polls.wait(deadline_ms):
                     return None
                 continue
             if max_wait_ms:
                 until_ms = self._clock.monotonic_ms() + max_wait_ms
                 while reading.at_most() < most and not reading.is_full(self._settings.max_partition_fetch_bytes):
-                    if not await self._wait(until_ms, news=True):
+                    if not await self._polls.wait(until_ms, news=True):
                         break
-                    await self._poll(until_ms)
+                    await self._polls.poll(until_ms)
             metadata = self._metadata()
             taken = reading.take(most, (), metadata)
             self._fetcher.pump()
@@ -315,69 +271,6 @@ class Consumer:
     def _metadata(self) -> ConsumerGroupMetadata | None:
         return None if self._group is None else self._group.metadata()
 
-    async def _poll(self, deadline_ms: float, wanted: Collection[TopicPartition] = ()) -> None:
-        """Everything that may only be done between two reads. Raises what was found to be wrong.
-
-        wanted: what is read now, if not everything.
-        """
-        self._reading.settle()
-        self._fetcher.wanted = wanted
-        if not self._started or self._closed:
-            self._check_open()
-            raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
-        self._cluster.home.check()
-        group = self._group
-        if group is not None:
-            if group.needs_poll:
-                await group.poll(min(deadline_ms, self._clock.monotonic_ms() + _LONGEST_WAIT_MS))
-                self._check_open()
-            else:
-                group.polled()
-        elif self._whole is not None and self._whole.needs_poll:
-            self._whole.poll()
-        self._cluster.check()
-        self._fetcher.check()
-        if self._subscription.needs_positions:
-            self._positions.find()
-
-    async def _wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
-        """Until something has happened. Returns whether it has, in time. news: what lies here already is none."""
-        left_ms = deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
-            return False
-        if not news and self._reading.has_some(wanted):
-            return True
-        if self._group is not None and self._group.needs_poll:
-            await asyncio.sleep(0)  # a join that is not done in time begins again at once
-            return True
-        if self._whole is not None and self._whole.needs_poll:
-            return True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
-        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _done, future)
-        try:
-            if self._group is None:
-                await future
-            else:
-                with self._group.polling():
-                    await future
-        finally:
-            timer.cancel()
-            if future in self._waiting:
-                self._waiting.remove(future)
-        return True
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            _done(future)
-
-    def _changed(self) -> None:
-        """The assignment or a position was changed, or found."""
-        self._fetcher.pump()
-        self._wake()
-
     # ---- positions ---------------------------------------------------------------------------------------------
 
     async def position(self, partition: tuple[str, int]) -> int:
@@ -388,8 +281,8 @@ class Consumer:
         while (state := self._subscription.state(tp)).position < 0:
             if state.refused is not None:
                 raise state.refused
-            await self._poll(deadline_ms)
-            if not await self._wait(deadline_ms, news=True):
+            await self._polls.poll(deadline_ms)
+            if not await self._polls.wait(deadline_ms, news=True):
                 raise RequestTimedOutError(f"the position of {tp} is not known")
         return state.position
 
@@ -427,7 +320,7 @@ class Consumer:
         return frozenset(self._subscription.paused())
 
     async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
-        self._check_open()
+        self._polls.check_open()
         self._cluster.home.check()
         timeout_ms = self._settings.default_api_timeout_ms
         named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
@@ -463,7 +356,7 @@ class Consumer:
 
     def _member(self) -> Group:
         if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
-            self._check_open()
+            self._polls.check_open()
         if self._group is None:
             raise IllegalStateError(
                 "without a group_id there are no committed offsets", hint="give the consumer a group_id"
@@ -492,8 +385,3 @@ class Consumer:
         require_stable: wait for transactions that are about to commit some.
         """
         return await self._member().committed(partitions or self.assignment(), require_stable=require_stable)
-
-
-def _done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

@@ -12,8 +12,8 @@ from .batches import Batch
 from .batches import Batches as AsyncBatches
 from .blocking import Blocking, forwarded
 from .consumer import Consumer as AsyncConsumer
-from .dropping import CLOSING_MS
 from .loop_thread import LoopThread
+from .polls import CLOSING_MS
 from .values import Record
 
 if TYPE_CHECKING:
