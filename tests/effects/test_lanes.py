@@ -99,6 +99,8 @@ class Busy:
         self.lane = SystemDisk().lane("records")
         self.go = threading.Event()
         self.began = threading.Event()
+        self.over = asyncio.Event()
+        self.submitted = 0
         self.ran = []
         self.results = []
         self.lane.submit(self._wait, lambda _: None)
@@ -109,16 +111,19 @@ class Busy:
         self.go.wait(10)
 
     def submit(self, name, **more):
-        self.lane.submit(lambda: self.ran.append(name), self.results.append, **more)
+        self.submitted += 1
+        self.lane.submit(lambda: self.ran.append(name), self._done, **more)
+
+    def _done(self, result):
+        self.results.append(result)
+        if len(self.results) == self.submitted:
+            self.over.set()
 
     async def finish(self):
         """Let it work; returns when all that was submitted is over."""
-        over = asyncio.Event()
-        self.lane.submit(lambda: None, lambda _: over.set(), owner="last in every turn")
         self.go.set()
-        await asyncio.wait_for(over.wait(), 10)
+        await asyncio.wait_for(self.over.wait(), 10)
         self.lane.close()
-        await asyncio.sleep(0)
 
 
 def test_whose_jobs_wait_take_turns_and_keep_their_own_order(run):
@@ -155,9 +160,8 @@ def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
         closing = threading.Thread(target=busy.lane.close)
         closing.start()
         wait_until(lambda: busy.lane._closed)
-        busy.go.set()
+        await busy.finish()
         closing.join()
-        await asyncio.sleep(0.001)
         assert busy.ran == ["sync"]
         assert [type(each) for each in busy.results] == [JobDropped, type(None), JobDropped]
 
