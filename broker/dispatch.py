@@ -164,12 +164,12 @@ class Dispatcher:
         connection.client_id = header.client_id
         call, turns = Call(connection, header), self._turns
         if header.api_key == PRODUCE:
-            if turns.left <= 0 and turns.is_over():
+            if turns.left <= 0 and turns.is_spent():
                 connection.put_back(frame)
-                turns.enqueue(Job(_go_on(connection)), heavy=len(frame) > SMALL_BYTES)
+                turns.enqueue(Job(_go_on(connection)), long=len(frame) > SMALL_BYTES)
                 return
         else:
-            if turns.left <= 0 and turns.is_over():
+            if turns.left <= 0 and turns.is_spent():
                 steps = self._read_and_answer(handler, call, frame, header)
                 self._enqueue(handler, call, self._put_off(handler, call), steps)
                 return

@@ -8,15 +8,15 @@ a request a thread; here it is cut into slices. This module is the one place tha
   after each item the units that this item took, and returns the response. Encoding the response goes on in the same
   way, an item a step, and so does decoding a large request. A unit is the work of one plain row: some microseconds.
 - A slice is at most SLICE_UNITS units or SLICE_MS, whichever ends first. The first slice of a request is worked at
-  once, which nearly always is all. What is left waits in a queue of the broker, first come, first served, and goes
-  to the end of one after each slice. A turn of the loop works SLICE_UNITS of each queue, and then reads sockets.
+  once, which nearly always is all. What is left waits in a queue of the broker, first come, first served. There are
+  two, so that a short one waits for one of the long and not for all: each joins the first, and goes to the end of the
+  second when it took SHORT_UNITS and is not done. A turn of the loop works SLICE_UNITS of each queue,
+  and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
-- Requests that turn out to be long, or are one long step, have a queue of their own, so that short ones wait for one of
-  them and not for all.
 - A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
   done, its connection goes to the end of the queue for the next one: the queue is fair to connections.
-- What is left of a request is dropped when its client goes, or the broker stops.
+- What is left of a request is dropped when its client goes. When the broker stops, nothing of the queues is worked.
 
 What answers hold is bounded as well: rows are made while they are written (encoding.Lazy), and what is asked for when
 an answer has its share of ALL_ANSWERS_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
@@ -40,14 +40,14 @@ Steps: TypeAlias = Generator[int, None, R]
 
 SLICE_MS = 4
 SLICE_UNITS = 2_000
-FIRST_UNITS = 100  # of one that comes from the queue of short requests, before it waits among the long ones
+SHORT_UNITS = 100  # of one in the queue of the short: what needs more goes to that of the long
 ARRIVAL_UNITS = 4_000
 REQUEST_UNITS = 8
 MOST_ANSWER_BYTES = 16 << 20
 LEAST_ANSWER_BYTES = 256 << 10  # however many connections there are,
 ALL_ANSWERS_BYTES = 256 << 20  # which share this: clients may ask all at once and read nothing
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
-LOOK_UNITS = 20  # as often the clock is looked at
+LOOK_UNITS = 20  # between two looks at the clock
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
 
 
@@ -135,19 +135,19 @@ class Turns:
         self._clock = clock
         self._soon = soon
         self._turn = store.turn
-        self._queue: deque[Job] = deque()
-        self._heavy: deque[Job] = deque()
+        self._short: deque[Job] = deque()
+        self._long: deque[Job] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._heavy)
+        return len(self._short) + len(self._long)
 
-    def is_over(self) -> bool:
-        """Whether what comes now has to wait for another turn. Asked when nothing is left of the allowance."""
-        self._look()
+    def is_spent(self) -> bool:
+        """Whether what comes now has to wait for another turn. Asked when nothing seems left of the allowance."""
+        self._renew()
         return self.left <= 0
 
-    def _look(self) -> None:
+    def _renew(self) -> None:
         """A new turn has an allowance of its own."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
@@ -159,12 +159,12 @@ class Turns:
 
     def begin(self, job: Job) -> bool:
         """Work the first slice of a request that has just come. Returns whether that was all."""
-        self._look()
+        self._renew()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
-    def enqueue(self, job: Job, *, heavy: bool = False) -> None:
-        """Work the rest of it, or all of it, in later turns. heavy: its first step may be long, and take all of one."""
-        (self._heavy if heavy else self._queue).append(job)
+    def enqueue(self, job: Job, *, long: bool = False) -> None:
+        """Work the rest of it, or all of it, in later turns. long: its first step alone may be."""
+        (self._long if long else self._short).append(job)
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._work_queue)
@@ -181,7 +181,7 @@ class Turns:
     def _work_queue(self) -> None:
         """A turn's share of both queues. A job is worked once, or twice where it turns out to be long."""
         try:
-            for queue, most_units in ((self._queue, FIRST_UNITS), (self._heavy, SLICE_UNITS)):
+            for queue, most_units in ((self._short, SHORT_UNITS), (self._long, SLICE_UNITS)):
                 self._turn, self.left = self._store.turn, SLICE_UNITS
                 for _ in range(len(queue)):
                     if self.left <= 0 or self._is_ending():
@@ -205,4 +205,4 @@ class Turns:
         if finished:
             job.finish()
         else:
-            self._heavy.append(job)
+            self._long.append(job)

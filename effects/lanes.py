@@ -62,7 +62,7 @@ class Entry:
 E = TypeVar("E", bound=Entry)
 
 
-class Turns(Generic[E]):
+class FairQueue(Generic[E]):
     """Jobs that wait: those of one owner in their order, and the owners in turn. Pure."""
 
     def __init__(self) -> None:
@@ -138,8 +138,8 @@ class ThreadLane(Lane):
         self._name = name
         self._limit = threads
         self._threads: list[threading.Thread] = []
-        self._turns: Turns[Entry] = Turns()
-        self._lock = threading.Lock()  # of the turns
+        self._queue: FairQueue[Entry] = FairQueue()
+        self._lock = threading.Lock()  # of the queue
         self._waiting: SimpleQueue[asyncio.AbstractEventLoop | None] = SimpleQueue()  # one for each job; None: end
         self._closed = False
 
@@ -154,7 +154,7 @@ class ThreadLane(Lane):
         if self._closed:
             raise RuntimeError(f"lane {self._name} is closed")
         with self._lock:
-            self._turns.put(Entry(job, done, owner, wanted))
+            self._queue.put(Entry(job, done, owner, wanted))
         self._waiting.put(asyncio.get_running_loop())
         if len(self._threads) < self._limit:
             self._start_thread()
@@ -190,7 +190,7 @@ class ThreadLane(Lane):
     def _work(self) -> None:
         while (loop := self._waiting.get()) is not None:
             with self._lock:
-                entry = self._turns.take()
+                entry = self._queue.take()
             result: Any
             try:
                 result = JobDropped() if entry.is_dropped(self._closed) else self._timed(entry.job)

@@ -19,7 +19,7 @@ from .aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth, IndexRow
 from .log_indexes import EVERY_BATCH, load_indexes
-from .log_reads import damage_found
+from .log_reads import judged_unreadable
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Compaction:
                 if self._monotonic_ms() >= until_ms:
                     return
         except SegmentDamaged as damage:
-            raise damage_found(self._log, damage) from damage
+            raise judged_unreadable(self._log, damage) from damage
         self.finished = True
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ..effects.disk import Buffer, File
 from ..protocol.errors import ErrorCode, KafkaError
 from .index import Indexes
-from .log_reads import damage_found, segment_number
+from .log_reads import judged_unreadable, segment_number
 from .open_files import OpenFile
 from .segment import CHUNK_BYTES, LOG_SUFFIX, SegmentDamaged, SegmentState, Slice, base_offset_at
 
@@ -68,7 +68,7 @@ class FilePart:
                 raise SegmentDamaged(file.path, position + len(found), "the file ends early")
         except (SegmentDamaged, OSError) as error:
             if self._log.holds([self._state]):
-                raise damage_found(self._log, error) from error
+                raise judged_unreadable(self._log, error) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return found
 

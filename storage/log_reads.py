@@ -74,7 +74,7 @@ def judge_errors(log: "PartitionLog", states: Sequence[SegmentState]) -> Iterato
     except (SegmentDamaged, OSError) as error:
         if not log.holds(states):
             raise Gone(str(error)) from error
-        raise damage_found(log, error) from error
+        raise judged_unreadable(log, error) from error
 
 
 def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
@@ -136,7 +136,7 @@ def read_warm(log: "PartitionLog", states: Sequence[SegmentState], span: Span) -
             with entry as file:
                 found = None if indexes is None else read_span(file.read_cached, file.path, state, indexes, span)
         except (SegmentDamaged, OSError) as error:
-            raise damage_found(log, error) from error
+            raise judged_unreadable(log, error) from error
         if found is not NOTHING_HERE:
             return found
     return Slice([], 0, span.offset)
@@ -201,8 +201,9 @@ def _aborted_in(
     return found
 
 
-def damage_found(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
-    """A segment that counts cannot be read: the log goes offline (not for want of descriptors, memory or rights)."""
+def judged_unreadable(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
+    """A segment that counts cannot be read: the error to answer. For damage, and not for want of descriptors, memory or
+    rights, the log goes offline."""
     if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):
         log.offline = str(error)
         logger.error("%s-%d is offline: %s", log.topic, log.partition, error)

@@ -63,7 +63,7 @@ class ProducerStates:
         self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
         self._snapshot: SnapshotInSlices | None = None
         self._snapshots = 0  # begun so far
-        self.emptied = 0  # so often the last one remembered was forgotten
+        self.emptied = 0  # how often the last one remembered was forgotten
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -72,13 +72,8 @@ class ProducerStates:
         return producer_id in self._producers
 
     @property
-    def idle_count(self) -> int:
-        """How many of them have no open transaction, and may be forgotten."""
-        return len(self._idle)
-
-    @property
     def idle_since_ms(self) -> int | None:
-        """The age at which the longest silent of those was last heard of; None if there is none."""
+        """When the longest silent one without an open transaction was last heard of; None if there is none."""
         for producer in self._idle.values():
             return producer.age_ms
         return None

@@ -6,9 +6,10 @@ that this process could not look, now: nobody may conclude from them that anythi
 
 import errno
 
+from ..effects.disk_errors import NO_DESCRIPTOR
+
 MISPLACED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-_MAY_PASS = _LIMITS | {errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM}
+_MAY_PASS = {*NO_DESCRIPTOR, errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPERM}
 
 
 def may_pass(error: OSError) -> bool:
@@ -18,4 +19,4 @@ def may_pass(error: OSError) -> bool:
 
 def is_limit(error: OSError) -> bool:
     """Whether descriptors or memory are used up: no other file could be opened or read either."""
-    return error.errno in _LIMITS
+    return error.errno in NO_DESCRIPTOR

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from ..lanes import Entry, JobDropped, Lane, Turns
+from ..lanes import Entry, FairQueue, JobDropped, Lane
 
 T = TypeVar("T")
 Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect, and from then until done is called
@@ -47,7 +47,7 @@ class SimulatedLane(Lane):
         self._threads = threads
         self._latency = latency
         self._inline = inline
-        self._waiting: Turns[_Entry] = Turns()
+        self._waiting: FairQueue[_Entry] = FairQueue()
         self._started: list[_Entry] = []
         self._in_turn = False
         self._closed = False

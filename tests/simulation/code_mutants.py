@@ -195,8 +195,8 @@ def connections_do_not_take_turns_in_lanes(stack: ExitStack) -> None:
             del self._lines[None]
         return entry
 
-    _replaced(stack, lanes.Turns, "put", put)
-    _replaced(stack, lanes.Turns, "take", take)
+    _replaced(stack, lanes.FairQueue, "put", put)
+    _replaced(stack, lanes.FairQueue, "take", take)
 
 
 @killed_by("tests/effects/test_net.py")

@@ -326,15 +326,15 @@ def test_only_open_transactions_do_not_keep_expiry_going_for_ever(partition):
 
 
 def test_how_many_are_idle_and_since_when_is_known_at_once(partition):
-    assert (partition.states.idle_count, partition.states.idle_since_ms) == (0, None)
+    assert (len(partition.states._idle), partition.states.idle_since_ms) == (0, None)
     aged(partition, 1, 2, 3)
     partition.send_in_transaction(1, 0, 1)
-    assert (partition.states.idle_count, partition.states.idle_since_ms) == (2, 200)
+    assert (len(partition.states._idle), partition.states.idle_since_ms) == (2, 200)
     partition.age_ms = 900
     partition.end(1, 0)
-    assert (partition.states.idle_count, partition.states.idle_since_ms) == (3, 200)
+    assert (len(partition.states._idle), partition.states.idle_since_ms) == (3, 200)
     assert partition.states.evict(2) == 2
-    assert (partition.states.idle_count, partition.states.idle_since_ms) == (1, 900)
+    assert (len(partition.states._idle), partition.states.idle_since_ms) == (1, 900)
 
 
 def test_silence_is_counted_on_over_a_restart(partition):
