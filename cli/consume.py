@@ -26,7 +26,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
 AT_ONCE = 500
-JOINING_S = 3_600  # others may take their time to let us in; Ctrl-C ends that
+JOINING_MS = 3_600_000  # others may take their time to let us in; Ctrl-C ends that
 Write = Callable[["Record"], bytes]
 
 
@@ -132,7 +132,7 @@ async def _consuming(
         else:
             consumer.subscribe([name])
             if until_end:  # before that, nothing is ours and all of it read
-                await consumer.assigned(timeout=JOINING_S)
+                await consumer.assigned(timeout_ms=JOINING_MS)
         return await _printing(consumer, ends, most, write, commits=group_id is not None)
 
 

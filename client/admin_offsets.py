@@ -15,7 +15,7 @@ class OffsetAdmin(Asking):
 
     async def list_offsets(
         self,
-        timestamps: Mapping[TopicPartition, int],
+        timestamps_ms: Mapping[TopicPartition, int],
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
@@ -33,7 +33,7 @@ class OffsetAdmin(Asking):
                     Topic(
                         name=name,
                         partitions=[
-                            Topic.Partition(partition_index=each, timestamp=timestamps[TopicPartition(name, each)])
+                            Topic.Partition(partition_index=each, timestamp=timestamps_ms[TopicPartition(name, each)])
                             for each in numbers
                         ],
                     )
@@ -48,7 +48,7 @@ class OffsetAdmin(Asking):
                     found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
                     yield TopicPartition(topic.name, each.partition_index), each.error_code, None, found
 
-        return await self._at_leaders(timestamps, request, answers)
+        return await self._at_leaders(timestamps_ms, request, answers)
 
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel = "read_uncommitted"

@@ -78,9 +78,9 @@ class Consumer:
         await self._cluster.start()
         self._polls.begin()
 
-    async def close(self, timeout: float = CLOSING_MS / 1000) -> None:  # noqa: ASYNC109 (as long as it may take)
-        """Leave the group and end all connections. Idempotent; takes at most `timeout` seconds."""
-        await self._polls.close(timeout * 1000)
+    async def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
+        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        await self._polls.close(timeout_ms)
 
     stop = close
 
@@ -153,11 +153,11 @@ class Consumer:
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._subscription.assigned)
 
-    async def assigned(self, timeout: float | None = None) -> frozenset[TopicPartition]:  # noqa: ASYNC109
+    async def assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
         """Wait until there is an assignment, joining the group if need be, and until its positions are known: what is
-        written from then on is read. timeout: seconds. Raises RequestTimedOutError.
+        written from then on is read. timeout_ms: default_api_timeout_ms if not given. Raises RequestTimedOutError.
         """
-        timeout_ms = self._settings.default_api_timeout_ms if timeout is None else timeout * 1000
+        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             await self._polls.poll(deadline_ms)
@@ -231,15 +231,15 @@ class Consumer:
                 return taken
 
     def batches(
-        self, max_records: int | None = None, *, max_wait: float = 0.0, timeout_ms: float | None = None
+        self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
         """Batches of up to max_records (default: max_poll_records), for a transaction each.
 
-        max_wait: seconds to let a batch fill up once something is there. timeout_ms: a loop ends when nothing has come
+        max_wait_ms: how long a batch may fill up once something is there. timeout_ms: a loop ends when nothing has come
         for so long; another one over the same iterator goes on. What the iterator raises does not end it.
         """
         most = self._most(max_records)
-        return Batches(lambda: self._batch(most, max_wait * 1000, self._until_ms(timeout_ms)))
+        return Batches(lambda: self._batch(most, max_wait_ms, self._until_ms(timeout_ms)))
 
     async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
         reading = self._reading

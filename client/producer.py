@@ -152,7 +152,7 @@ class Producer:
     ) -> None:
         await self.close()
 
-    async def close(self, timeout_ms: float | None = None) -> None:
+    async def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long (delivery_timeout_ms if not given), then let go. Idempotent.
 
         An open transaction is aborted. What could not be sent in time fails with ClosedError.

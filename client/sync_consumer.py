@@ -5,6 +5,7 @@ listeners of a rebalance are called in the clients' own thread. Heartbeats go on
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from .settings import Bootstrap, ConsumerKeywords
 
-CLOSE_S = 1.0
+INTERRUPTED_MS = 1_000
 
 
 class Batches(Iterator[Batch]):
@@ -56,9 +57,9 @@ class Consumer(Blocking[AsyncConsumer]):
         super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics))
         return consumer
 
-    def close(self, timeout: float = CLOSING_MS / 1000) -> None:
-        """Leave the group and end all connections. Idempotent; takes at most `timeout` seconds."""
-        self._end(lambda: self._inner.close(timeout))
+    def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
+        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
 
@@ -66,7 +67,7 @@ class Consumer(Blocking[AsyncConsumer]):
         if error is None or isinstance(error, Exception):
             self.close()
         else:
-            self.close(CLOSE_S)  # somebody waits for their prompt
+            self.close(timeout_ms=INTERRUPTED_MS)  # somebody waits for their prompt
 
     def __iter__(self) -> "Consumer":
         return self
@@ -75,11 +76,11 @@ class Consumer(Blocking[AsyncConsumer]):
         return self._wait(self._inner.__anext__)
 
     def batches(
-        self, max_records: int | None = None, *, max_wait: float = 0.0, timeout_ms: float | None = None
+        self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
         """Batches of records, each of which knows what to commit for it; give one to producer.transaction(batch)."""
-        inner = self._thread.call(lambda: self._inner.batches(max_records, max_wait=max_wait, timeout_ms=timeout_ms))
-        return Batches(inner, self._thread)
+        make = partial(self._inner.batches, max_records, max_wait_ms=max_wait_ms, timeout_ms=timeout_ms)
+        return Batches(self._thread.call(make), self._thread)
 
     @property
     def last_batch(self) -> Batch | None:

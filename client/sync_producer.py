@@ -71,15 +71,15 @@ class Producer(Blocking[AsyncProducer]):
         """Find the cluster; with a transactional_id, fence who had the id and abort what was left open."""
         super().start()
 
-    def close(self, timeout_ms: float | None = None) -> None:
+    def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long (delivery_timeout_ms if not given). Idempotent."""
-        self._end(lambda: self._inner.close(timeout_ms))
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         interrupted = error is not None and not isinstance(error, Exception)
-        self.close(CLOSE_MS if interrupted else None)
+        self.close(timeout_ms=CLOSE_MS if interrupted else None)
 
     def send(
         self,

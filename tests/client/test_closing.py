@@ -20,7 +20,7 @@ async def _write(producer, value):
 async def _closed_within(producer, seconds, timeout_ms):
     loop = asyncio.get_running_loop()
     before = loop.time()
-    await producer.close(timeout_ms)
+    await producer.close(timeout_ms=timeout_ms)
     assert loop.time() - before <= seconds
 
 
@@ -95,7 +95,7 @@ def test_a_cancelled_commit_is_still_cancelled():
         writing = asyncio.create_task(_write(producer, b"b"))
         await asyncio.sleep(0.5)
         writing.cancel()
-        closing = asyncio.create_task(producer.close(3_000))
+        closing = asyncio.create_task(producer.close(timeout_ms=3_000))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(writing, 30)
         await closing

@@ -140,7 +140,7 @@ def write(broker, topic, *values):
 def test_a_consumer_is_iterated_record_by_record(broker, topic):
     write(broker, topic, b"1", b"2")
     with consuming(broker, topic) as consumer:
-        assert len(consumer.assigned(timeout=10)) == 1
+        assert len(consumer.assigned(timeout_ms=10_000)) == 1
         found = [record.value for _, record in zip(range(2), consumer, strict=False)]
         assert found == [b"1", b"2"]
         consumer.commit()

@@ -82,7 +82,7 @@ class SdkMover(SdkIncarnation):
 
     async def work(self) -> None:
         consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
-        batches = consumer.batches(max_records=self.rng.choice((1, 3, 20)), max_wait=self.rng.choice((0.0, 0.3)))
+        batches = consumer.batches(max_records=self.rng.choice((1, 3, 20)), max_wait_ms=self.rng.choice((0, 300)))
         while not self.world.over:
             try:
                 async with asyncio.timeout(self.rng.choice((0.3, 3.0))):  # an application that has other things to do

@@ -1,0 +1,87 @@
+"""Decision 17: a time in the Python interface is a number of milliseconds, and its name ends in `_ms`."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+from fencepost.broker.settings import BrokerSettings
+from fencepost.client import admin_values, settings, values
+from fencepost.spark.sessions import session
+from fencepost.testing.marker import Wishes
+
+import fencepost as fp
+from fencepost import sync, testing
+
+TIME = re.compile(
+    r"(^|_)(timeouts?|waits?|intervals?|delays?|linger|ages?|backoff|deadline|duration|expiry|lifetime|period|timestamps?"
+    r"|patience|since|until|within|seconds?|secs?|s|minutes?|hours?|ms|us|ns)($|_)"
+)
+TEXTS = {"transaction_timeout"}  # of the test's marker: "5s", with its unit
+NO_TIME = {"timestamp_type", "log_message_timestamp_type", "log_index_interval_bytes"}
+KAFKAS = {"offsets_retention_minutes"}
+OF_TESTS = {"Broker.advance", "ObservedBroker.advance", "BrokerTime.advance", "Faults.delay"}
+"""Beside asyncio.sleep, and called as that is."""
+
+
+def public() -> Iterator[tuple[str, str]]:
+    """(what, the name of a parameter or of a field) of all that users import, of its methods and of their values."""
+    found = [getattr(space, name) for space in (fp, sync, testing) for name in space.__all__]
+    for module in (settings, values, admin_values):
+        found += [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    for each in [*found, BrokerSettings, session]:
+        if inspect.isclass(each):
+            names = [name for name in dir(each) if not name.startswith("_")]
+            yield from ((each.__name__, name) for name in _parameters(each))
+            yield from ((each.__name__, field.name) for field in _fields(each))
+            yield from ((each.__name__, name) for name in getattr(each, "__annotations__", {}))
+            for name in names:
+                yield from ((f"{each.__name__}.{name}", it) for it in _parameters(inspect.getattr_static(each, name)))
+        elif callable(each):
+            yield from ((each.__name__, name) for name in _parameters(each))
+
+
+def _parameters(each):
+    each = getattr(each, "__func__", each)
+    try:
+        return list(inspect.signature(each).parameters) if callable(each) else []
+    except ValueError:  # of builtins
+        return []
+
+
+def _fields(each):
+    return dataclasses.fields(each) if dataclasses.is_dataclass(each) else ()
+
+
+def refused(what: str, name: str) -> bool:
+    if not TIME.search(name) or name in TEXTS | NO_TIME | KAFKAS:
+        return False
+    return not (name.endswith("_ms") or (name == "seconds" and what in OF_TESTS))
+
+
+def test_every_time_of_the_public_interface_says_that_it_is_milliseconds():
+    seen = list(public())
+    assert len(seen) > 500, len(seen)
+    assert {("Producer.close", "timeout_ms"), ("ProducerSettings", "linger_ms")} <= set(seen)
+    assert not sorted(f"{what}({name})" for what, name in set(seen) if refused(what, name))
+
+
+@pytest.mark.parametrize("name", ["timeout", "max_wait", "older_than_s", "timeout_s", "seconds", "linger", "delay_us"])
+def test_a_time_without_its_unit_or_with_another_is_refused(name):
+    assert refused("Consumer.close", name)
+
+
+@pytest.mark.parametrize("limit", ["close", "assigned"])
+@pytest.mark.parametrize("of", [fp.Consumer, sync.Consumer])
+def test_who_gives_seconds_as_other_clients_take_them_is_refused(of, limit):
+    signature = inspect.signature(getattr(of, limit))
+    for given in ([5.0], {"timeout": 5.0}):
+        with pytest.raises(TypeError):
+            signature.bind(None, *given) if isinstance(given, list) else signature.bind(None, **given)
+
+
+@pytest.mark.parametrize("said", [5, 5.0, "5"])
+def test_a_number_without_its_unit_is_no_timeout_of_a_test(said):
+    with pytest.raises(pytest.UsageError, match="'5s' or '500ms', not"):
+        assert Wishes(transaction_timeout=said).transaction_timeout_ms
