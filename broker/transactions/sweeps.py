@@ -42,16 +42,22 @@ class Sweeps:
         self._broker = broker
         self._coordinator = broker.transactions
         self._tasks = tasks
+        self._next_deadline_ms: int | None = None  # of the open ones that the last pass left, the earliest age
 
     async def abort_late(self) -> None:
         """At once, for what is too old when the broker starts; then at every cleanup interval.
 
-        That is transaction.abort.timed.out.transaction.cleanup.interval.ms.
+        That is transaction.abort.timed.out.transaction.cleanup.interval.ms. It is shorter where one that was seen open
+        will be too old by then: readers wait for it.
         """
         interval_ms = self._broker.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         while not self._tasks.ending:
+            self._next_deadline_ms = None
             await self._pass(self._abort_pass)
-            await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S))
+            wait_ms = interval_ms
+            if self._next_deadline_ms is not None:
+                wait_ms = min(wait_ms, self._next_deadline_ms + 1 - self._broker.store.age_ms())
+            await self._tasks.pause(max(wait_ms / 1000, SHORTEST_PAUSE_S))
 
     async def expire_ids(self) -> None:
         """Every transaction.remove.expired.transaction.cleanup.interval.ms."""
@@ -87,13 +93,18 @@ class Sweeps:
             log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:
+        """Those that are too old now. Keeps the earliest deadline of the others."""
         transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
         found = []
         for transactional_id in ids:
             txn = transactions.get(transactional_id)
             deadline_ms = None if txn is None else machine.deadline_age_ms(txn)
-            if deadline_ms is not None and deadline_ms < age_ms:
+            if deadline_ms is None:
+                continue
+            if deadline_ms < age_ms:
                 found.append(transactional_id)
+            elif self._next_deadline_ms is None or deadline_ms < self._next_deadline_ms:
+                self._next_deadline_ms = deadline_ms
         return found
 
     async def _expiry_pass(self) -> None:

@@ -129,6 +129,18 @@ def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
             assert state(second) == "Ongoing"
 
 
+def test_one_that_was_open_at_a_sweep_is_aborted_when_it_is_too_old_and_not_a_whole_interval_later():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        txn = Txn(broker)
+        assert txn.init(timeout_ms=14_000) == OK
+        txn.write("t", b"x")
+        broker.wait(13.9)  # a sweep came after ten seconds, the next would after twenty
+        assert state(broker) == "Ongoing"
+        broker.wait(0.2)
+        assert state(broker) == "CompleteAbort"
+
+
 def test_a_bug_in_one_transaction_that_is_late_is_kept_to_it(monkeypatch):
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
