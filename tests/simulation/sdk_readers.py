@@ -162,7 +162,7 @@ class SdkWorker(SdkClient):
         consumer = await member(
             self, SDK_WORKERS, [self._topic], enable_auto_commit=by_itself, auto_commit_interval_ms=300
         )
-        self._watch_commits(consumer._group._offsets)
+        self._watch_commits(consumer._group._commits._offsets)
         while not self.world.over:
             found = await consumer.getmany(timeout_ms=500, max_records=self.rng.choice((1, 10, 100)))
             await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
