@@ -94,6 +94,8 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """A member of a group. client_host: as the coordinator sees it."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -114,6 +116,8 @@ class GroupDescription:
 
 
 class TransactionListing(NamedTuple):
+    """A transactional id. coordinator: the id of a node."""
+
     transactional_id: str
     producer_id: int
     state: str

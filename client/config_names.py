@@ -50,6 +50,19 @@ _NAMES = {  # where the dots of Java's name are not simply our underscores
     "ssl.truststore.location": "ssl_cafile",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
+_OURS_ALONE = {  # whose names no other client has with dots
+    "connect_timeout_ms",
+    "max_batch_size",
+    "max_decompressed_bytes",
+    "sasl_plain_password",
+    "sasl_plain_username",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_context",
+    "ssl_keyfile",
+    "ssl_password",
+}
 _IGNORED = frozenset(  # what is always so here
     {"api.version.request", "broker.version.fallback", "log.connection.close", "ssl.truststore.type"}
 )
@@ -70,6 +83,14 @@ _STRATEGIES = {
 }
 _JAAS = re.compile(r"""(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _TRUE_OR_FALSE = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def names_of(keyword: str) -> list[str]:
+    """What other clients call a setting, and from_config takes: Java's name first, then librdkafka's."""
+    names = [] if keyword in _OURS_ALONE else [keyword.replace("_", ".")]
+    names += [name for name, one in _NAMES.items() if one == keyword]
+    names += [name for name, (one, _) in _CONVERTED.items() if one == keyword]
+    return list(dict.fromkeys(names))
 
 
 def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:

@@ -148,9 +148,11 @@ class Consumer:
                 self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to, by name or by the pattern."""
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
         return frozenset(self._subscription.assigned)
 
     async def assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
@@ -293,6 +295,7 @@ class Consumer:
         self._subscription.seek(TopicPartition(*partition), where.offset, where.leader_epoch)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """At the first record that is still there; all that are assigned, if none is named."""
         self._reading.settle()
         self._subscription.seek_to_end_of_log(partitions or self.assignment(), EARLIEST)
 
@@ -305,6 +308,7 @@ class Consumer:
             await self.position(tp)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Where the group has committed; all that are assigned, if none is named."""
         self._reading.settle()
         self._subscription.seek_to_committed(partitions or self.assignment())
 
@@ -314,9 +318,11 @@ class Consumer:
         self._subscription.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these."""
         self._subscription.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
         return frozenset(self._subscription.paused())
 
     async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
@@ -327,6 +333,7 @@ class Consumer:
         return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset that is still there, of each."""
         found = await self._listed(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
         return {tp: one.offset for tp, one in found.items()}
 

@@ -349,6 +349,7 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
+        """As it was set; None without transactions."""
         return self.settings.transactional_id
 
     @property
@@ -392,6 +393,7 @@ class Producer:
         await transactor.initialise()
 
     async def begin_transaction(self) -> None:
+        """Begin one. Raises IllegalStateError while another is open."""
         await self._transacting().begin()
 
     async def commit_transaction(self) -> None:
@@ -399,6 +401,7 @@ class Producer:
         await self._transacting().commit()
 
     async def abort_transaction(self) -> None:
+        """Roll back what is open: no reader of committed records sees any of it."""
         await self._transacting().abort()
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:

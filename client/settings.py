@@ -292,7 +292,7 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     value_deserializer: Deserializer | None
 
 
-_SECURITY_KEYWORDS = {
+SECURITY_KEYWORDS = {
     "security_protocol": "protocol",
     "ssl_context": "context",
     "ssl_cafile": "ca_file",
@@ -322,7 +322,7 @@ def consumer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[Consumer
 
 def keywords_of(cls: type[ConnectionSettings]) -> set[str]:
     """Every keyword that makes such settings, beside bootstrap_servers."""
-    return {one.name for one in fields(cls)} - {"bootstrap_servers", "security"} | set(_SECURITY_KEYWORDS)
+    return {one.name for one in fields(cls)} - {"bootstrap_servers", "security"} | set(SECURITY_KEYWORDS)
 
 
 def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, Any]) -> S:
@@ -331,7 +331,7 @@ def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, 
     for name in keywords:
         if name not in known:
             raise TypeError(f"there is no setting {name!r}{nearest(name, known)}")
-    security = {_SECURITY_KEYWORDS[name]: keywords.pop(name) for name in list(keywords) if name in _SECURITY_KEYWORDS}
+    security = {SECURITY_KEYWORDS[name]: keywords.pop(name) for name in list(keywords) if name in SECURITY_KEYWORDS}
     return cls(addresses_of(bootstrap_servers), security=Security(**security), **keywords)
 
 

@@ -15,6 +15,8 @@ LOG_APPEND_TIME = 1
 
 
 class TopicPartition(NamedTuple):
+    """A partition, by its topic and number. A tuple of the two is taken everywhere."""
+
     topic: str
     partition: int
 
@@ -31,6 +33,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
+    """A record by its time. offset: -1 where there is none."""
+
     offset: int
     timestamp_ms: int
     leader_epoch: int = -1

@@ -1,4 +1,4 @@
-"""What docs/sdk-compatibility.md says of transactions and groups on older brokers, row by row."""
+"""What docs/sdk-migration.md says (older brokers) of transactions and groups on older brokers, row by row."""
 
 import pytest
 from capped_broker import RELEASES
