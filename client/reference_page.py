@@ -115,7 +115,8 @@ def _value_rows() -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     for module in (values, admin_values):
-        for cls in vars(module).values():
+        found: list[Any] = list(vars(module).values())
+        for cls in found:
             if inspect.isclass(cls) and cls.__module__ == module.__name__ and not cls.__name__.startswith("_"):
                 names = ", ".join(getattr(cls, "_fields", None) or [one.name for one in fields(cls)])
                 yield f"| `{cls.__name__}({names})` | {_cell(_text(cls))} |"

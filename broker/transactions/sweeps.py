@@ -7,6 +7,7 @@ between them; what finds no room on the disk is tried again with the next pass, 
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,10 +55,12 @@ class Sweeps:
         while not self._tasks.ending:
             self._next_deadline_ms = None
             await self._pass(self._abort_pass)
-            wait_ms = interval_ms
-            if self._next_deadline_ms is not None:
-                wait_ms = min(wait_ms, self._next_deadline_ms + 1 - self._broker.store.age_ms())
-            await self._tasks.pause(max(wait_ms / 1000, SHORTEST_PAUSE_S))
+            await self._tasks.pause(max(min(interval_ms, self._next_late_ms()) / 1000, SHORTEST_PAUSE_S))
+
+    def _next_late_ms(self) -> float:
+        """How long until the first of those that the last pass left open is too old."""
+        deadline_ms = self._next_deadline_ms
+        return math.inf if deadline_ms is None else deadline_ms + 1 - self._broker.store.age_ms()
 
     async def expire_ids(self) -> None:
         """Every transaction.remove.expired.transaction.cleanup.interval.ms."""
