@@ -6,7 +6,7 @@ Signatures are the source's own words, and a method's text is its docstring, so 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -115,11 +115,14 @@ def _value_rows() -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     for module in (values, admin_values):
-        found: list[Any] = list(vars(module).values())
-        for cls in found:
-            if inspect.isclass(cls) and cls.__module__ == module.__name__ and not cls.__name__.startswith("_"):
-                names = ", ".join(getattr(cls, "_fields", None) or [one.name for one in fields(cls)])
-                yield f"| `{cls.__name__}({names})` | {_cell(_text(cls))} |"
+        for name, cls in vars(module).items():
+            if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_"):
+                yield f"| `{name}({', '.join(_field_names(cls))})` | {_cell(_text(cls))} |"
+
+
+def _field_names(cls: Any) -> Sequence[str]:
+    """Of a NamedTuple or a dataclass."""
+    return getattr(cls, "_fields", None) or [one.name for one in fields(cls)]
 
 
 def _in_order(cls: type[Any]) -> list[str]:
