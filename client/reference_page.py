@@ -98,11 +98,12 @@ def _member_rows(cls: type[Any]) -> Iterator[str]:
     for name in _in_order(cls):
         if name.startswith("_") or name in left_out:
             continue
-        found = inspect.getattr_static(cls, name)
+        found: Any = inspect.getattr_static(cls, name)
+        function: Any = getattr(found, "__func__", found)
         if isinstance(found, property):
             yield f"| `{name}` | {_cell(_text(found.fget))} |"
         elif isinstance(found, classmethod | staticmethod):
-            yield _member_row(f"{cls.__name__}.{name}", found.__func__)
+            yield _member_row(f"{cls.__name__}.{name}", function)
         elif inspect.isfunction(found):
             yield _member_row(f"{_how(found)}{name}", found)
 
