@@ -62,9 +62,9 @@ sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100,
 mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
 	$(BIN)/python -m pytest -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py
 
-mutants-all: $(STAMP) ## small changes to pure modules, MOST (default 40) in each of MODULES; installs cosmic-ray beside; hours
+mutants-all: $(STAMP) ## small changes to pure modules, all or SAMPLE of each of MODULES by SEED; installs cosmic-ray beside; hours
 	@test -x build/mutation-tool/bin/cosmic-ray || { $(PYTHON) -m venv build/mutation-tool && build/mutation-tool/bin/pip install -q cosmic-ray; }
-	$(BIN)/python tests/mutation/run.py --tool "$(CURDIR)/build/mutation-tool/bin" --most $(or $(MOST),40) $(if $(MODULES),--modules $(MODULES))
+	$(BIN)/python tests/mutation/run.py --tool "$(CURDIR)/build/mutation-tool/bin" $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(if $(MODULES),--modules $(MODULES))
 
 eos-copy: $(STAMP)  ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed KILLS times each (default 12); prints its SEED
 	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s tests/crash/test_exactly_once_copy.py

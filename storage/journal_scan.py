@@ -46,7 +46,7 @@ class Scan:
     """
 
     files: list[FoundFile]
-    incarnation: int = 0
+    incarnation: int
     first_unit: int = 1
     last_unit: int = 0
     highest_unit: int = 0
@@ -116,7 +116,7 @@ def scan(disk: Disk, directory: str, *, checkpointed_unit: int | None = None, in
     found = files[-1].header.incarnation if files else 0
     if incarnation is not None and found < incarnation:
         raise JournalDamaged(directory, 0, f"the files of start {incarnation} are missing, the newest are of {found}")
-    result = Scan(files, incarnation=found, _disk=disk)
+    result = Scan(files, found, _disk=disk)
     if files:
         _Judge(disk, result).run()
         if checkpointed_unit is not None and result.first_unit > checkpointed_unit + 1 and _is_reused(files[0].header):

@@ -148,6 +148,45 @@ def test_a_failed_sync_halts_and_nobody_is_told(quick):
     test()
 
 
+@driven_by("fsync")
+async def test_a_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
+    """A kill halts while the disk takes nothing more, and says so of nothing."""
+    driven.append(log, [b"x"])
+    unit = driven.store.last_unit
+    client, heard = Client(rounds, unit), []
+    rounds.when_released(unit, lambda: heard.append("released"))
+    rounds.when_synced(unit, lambda: heard.append("synced"))
+    await asyncio.sleep(0.001)
+    rounds.halt_unheard(RuntimeError("killed"))
+    await asyncio.sleep(1)
+    assert (client.told_at, heard, log.high_watermark, rounds.finished) == (None, [], 0, 0)
+
+
+@driven_by("os")
+async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, log, rounds):
+    driven.append(log, [b"x"])
+    await asyncio.sleep(0.01)
+    idle = []
+    rounds.when_idle(lambda: idle.append(driven.store.synced_unit))
+    assert idle == [driven.store.synced_unit] != [driven.store.last_unit]
+    rounds.sync_soon()
+    rounds.when_idle(lambda: idle.append(driven.store.synced_unit))
+    assert len(idle) == 1
+    await asyncio.sleep(0.2)
+    assert idle[1:] == [driven.store.last_unit]
+
+
+@driven_by("fsync")
+async def test_who_waits_for_a_unit_is_called_with_its_release_and_not_with_that_of_another(disk, driven, log, rounds):
+    released = []
+    for data in (b"x", b"y", b"z"):
+        driven.append(log, [data])
+        unit = driven.store.last_unit
+        rounds.when_released(unit, lambda unit=unit: released.append((unit, driven.store.released_unit)))
+        await asyncio.sleep(0.1)
+    assert released == [(unit, unit) for unit in (unit - 2, unit - 1, unit)]
+
+
 # ---- a device that is quick --------------------------------------------------------------------------------------
 
 

@@ -255,18 +255,39 @@ def steps(count, done):
     done.append(count)
 
 
-def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long():
-    """Of 30 long ones, in the queue before it, each is worked a little, not a whole slice."""
-    store, later, done = SimpleNamespace(turn=0), [], []
+@pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
+def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_before):
+    """Of 30 long ones each is worked a little, once; then they wait among themselves, wherever they were by then."""
+    store, later, worked, done = SimpleNamespace(turn=0), [], [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
-    for length in (*[10 * turns.SLICE_UNITS] * 30, 1):
-        queue.enqueue(turns.Job(steps(length, done)))
+
+    def turn():
+        store.turn += 1
+        later.pop()()
+
+    def steps(name, count):
+        for _ in range(count):
+            worked.append(name)
+            yield 1
+        done.append(name)
+
+    for number in range(30):
+        queue.enqueue(turns.Job(steps(number, 10 * turns.SLICE_UNITS)))
+    for _ in range(turns_before):
+        turn()
+    worked.clear()
+    queue.enqueue(turns.Job(steps("short", 1)))
+    turns_taken = 0
     while not done:
-        store.turn += 1
-        later.pop()()
-    assert done == [1]
-    assert store.turn == 2
+        turn()
+        turns_taken += 1
+    assert done == ["short"]
+    before = worked[: worked.index("short")]
+    a_turn = turns.SLICE_UNITS // turns.FIRST_UNITS
+    still_short = max(0, 30 - turns_before * a_turn)
+    assert turns_taken == still_short // a_turn + 1
+    long_ones = turns_taken - 1  # of each turn before it
+    assert len(before) == still_short * turns.FIRST_UNITS + long_ones * turns.SLICE_UNITS
     while later:
-        store.turn += 1
-        later.pop()()
+        turn()
     assert len(done) == 31

@@ -53,6 +53,20 @@ def test_without_an_identity_nothing_gets_a_number():
     assert not sequences.may_take_new(Lane())
 
 
+def test_batches_acknowledged_out_of_order_leave_what_was_acknowledged_last():
+    sequences, lane = producer()
+    batches = [Sent(n + 1) for n in range(4)]
+    send(sequences, lane, *batches)
+    for number, acked in ((1, 3), (0, 3), (3, 10), (2, 10)):
+        sequences.judge(lane, batches[number], ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+        assert lane.acked == acked
+
+
+def test_a_producer_wants_no_new_identity_before_there_is_a_reason():
+    assert not Sequences().wants_identity
+    assert not producer()[0].wants_identity
+
+
 def test_after_the_last_sequence_comes_zero():
     sequences, lane = producer()
     lane.next_sequence = lane.acked = 2**31 - 2
@@ -83,9 +97,13 @@ def test_until_the_broker_knows_the_producer_one_batch_is_sent_at_a_time():
     send(in_transaction, lane, *(Sent() for _ in range(5)))
 
 
-def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest():
+@pytest.mark.parametrize("before", [0, 1, 7])
+def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest(before):
     """The broker remembers five batches: a sixth behind one that may have been written would make it a stranger."""
     sequences, lane = producer()
+    for _ in range(before):
+        send(sequences, lane, one := Sent())
+        sequences.judge(lane, one, NONE)
     batches = [Sent(name=n) for n in range(5)]
     send(sequences, lane, *batches)
     batches[0].come_back(maybe_written=True)
@@ -255,6 +273,8 @@ def test_each_lane_that_begins_anew_has_an_epoch_of_its_own():
 
 
 def test_an_id_without_epochs_left_is_given_up():
+    """Epoch 32,767 is the broker's own (KIP-360)."""
+    assert LAST_EPOCH == 32_766
     sequences, lane = producer()
     sequences.begin(ProducerIdentity(7, LAST_EPOCH))
     send(sequences, lane, batch := Sent())
@@ -303,6 +323,16 @@ def test_the_parts_of_a_batch_that_was_too_large_share_its_numbers():
     sequences.split(lane, large, parts)
     assert [(one.sequence, one.after) for one in lane.window] == [(1, 4), (4, 5), (5, 6)]
     assert sequences.again(lane) is parts[0]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_the_first_batch_and_one_of_two_records_are_split_as_any_other(idempotent):
+    sequences, lane = producer(idempotent=idempotent)
+    send(sequences, lane, large := Sent(2))
+    assert sequences.judge(lane, large, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    parts = [Sent(1), Sent(1)]
+    sequences.split(lane, large, parts)
+    assert [one.sequence for one in lane.window] == ([0, 1] if idempotent else [-1, -1])
 
 
 def test_one_record_that_is_too_large_fails_and_the_next_begins_in_a_new_epoch():

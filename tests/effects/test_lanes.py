@@ -64,6 +64,22 @@ def test_what_a_job_raises_is_handed_over(run):
     run(main)
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
+def test_also_what_would_end_a_process_is_handed_over_and_the_next_job_is_run(run, kind):
+    async def main():
+        lane = SystemDisk().lane("journal")
+
+        def leave():
+            raise kind
+
+        [(error, _), (result, _)] = await finish(lane, [leave, lambda: "next"])
+        lane.close()
+        assert isinstance(error, kind)
+        assert result == "next"
+
+    run(main)
+
+
 def test_several_threads_work_side_by_side(run):
     async def main():
         lane = SystemDisk().lane("segments", threads=3)

@@ -1,11 +1,13 @@
 """Small changes to pure modules, each of which some test has to notice: `make mutants-all` (cosmic-ray makes them).
 
 The tool rewrites files, so it works in build/mutation, on copies of the package and the tests. For each module: its
-changes in an order of chance, as many as MOST allows, each against the test files named here; what survives is printed
-as a difference. A survivor is a question, not yet a fault: does the change break a promise?
+changes, or a sample of them that depends on the seed alone, each against the test file of the module; what survives
+that, against all tests named here. What survives both is printed as a difference. A survivor is a question, not yet a
+fault: does the change break a promise? Annotations are left alone: nothing but the type checker reads them.
 """
 
 import argparse
+import ast
 import json
 import os
 import random
@@ -13,34 +15,34 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "mutation"
 AREAS = ("effects", "protocol", "storage", "broker", "client", "spark", "testing", "bench", "cli")
-TIMEOUT_S = 120.0
-MODULES = {  # pure module: what tests it, its own file first, since the first failure ends a run
-    "broker/transactions/table.py": "tests/broker/transactions/test_table.py tests/broker/transactions",
-    "broker/transactions/machine.py": "tests/broker/transactions/test_machine.py tests/broker/transactions",
-    "broker/transactions/unit.py": "tests/broker/transactions/test_coordinator.py tests/broker/transactions",
-    "broker/groups/machine.py": "tests/broker/groups/test_machine.py tests/broker/groups",
-    "broker/groups/offset_log.py": "tests/broker/groups/test_offset_log.py tests/broker/groups",
-    "broker/turns.py": "tests/broker/test_turns.py tests/broker/test_unwanted_work.py",
-    "storage/producers.py": "tests/storage/test_producers.py tests/storage",
-    "storage/aborted.py": "tests/storage/test_log_reads.py tests/storage",
-    "storage/retention.py": "tests/storage/test_retention.py",
-    "storage/journal_format.py": "tests/storage/test_journal_format.py tests/storage",
-    "storage/journal_scan.py": "tests/storage/test_journal_scan.py tests/storage",
-    "storage/log_snapshots.py": "tests/storage/test_log_snapshots.py tests/storage",
-    "storage/system_errors.py": "tests/storage/test_system_errors.py tests/storage",
-    "effects/gathering.py": "tests/effects/test_gathering.py tests/storage/test_journal.py tests/effects",
-    "protocol/batches.py": "tests/protocol/test_batches.py tests/protocol tests/broker/handlers/test_produce.py",
-    "client/batches.py": "tests/client/test_batch_once.py tests/client/test_batch_again.py tests/client",
-    "client/batching.py": "tests/client/test_batching.py tests/client",
-    "client/sequences.py": "tests/client/test_sequences.py tests/client",
-    "client/transaction_table.py": "tests/client/test_transaction.py tests/client",
-    "client/membership.py": "tests/client/test_membership.py tests/client",
+MODULES = {  # pure module: the test file of its own, and what tests it besides
+    "storage/producers.py": ("tests/storage/test_producers.py", "tests/storage"),
+    "storage/journal_scan.py": ("tests/storage/test_journal_scan.py", "tests/storage"),
+    "storage/journal_format.py": ("tests/storage/test_journal_format.py", "tests/storage"),
+    "broker/transactions/machine.py": ("tests/broker/transactions/test_machine.py", "tests/broker/transactions"),
+    "client/sequences.py": ("tests/client/test_sequences.py", "tests/client"),
+    "broker/groups/machine.py": ("tests/broker/groups/test_machine.py", "tests/broker/groups"),
+    "broker/groups/offset_log.py": ("tests/broker/groups/test_offset_log.py", "tests/broker/groups"),
+    "storage/log_snapshots.py": ("tests/storage/test_log_snapshots.py", "tests/storage"),
+    "protocol/batches.py": ("tests/protocol/test_batches.py", "tests/protocol tests/broker/handlers/test_produce.py"),
+    "broker/transactions/table.py": ("tests/broker/transactions/test_table.py", "tests/broker/transactions"),
+    "broker/transactions/unit.py": ("tests/broker/transactions/test_coordinator.py", "tests/broker/transactions"),
+    "broker/turns.py": ("tests/broker/test_turns.py", "tests/broker/test_unwanted_work.py"),
+    "storage/aborted.py": ("tests/storage/test_log_reads.py", "tests/storage"),
+    "storage/retention.py": ("tests/storage/test_retention.py", "tests/storage"),
+    "storage/system_errors.py": ("tests/storage/test_system_errors.py", "tests/storage"),
+    "effects/gathering.py": ("tests/effects/test_gathering.py", "tests/effects tests/storage/test_journal.py"),
+    "client/batches.py": ("tests/client/test_batch_once.py tests/client/test_batch_again.py", "tests/client"),
+    "client/batching.py": ("tests/client/test_batching.py", "tests/client"),
+    "client/transaction_table.py": ("tests/client/test_transaction.py", "tests/client"),
+    "client/membership.py": ("tests/client/test_membership.py", "tests/client"),
 }
 CONFIG = """[cosmic-ray]
 module-path = "fencepost/{module}"
@@ -56,20 +58,21 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", required=True, help="the folder of cosmic-ray's programs")
     parser.add_argument("--modules", nargs="*", default=list(MODULES))
-    parser.add_argument("--tests", nargs="*", help="in place of those of the table")
-    parser.add_argument("--most", type=int, default=0, help="changes a module; 0: all")
+    parser.add_argument("--sample", type=int, default=0, help="changes a module; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--own-tests-only", action="store_true", help="do not try survivors against the other tests")
     options = parser.parse_args()
     _copy()
     survivors = 0
     for module in options.modules:
-        tests = options.tests or MODULES[module].split()
-        survivors += _mutate(Path(options.tool), module, tests, options.most, options.seed)
+        tests = MODULES[module][:1] if options.own_tests_only else MODULES[module]
+        survivors += _mutate(Path(options.tool), module, tests, options.sample, options.seed)
     return 1 if survivors else 0
 
 
 def _copy() -> None:
-    shutil.rmtree(WORK, ignore_errors=True)
+    for folder in ("fencepost", "tests"):
+        shutil.rmtree(WORK / folder, ignore_errors=True)
     shutil.copytree(ROOT / "fencepost", WORK / "fencepost")
     for area in AREAS:
         shutil.copytree(ROOT / area, WORK / "fencepost" / area, ignore=shutil.ignore_patterns("__pycache__"))
@@ -77,31 +80,58 @@ def _copy() -> None:
     shutil.copy(ROOT / "pyproject.toml", WORK)
 
 
-def _mutate(tool: Path, module: str, tests: list[str], most: int, seed: int) -> int:
-    """Try the changes of one module. Returns how many survived."""
-    command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {' '.join(tests)}"
-    (WORK / "mutate.toml").write_text(CONFIG.format(module=module, timeout=TIMEOUT_S, command=json.dumps(command)))
+def _mutate(tool: Path, module: str, tests: tuple[str, ...], sample: int, seed: int) -> int:
+    """Try the changes of one module. Returns how many survived. The session file has each with its outcome."""
     session = WORK / f"{module.replace('/', '.')}.sqlite"
+    session.unlink(missing_ok=True)
+    _configure(module, tests[0], 1.0)
     _run(tool / "cosmic-ray", "init", "mutate.toml", session.name)
-    if most:
-        _keep(session, most, seed)
-    _run(tool / "cosmic-ray", "baseline", "mutate.toml")
-    _run(tool / "cosmic-ray", "exec", "mutate.toml", session.name)
-    outcomes, survived = _results(session)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    print(f"{module}: {outcomes.total()} changes: {told}", flush=True)
+    of = _keep(session, _annotations(ROOT / module), sample, seed)
+    for files in tests:
+        began = time.monotonic()
+        _run(sys.executable, *_pytest(files))
+        _configure(module, files, 30 + 10 * (time.monotonic() - began))
+        with sqlite3.connect(session) as database:  # what has no result is tried
+            database.execute("DELETE FROM work_results WHERE lower(test_outcome) LIKE '%survived'")
+        _run(tool / "cosmic-ray", "exec", "mutate.toml", session.name)
+        outcomes, survived = _results(session)
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        print(f"{module}, {files}: {outcomes.total()} changes of {of}: {told}", flush=True)
     for difference in survived:
         print(difference, flush=True)
     return len(survived)
 
 
-def _keep(session: Path, most: int, seed: int) -> None:
-    """So many of the changes, by chance."""
+def _pytest(files: str) -> list[str]:
+    return ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files.split()]
+
+
+def _configure(module: str, files: str, timeout_s: float) -> None:
+    command = json.dumps(" ".join([sys.executable, *_pytest(files)]))
+    (WORK / "mutate.toml").write_text(CONFIG.format(module=module, timeout=timeout_s, command=command))
+
+
+def _annotations(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where they are: line and column of begin and end."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(part, ast.expr):
+                found.append(((part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)))
+    return found
+
+
+def _keep(session: Path, left_alone: list[tuple[tuple[int, int], tuple[int, int]]], sample: int, seed: int) -> int:
+    """So many of the changes, by chance. Returns of how many. The ids of the tool differ in each run."""
+    order = "start_pos_row, start_pos_col, operator_name, operator_args, occurrence"
     with sqlite3.connect(session) as database:
-        jobs = sorted(row[0] for row in database.execute("SELECT job_id FROM work_items"))
-        random.Random(seed).shuffle(jobs)
+        found = database.execute(f"SELECT job_id, start_pos_row, start_pos_col FROM mutation_specs ORDER BY {order}")
+        places = {job: (row, column) for job, row, column in found}
+        jobs = [job for job, at in places.items() if not any(begin <= at < end for begin, end in left_alone)]
+        kept = set(random.Random(seed).sample(jobs, min(sample, len(jobs))) if sample else jobs)
         for table in ("mutation_specs", "work_items"):
-            database.executemany(f"DELETE FROM {table} WHERE job_id = ?", [(job,) for job in jobs[most:]])
+            database.executemany(f"DELETE FROM {table} WHERE job_id = ?", [(job,) for job in places if job not in kept])
+    return len(jobs)
 
 
 def _results(session: Path) -> tuple[Counter[str], list[str]]:

@@ -38,6 +38,23 @@ def test_a_round_header_is_as_documented_and_fits_one_place_only():
         assert form.read_round_header(packed, other.seed, 8192) is None
 
 
+def test_kinds_of_parts_and_sizes_are_as_documented():
+    assert (form.APPEND, form.LOG_START, form.CREATE, form.DROP) == (1, 2, 3, 4)
+    assert (form.BATCH_UNIT_BYTES, form.PREFIX_BYTES, form.LEAST_UNIT_BYTES) == (45, 8, 45)
+    assert len(form.pack_batch_unit(1, 2, 1, 1, 3, 4, 16, bytes(16))) == form.BATCH_UNIT_CHECKED_BYTES
+    assert [form.blocks(size) for size in (0, 1, 4095, 4096, 4097, 8192)] == [0, 4096, 4096, 4096, 8192, 8192]
+    assert ROUND.last_unit == 1011
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_file_header_of_another_format_is_told_by_its_number(version):
+    block = bytearray(form.pack_file_header(FILE))
+    struct.pack_into(">I", block, 12, version)
+    struct.pack_into(">I", block, 8, crc32c(bytes(block[12:])))
+    with pytest.raises(form.UnknownFormat, match=f"format {version}"):
+        form.read_file_header(bytes(block))
+
+
 def test_the_last_round_of_a_file_says_so():
     last = ROUND._replace(units=0, length=0, ends_file=True)
     packed = form.pack_round_header(last, FILE.seed, 8192)
@@ -69,6 +86,27 @@ def test_nuls_are_no_unit():
     assert form.highest_number(memoryview(bytes(100)), 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"first_unit": 9}, "unit 9 is another"),
+        ({"first_unit": 11}, "unit 11 is another"),
+        ({"incarnation": 6}, "unit 10 is another"),
+        ({"incarnation": 8}, "unit 10 is another"),
+        ({"units": 3}, "unit 12 is missing"),
+        ({"units": 1}, "bytes follow the last unit"),
+    ],
+    ids=str,
+)
+def test_units_are_those_that_the_header_announces_and_no_others(changed, fault):
+    body = memoryview(b"".join(b"".join(form.frame_unit(7, number, [Part(3, 1, 0, ())])) for number in (10, 11)))
+    header = RoundHeader(7, 5, 10, 4, 2, len(body), False)
+    assert form.first_fault(body, header) == ""
+    assert fault in form.first_fault(body, header._replace(**changed))
+    assert form.highest_number(body, 7) == 11
+    assert form.highest_number(body, 8) == 0
+
+
 PARTS = st.lists(
     st.builds(
         Part,
@@ -96,6 +134,11 @@ def test_units_come_back_as_they_were_framed(units, above):
     found = list(form.read_units(memoryview(body), header, "path", 48, above))
     assert [(unit.number, flat(unit.parts)) for unit in found] == [
         (number, flat(parts)) for number, parts in enumerate(units, 1) if number > above
+    ]
+    for unit in found:
+        assert struct.unpack_from(">IQ", body, unit.position - 48 + 8) == (7, unit.number)
+    assert [(number, *part, bytes(data)) for number, *part, data in form.read_parts(memoryview(body), above)] == [
+        (number, *part) for number, parts in enumerate(units, 1) if number > above for part in flat(parts)
     ]
 
 

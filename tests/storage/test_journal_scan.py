@@ -9,7 +9,7 @@ from fencepost.storage import journal_format as form
 from fencepost.storage.checkpoints import NewerFormat
 from fencepost.storage.journal_reading import FoundFile, read_header, round_units, rounds
 from fencepost.storage.journal_scan import JournalDamaged, scan
-from journal_driver import BLOCK, DIRECTORY, Driven, Found, patch, place, recovered, spoil
+from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, place, recovered, spoil
 
 
 @pytest.fixture
@@ -65,7 +65,19 @@ def test_a_scan_changes_nothing(disk, driven):
 def test_files_that_are_none_of_the_journals_are_left_alone(disk, driven):
     disk.open(f"{DIRECTORY}/7.journal", create=True).close()
     disk.open(f"{DIRECTORY}/{99:020d}.journal.preparing", create=True).close()
+    disk.open(f"{DIRECTORY}/#a note before all others", create=True).close()
+    disk.make_directory(f"{DIRECTORY}/{0:020d}.journal")
     assert recovered(disk) == ALL
+
+
+@pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
+def test_a_round_is_found_behind_one_that_just_fills_its_blocks_or_just_does_not(disk, size):
+    driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    for data in (b"x" * size, b"behind"):
+        driven.append(data)
+        driven.round()
+    assert recovered(disk) == [(1, b"x" * size), (2, b"behind")]
+    assert [number for number, *_ in scan(disk, DIRECTORY).parts()] == [1, 2]
 
 
 # ---- torn ----------------------------------------------------------------------------------------------------
@@ -141,7 +153,8 @@ def test_unsynced_rounds_behind_a_bad_one_are_cut_with_it(disk):
     result = scan(disk, DIRECTORY)
     assert [unit.number for unit in result.units()] == [1]
     assert (result.highest_unit, result.highest_round) == (4, 4)
-    assert result.cut_bytes > 2 * BLOCK
+    last = form.LEAST_UNIT_BYTES + len(HEAD) + len(b"3")
+    assert result.cut_bytes == 2 * BLOCK + form.ROUND_HEADER_BYTES + last
 
 
 def test_a_bad_round_in_one_file_cuts_the_unsynced_rounds_in_the_next(disk):
@@ -289,6 +302,54 @@ def test_a_file_of_another_journal_is_damage(disk):
         scan(disk, DIRECTORY)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"salt": b"another!"}, {"salt": b"!another"}, {"first_file": 0}, {"first_round": 2}, {"first_file": 10}],
+    ids=str,
+)
+def test_a_file_that_names_another_beginning_than_those_around_it_is_damage(disk, changed):
+    """Whichever of them would come first in any order, and also with a number that fits."""
+    driven = long_journal(disk)
+    for path in (driven.files()[0], driven.files()[1], driven.files()[-1]):
+        whole = read(disk, path)
+        patch(disk, path, 0, form.pack_file_header(form.read_file_header(whole)._replace(**changed)))
+        with pytest.raises(JournalDamaged, match="of another journal"):
+            scan(disk, DIRECTORY)
+        patch(disk, path, 0, whole)
+
+
+def test_files_that_all_say_that_the_journal_began_behind_them_are_damage(disk):
+    driven = long_journal(disk)
+    for path in driven.files():
+        header = form.read_file_header(read(disk, path))
+        patch(disk, path, 0, form.pack_file_header(header._replace(first_file=1_000)))
+    with pytest.raises(JournalDamaged, match="of another journal"):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("incarnation", [1, 1_000])
+def test_a_start_later_than_the_checkpoints_is_no_damage(disk, incarnation):
+    driven = Driven(disk)
+    for path in driven.files():
+        header = form.read_file_header(read(disk, path))
+        patch(disk, path, 0, form.pack_file_header(header._replace(incarnation=incarnation)))
+    for known in (incarnation - 1, incarnation):
+        assert scan(disk, DIRECTORY, incarnation=known).incarnation == incarnation
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY, incarnation=incarnation + 1)
+
+
+def test_a_first_file_with_a_large_number_and_nothing_in_it_is_an_empty_journal(disk):
+    """Of the first file of a start nobody says that something was synced in it."""
+    header = form.FileHeader(3, 1_000, 4 * BLOCK, False, b"saltsalt", 1_000, 70, 7_000)
+    disk.make_directory(DIRECTORY)
+    file = disk.open(f"{DIRECTORY}/{1_000:020d}.journal", create=True)
+    file.write([form.pack_file_header(header), bytes(3 * BLOCK)], 0)
+    file.close()
+    result = scan(disk, DIRECTORY)
+    assert (result.last_unit, result.highest_unit, result.highest_round) == (6_999, 6_999, 69)
+
+
 def test_an_older_file_behind_a_newer_one_is_damage(disk):
     driven = long_journal(disk)
     old = {path: read(disk, path) for path in driven.files()}
@@ -355,8 +416,9 @@ def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, par
     spoil(disk, path, position + part)
     units = result.units()
     assert [next(units).number for _ in range(4)] == [1, 2, 3, 4]
-    with pytest.raises(JournalDamaged, match="second time"):
+    with pytest.raises(JournalDamaged, match="second time") as damage:
         next(units)
+    assert damage.value.position == position - form.ROUND_HEADER_BYTES
 
 
 def test_the_first_round_of_a_journal_whose_beginning_was_reused_cannot_be_missing(disk):

@@ -5,7 +5,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.aborted import AbortedTransaction
 from fencepost.storage.producers import Duplicate, ProducerDescription
-from one_partition import GAP, LAST, LAST_EPOCH, STALE, OnePartition, P, Q, aged, contents, known, make
+from one_partition import GAP, LAST, LAST_EPOCH, STALE, TRANSACTIONAL, OnePartition, P, Q, aged, contents, known, make
 
 # Each row was sent to Apache Kafka 4.3.1 as (epoch, first sequence, records); answers are base offsets or codes.
 ANSWERED_BY_KAFKA = {
@@ -80,6 +80,21 @@ def test_five_batches_are_remembered_also_over_a_restart(partition):
     partition.restart()
     assert [partition.send(P, 0, sequence) for sequence in range(4, 9)] == [4, 5, 6, 7, 8]
     assert partition.send(P, 0, 3) == GAP
+
+
+@pytest.mark.requirement("S-22")
+def test_five_batches_are_remembered_whatever_transaction_each_was_in(partition):
+    for sequence in range(6):
+        assert partition.send_in_transaction(P, 0, sequence) == 2 * sequence
+        partition.end(P, 0)
+    assert [partition.send_in_transaction(P, 0, n) for n in range(6)] == [GAP, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.requirement("S-23")
+def test_a_batch_is_known_again_however_far_its_sequence_is(partition):
+    first = 100_000
+    assert [partition.send(P, 0, first + n, 2) for n in (0, 2, 4)] == [0, 2, 4]
+    assert [partition.send(P, 0, first + n, 2) for n in (0, 2, 4)] == [0, 2, 4]
 
 
 @pytest.mark.requirement("S-24")
@@ -221,6 +236,25 @@ def test_a_marker_of_a_new_epoch_fences_the_old_one_and_begins_at_0(partition):
     assert partition.send_in_transaction(P, 5, 0, 3) == 5
 
 
+def test_a_new_epoch_counts_also_where_its_first_sequence_is_just_the_next(partition):
+    partition.send_in_transaction(P, 4, 0)
+    partition.end(P, 5, Marker.ABORT)
+    assert partition.send_in_transaction(P, 6, 0) == 2
+    assert partition.send_in_transaction(P, 5, 0) == STALE
+    partition.send(Q, 0, LAST)
+    assert partition.send(Q, 1, 0) == 4
+    assert partition.send(Q, 0, 0) == STALE
+
+
+def test_a_jump_within_a_transaction_of_a_log_being_replayed_begins_no_other(partition):
+    partition.send(Q, 0, 0, 3)
+    partition.send_in_transaction(P, 0, 0)
+    partition.append(make(P, 0, 9, attributes=TRANSACTIONAL))
+    assert partition.states.first_offset_of(P) == partition.states.first_open_offset() == 3
+    assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 3, 5, 6)
+    assert partition.states.first_open_offset() is None
+
+
 def test_a_marker_does_not_let_a_batch_overtake_the_one_turned_away(partition):
     partition.states.turned_away(make(P, 4, 0))
     partition.end(P, 4, Marker.ABORT)
@@ -252,8 +286,10 @@ def test_a_stale_coordinator_cannot_end_a_transaction(partition):
     assert partition.end(P, 0, Marker.ABORT, coordinator_epoch=3) == AbortedTransaction(P, 2, 3, 4)
 
 
-def test_where_epochs_move_a_marker_of_the_current_one_is_late_unless_it_is_the_same_again(partition):
+@pytest.mark.parametrize("before", [0, 3])
+def test_where_epochs_move_a_marker_of_the_current_one_is_late_unless_it_is_the_same_again(partition, before):
     judge = partition.states.judge_marker
+    partition.end_offset = before
     partition.send_in_transaction(P, 4, 0)
     with pytest.raises(KafkaError) as caught:
         judge(P, 4, 0, epoch_moves=True)
@@ -395,20 +431,26 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
     assert next(partition.states.describe()).last_sequence == -1
 
 
+@pytest.mark.parametrize("first", [0, 250, 100_000, LAST - 8])
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_batch_that_simply_goes_on_is_applied_as_any_other(transactional):
+def test_batches_that_simply_go_on_are_applied_as_any_other(transactional, first):
     """The short way of the produce handler: the same state, and the same order of silence."""
     ways = []
     for short in (False, True):
-        partition = aged(OnePartition(), P, Q)
-        partition.age_ms += 100
-        if short:
-            assert partition.states.is_next(P, 0, 1, transactional)
-            partition.states.go_on(P, 1, 2, 3, 7, partition.age_ms, transactional)
-        elif transactional:
-            partition.send_in_transaction(P, 0, 1, 2)
-        else:
-            partition.send(P, 0, 1, 2)
+        partition, sequence = OnePartition(), first + 1
+        partition.send(P, 0, first)
+        aged(partition, Q)
+        for count in (5, 2, 1, 7, 1, 4):
+            partition.age_ms += 100
+            offset = partition.end_offset
+            if not short:
+                assert partition.send(P, 0, sequence, count, attributes=TRANSACTIONAL * transactional) == offset
+            else:
+                assert partition.states.is_next(P, 0, sequence, transactional)
+                last = offset + count - 1
+                partition.states.go_on(P, sequence, offset, last, 7, partition.age_ms, transactional)
+                partition.end_offset = last + 1
+            sequence = (sequence + count) % (LAST + 1)
         states = partition.states
         ways.append((contents(states.snapshot()), states.first_open_offset(), list(states.describe())))
         states.evict()

@@ -298,7 +298,7 @@ def test_used_up_epochs_lead_to_a_new_producer_id_on_every_path(outside, path):
 def test_only_ids_without_a_transaction_expire(outside):
     idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
     assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
-    assert not machine.may_expire(transaction(), 1000, 4999)
+    assert [machine.may_expire(transaction(), 1000, age_ms) for age_ms in (4999, 8000, 10**9)] == [False, True, True]
     assert not machine.may_expire(prepared(), 0, 10**9)
 
 
@@ -345,6 +345,29 @@ def test_a_prepared_transaction_has_the_prepared_timeout_from_the_moment_it_was_
     assert machine.deadline_age_ms(txn) == outside.age_ms + 5_000
     never = txn._replace(prepared=txn.prepared._replace(timeout_ms=-1))
     assert machine.deadline_age_ms(never) is None
+
+
+def test_the_same_prepare_again_is_a_success_and_any_other_is_refused(outside):
+    txn = prepared()
+    same = txn.prepared._replace(since_age_ms=0)
+    again = machine.prepare(txn, PRODUCER, EPOCH, same, None, outside.given())
+    assert again == (ErrorCode.NONE, (), None, -1, -1, False)
+    keys, numbers, timeouts_ms = ("sinj", "sinl"), (2, 4), (1, 2**40)
+    others = [*({"ledger_key": key} for key in keys), *({"number": number} for number in numbers)]
+    for other in (*others, *({"timeout_ms": timeout_ms} for timeout_ms in timeouts_ms)):
+        asked = same._replace(**other)
+        decision = machine.prepare(txn, PRODUCER, EPOCH, asked, None, outside.given())
+        assert decision == (BAD_STATE, (), None, -1, -1, False)
+
+
+@pytest.mark.parametrize("producer", [PRODUCER - 1, PRODUCER + 1])
+def test_who_comes_with_another_producer_id_is_unknown(outside, producer):
+    txn = transaction(Status.ONGOING)
+    assert machine.add_partitions(txn, producer, EPOCH, NEW, 0, outside.given()).error is UNKNOWN
+    assert machine.verify(txn, producer, EPOCH, ("orders", 0), 11) is UNKNOWN
+    assert machine.end(txn, True, producer, EPOCH, 0, outside.given()).error is UNKNOWN
+    asked = Prepared("sink", 3, 5_000, 0)
+    assert machine.prepare(txn, producer, EPOCH, asked, None, outside.given()).error is UNKNOWN
 
 
 def test_a_prepare_that_comes_after_the_decision_is_refused_and_the_transaction_aborted(outside):
