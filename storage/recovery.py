@@ -232,7 +232,7 @@ class _Recovery:
             else:
                 parts = kept_parts.read(self.disk, path, log.log_id)
         except checkpoints.Damaged as damage:
-            self._offline(log, f"{damage}; {_KEPT_HINT}")
+            self._offline(log, f"{damage}; restore this file from a copy; {_without(log, path)}")
             return
         except OSError as error:
             if not self.settings.unreadable_logs_offline or may_pass(error):
@@ -244,12 +244,13 @@ class _Recovery:
                 log.apply_log_start(part.offset)
                 log.start_released(log.start_offset)
             elif part.offset > log.end_offset:
-                self._offline(log, _missing(log, part.offset, path))
+                hint = f"restore the files before it from a copy; {_without(log, path)}; or delete the topic"
+                self._offline(log, _missing(log, part.offset, path, hint))
                 return
             elif part.offset == log.end_offset:
                 log.apply(batches.read(memoryview(part.data[0])), part.data, 0, age_ms)
         if torn and is_last:
-            self._offline(log, f"{path}: {torn}; {_KEPT_HINT}")
+            self._offline(log, f"{path}: {torn}; restore this file from a copy; {_without(log, path)}")
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
@@ -306,7 +307,7 @@ class _Recovery:
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
         """Not at the end of its log. Below: already in the segments. Above: something is missing."""
         if log.offline is None and offset > log.end_offset:
-            self._offline(log, _missing(log, offset, "the journal"))
+            self._offline(log, _missing(log, offset, "the journal", _HOLE_HINT))
         if log.offline is not None:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
 
@@ -396,13 +397,18 @@ class _Recovery:
 
 
 _RESTORE = "restore the directory from a copy, or start with another --data-dir; nothing was changed"
-_KEPT_HINT = "restore this file from a copy; without it, removed, the log opens and the records it held are lost"
 _UNREADABLE_HINT = "start again once the device can read it, or restore this file from a copy"
 _HOLE_HINT = "restore the data directory from a copy, or delete the topic"
 
 
-def _missing(log: PartitionLog, offset: int, source: str) -> str:
-    return f"offsets {log.end_offset} to {offset - 1} are missing: {source} goes on at {offset}; {_HOLE_HINT}"
+def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
+    return f"offsets {log.end_offset} to {offset - 1} are missing: {source} goes on at {offset}; {hint}"
+
+
+def _without(log: PartitionLog, path: str) -> str:
+    """How to give up a file of kept parts. What stands in those behind it cannot be applied without it."""
+    given_up = log.kept_parts[log.kept_parts.index(path) :]
+    return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 
 
 def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[LogEntry]:

@@ -1,6 +1,7 @@
 """What the journal had for a log that could not be opened: kept outside of its folder, and applied when it fits."""
 
 import errno
+import re
 from dataclasses import replace
 
 import pytest
@@ -319,10 +320,55 @@ def test_damaged_parts_that_somebody_removes_are_given_up():
     disk, path = offline_with_copy()
     file = disk.open(path)
     file.write([b"\xff"], file.size() - 3)
-    assert "without it, removed, the log opens and the records it held are lost" in Driven(disk).log("t").offline
+    hint = f"without {path}, removed, the log opens and the records held there are lost"
+    assert Driven(disk).log("t").offline.endswith(hint)
     disk = disk.after_process_crash()
     disk.unlink(path)
     assert values_of(Driven(disk).log("t")) == ALL[:2]
+
+
+def offline_with_copy_and_several_files(monkeypatch) -> tuple[SimulatedDisk, list[str]]:
+    """As above; each of the two parts has a file of its own."""
+    monkeypatch.setattr(kept_parts, "FILE_BYTES", 1)
+    disk, _ = offline_with_copy()
+    return disk, [f"{KEPT}/{name}" for name in disk.list(KEPT)]
+
+
+def removed_by_the_hint(disk: SimulatedDisk, reason: str) -> SimulatedDisk:
+    """Do what it says: all files that it names are removed."""
+    for path in re.search(r"without (\S+(?: and \S+)*), removed, the log opens", reason)[1].split(" and "):
+        disk.unlink(path)
+    return disk
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_several_files_the_hint_names_all_that_must_be_removed_for_the_log_to_open(number, monkeypatch):
+    disk, paths = offline_with_copy_and_several_files(monkeypatch)
+    assert len(paths) == 2
+    file = disk.open(paths[number])
+    file.write([b"\xff"], file.size() - 3)
+    offline = Driven(disk)
+    disk = removed_by_the_hint(offline.disk.after_process_crash(), offline.log("t").offline)
+    assert disk.list(KEPT) == [path.rpartition("/")[2] for path in paths[:number]]
+    assert values_of(Driven(disk).log("t")) == ALL[: 2 + number]
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_file_that_is_gone_from_the_middle_is_missed_until_it_is_back_or_the_others_are_given_up(
+    restored, monkeypatch
+):
+    disk, paths = offline_with_copy_and_several_files(monkeypatch)
+    whole = copied(disk, KEPT)
+    disk.unlink(paths[0])
+    offline = Driven(disk)
+    reason = offline.log("t").offline
+    assert f"offsets 2 to 2 are missing: {paths[1]} goes on at 3; restore the files before it from a copy" in reason
+    disk = offline.disk.after_process_crash()
+    if restored:
+        put_back(disk, KEPT, whole)
+    else:
+        removed_by_the_hint(disk, reason)
+    assert values_of(Driven(disk).log("t")) == (ALL if restored else ALL[:2])
 
 
 def test_parts_are_read_back_as_they_were_written_over_several_files(monkeypatch):
