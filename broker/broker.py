@@ -19,7 +19,7 @@ from ..storage.log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
 from .connection import Connection
-from .coordinator_snapshots import CoordinatorSnapshots
+from .coordinator_snapshots import CoordinatorSnapshots, read_from
 from .coordinator_sources import snapshots_of
 from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessions
@@ -132,7 +132,12 @@ class Broker:
     async def start(self) -> None:
         """Recover, then serve. Raises what open_store raises, and OSError if an address cannot be had."""
         self.store, self.recovery = open_store(
-            self.disk, self.clock, self.rng, self.settings.log_dir, _store_settings(self)
+            self.disk,
+            self.clock,
+            self.rng,
+            self.settings.log_dir,
+            _store_settings(self),
+            read_from(self.disk, self.settings.log_dir),
         )
         self._loop = asyncio.get_running_loop()
         self.disk_lane = self.disk.lane("reads", READ_THREADS)

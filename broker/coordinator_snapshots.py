@@ -17,8 +17,10 @@ import msgpack
 from ..effects.disk import Disk, TryLater
 from ..storage import checkpoints, layout
 from ..storage.store import BrokerHalted
+from ..storage.store_checkpoint import LogEntry
 from ..storage.strangers import warnings_of
 from .internal_topic import InternalTopic
+from .topic_names import INTERNAL
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -75,6 +77,34 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
     positions, fields, slices = _unpacked(payload)
     return Snapshot(positions, fields, slices, len(payload))
+
+
+def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
+    """From which offset on a start will read a coordinator's log; None for a log that is none's.
+
+    Raises, when it is asked for the first of them: checkpoints.NewerFormat, OSError.
+    """
+    positions: Positions | None = None
+
+    def of(entry: LogEntry) -> int | None:
+        nonlocal positions
+        if entry.topic not in INTERNAL:
+            return None
+        if positions is None:
+            positions = _newest_positions(disk, directory)
+        this = entry.partition, entry.log_id
+        return next((offset for *place, offset in positions.get(entry.topic, ()) if tuple(place) == this), 0)
+
+    return of
+
+
+def _newest_positions(disk: Disk, directory: str) -> Positions:
+    for number in _numbers(disk, directory):
+        try:
+            return read_snapshot(disk, _path(directory, number)).positions
+        except (*_UNUSABLE, FileNotFoundError):
+            continue  # restore() tells of it
+    return {}
 
 
 class CoordinatorSnapshots:
@@ -220,13 +250,21 @@ class CoordinatorSnapshots:
         return len(payload)
 
     def _numbers(self) -> list[int]:
-        """Of the snapshots on disk, the newest first."""
-        numbers = [snapshot_number(name) for name in self._disk.list(self._directory)]
-        found = [number for number in numbers if number is not None and not self._disk.is_directory(self._path(number))]
-        return sorted(found, reverse=True)
+        return _numbers(self._disk, self._directory)
 
     def _path(self, number: int) -> str:
-        return f"{self._directory}/{KIND}-{number}"
+        return _path(self._directory, number)
+
+
+def _numbers(disk: Disk, directory: str) -> list[int]:
+    """Of the snapshots on disk, the newest first."""
+    numbers = [snapshot_number(name) for name in disk.list(directory)]
+    found = [each for each in numbers if each is not None and not disk.is_directory(_path(directory, each))]
+    return sorted(found, reverse=True)
+
+
+def _path(directory: str, number: int) -> str:
+    return f"{directory}/{KIND}-{number}"
 
 
 def _known(positions: Positions, partition: "Partition") -> int:

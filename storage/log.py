@@ -98,6 +98,7 @@ class PartitionLog:
         manifest: object,
         age_ms: int,
         *,
+        look_from: int | None = None,
         unreadable_is_damage: bool = False,
     ) -> "PartitionLog":
         """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
@@ -107,7 +108,7 @@ class PartitionLog:
         """
         log = cls(disk, directory, log_id, topic, partition, settings, open_files)
         if manifest is not None:
-            log_opening.restore(log, manifest, age_ms, unreadable_is_damage=unreadable_is_damage)
+            log_opening.restore(log, manifest, age_ms, look_from=look_from, unreadable_is_damage=unreadable_is_damage)
         return log
 
     # ---- writing ---------------------------------------------------------------------------------------------

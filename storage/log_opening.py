@@ -1,14 +1,17 @@
 """From a manifest and a directory as a crash left it to a log that may be replayed into.
 
 Nothing is read that need not be: sizes are compared, and only batches above the newest producer snapshot are scanned,
-with their CRCs. What the manifest counts and the disk does not have, or has wrong, puts the log offline: the manifest
-then stays as it is, in every later checkpoint, and no file is touched. Errors of the system are no damage: they end
-the start. All logs are looked at before the first file is changed. Indexes are looked at when first used.
+with their CRCs; of a log that the broker reads at once, those that it is going to read, too. What the manifest counts
+and the disk does not have, or has wrong, puts the log offline: the manifest then stays as it is, in every later
+checkpoint, and no file is touched. Errors of the system are no damage: they end the start. All logs are looked at
+before the first file is changed. Indexes are looked at when first used.
 """
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..protocol.batches import Batch
 from . import checkpoints, kept_parts, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
@@ -34,10 +37,13 @@ class _Unusable(Exception):
     """Why the log must stay offline."""
 
 
-def restore(log: "PartitionLog", row: object, age_ms: int, *, unreadable_is_damage: bool = False) -> None:
+def restore(
+    log: "PartitionLog", row: object, age_ms: int, *, look_from: int | None = None, unreadable_is_damage: bool = False
+) -> None:
     """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Changes no file.
 
-    unreadable_is_damage: what the device cannot read puts the log offline, too.
+    look_from: every batch from there on must be sound. unreadable_is_damage: what the device cannot read puts the log
+    offline, too.
     Raises: checkpoints.NewerFormat, if a later version wrote the snapshots; OSError, which says nothing of the log.
     """
     try:
@@ -51,6 +57,8 @@ def restore(log: "PartitionLog", row: object, age_ms: int, *, unreadable_is_dama
         log.kept_parts = [f"{log.directory}/{name}" for name in kept_parts.list_old_names(names)]
         _check_files(log, manifest, set(names))
         _restore_producers(log, manifest, age_ms, unreadable_is_damage=unreadable_is_damage)
+        if look_from is not None:
+            _look(log, look_from)
         if unreadable_is_damage:
             _try_active(log)
     except _Unusable as problem:
@@ -213,10 +221,24 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int, *, 
 
 
 def _apply_above(log: "PartitionLog", offset: int) -> None:
-    """Apply to the producers what segments hold from `offset` on, checking CRCs and order on the way.
+    """Apply to the producers what segments hold from `offset` on.
 
     A batch is as old as its segment's newest: not older than it is, and not made young by the restart.
     """
+    for state, batch in _batches_above(log, offset):
+        if batch.producer_id >= 0:
+            log.producers.apply(batch, state.last_age_ms)
+            log.snapshots.taken_bytes += batch.size
+
+
+def _look(log: "PartitionLog", offset: int) -> None:
+    """Is every batch from `offset` on sound? Of what was compacted above it, all. Raises: SegmentDamaged, OSError."""
+    for _ in _batches_above(log, offset if offset >= log.cleaned_offset else 0):
+        pass
+
+
+def _batches_above(log: "PartitionLog", offset: int) -> Iterator[tuple[SegmentState, Batch]]:
+    """What segments hold from `offset` on, CRCs and order checked. Raises: SegmentDamaged, OSError."""
     for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
             continue
@@ -226,9 +248,8 @@ def _apply_above(log: "PartitionLog", offset: int) -> None:
             ends_at += state.base_offset if ends_at >= 0 else 0
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
             for _, batch in scan(file, state, position=position, ends_at=ends_at):
-                if batch.base_offset >= offset and batch.producer_id >= 0:
-                    log.producers.apply(batch, state.last_age_ms)
-                    log.snapshots.taken_bytes += batch.size
+                if batch.base_offset >= offset:
+                    yield state, batch
 
 
 def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: list[str]) -> None:

@@ -8,6 +8,7 @@ checkpoint and the old journal as they were, or the new ones complete (docs/form
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..effects.clock import Clock
@@ -52,10 +53,21 @@ class RecoveryReport:
     offline: dict[str, str] = field(default_factory=dict)  # folder → reason
 
 
+LookFrom = Callable[[LogEntry], int | None]
+
+
 def open_store(
-    disk: Disk, clock: Clock, rng: Rng, directory: str, settings: StoreSettings
+    disk: Disk,
+    clock: Clock,
+    rng: Rng,
+    directory: str,
+    settings: StoreSettings,
+    look_from: LookFrom = lambda entry: None,
 ) -> tuple[Store, RecoveryReport]:
     """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
+
+    look_from: of a log that is going to be read at once, the offset from which on. It is looked at beforehand, as the
+    catalogue is: if it is found damaged later, what the journal had for it is in the damaged files, and not kept.
 
     Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal, and nothing was changed;
         NewerFormat of a log's snapshot, DiskFull, OSError, and the next start does the same again.
@@ -63,7 +75,7 @@ def open_store(
     _make_directory(disk, directory)
     lock = disk.lock(layout.lock_path(directory))
     try:
-        return _Recovery(disk, clock, rng, directory, settings, lock).run()
+        return _Recovery(disk, clock, rng, directory, settings, lock, look_from).run()
     except BaseException:
         lock.release()
         raise
@@ -72,13 +84,23 @@ def open_store(
 class _Recovery:
     """The steps of one recovery, in the order of run()."""
 
-    def __init__(self, disk: Disk, clock: Clock, rng: Rng, directory: str, settings: StoreSettings, lock: Lock) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        directory: str,
+        settings: StoreSettings,
+        lock: Lock,
+        look_from: LookFrom,
+    ) -> None:
         self.disk = disk
         self.clock = clock
         self.rng = rng
         self.directory = directory
         self.settings = settings
         self.lock = lock
+        self.look_from = look_from
         self.report = RecoveryReport()
         self.open_files = OpenFiles(disk, settings.max_open_files)
         self.logs: dict[int, PartitionLog] = {}
@@ -186,6 +208,7 @@ class _Recovery:
             self.open_files,
             entry.manifest,
             age_ms,
+            look_from=0 if entry.log_id == layout.CATALOGUE_LOG_ID else self.look_from(entry),
             unreadable_is_damage=self.settings.unreadable_logs_offline,
         )
         self.logs[entry.log_id] = log

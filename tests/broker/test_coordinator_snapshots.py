@@ -326,6 +326,35 @@ def test_a_partition_that_is_damaged_is_offline_as_a_whole_and_never_written_dow
         assert set(found[0]) == set(before[0])
 
 
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_damaged_partition_comes_back_whole_from_a_copy_with_what_the_journal_had_for_it(with_snapshot: bool) -> None:
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    world.wait(60)
+    if with_snapshot:
+        world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+    busy(world, 2)
+    world.wait(60)
+    assert commit(world, "g0", "t", {0: 1_000}) == [0]
+    before = pictured(world.broker)
+    topic = world.broker.group_offsets.topic
+    directory = topic.log(topic.partition_for("g0")).directory
+    disk = world.disk.after_process_crash()
+    world.abandon()
+    copy = content(disk, directory)
+    flip(disk, directory)
+    with SimulatedBroker(SETTINGS, disk=disk, seed=3) as crippled:
+        assert "; stop the broker, restore this folder from a copy" in crippled.broker.recovery.offline[directory]
+    for name, whole in copy.items():
+        file = disk.open(f"{directory}/{name}", create=True)
+        file.truncate(0)
+        file.write([whole], 0)
+        file.close()
+    with SimulatedBroker(SETTINGS, disk=disk, seed=4) as mended:
+        assert not mended.broker.recovery.offline
+        assert pictured(mended.broker)[0] == before[0]
+
+
 def test_what_an_offline_partition_holds_is_known_again_when_it_is_back() -> None:
     """Nobody read it meanwhile, so no snapshot of that time may say that it is known."""
     world = SimulatedBroker(SETTINGS)

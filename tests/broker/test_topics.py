@@ -99,6 +99,28 @@ def test_a_damaged_catalogue_is_not_believed_and_the_broker_does_not_start() -> 
     file.close()
 
 
+def test_a_damaged_catalogue_comes_back_whole_from_a_copy_with_what_the_journal_had_for_it() -> None:
+    broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
+    busy(broker)
+    broker.wait(60)
+    broker.broker.topics.create("only-in-the-journal", 2)
+    broker.wait(0.1)
+    disk = broker.disk.after_process_crash()
+    broker.abandon()
+    (name,) = (name for name in disk.list("/d/logs/__catalogue-0.0") if name.endswith(".log"))
+    file = disk.open(f"/d/logs/__catalogue-0.0/{name}")
+    copy = file.read(file.size(), 0)
+    file.write([b"?"], 70)
+    for _ in range(2):
+        with pytest.raises(CatalogueDamaged, match="restore this folder from a copy"):
+            SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk)
+    file.truncate(0)
+    file.write([copy], 0)
+    file.close()
+    with SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as mended:
+        assert set(mended.broker.topics.by_name) == {"kept", "gone", "__consumer_offsets", "only-in-the-journal"}
+
+
 def test_log_ids_and_topic_ids_never_come_back() -> None:
     broker = SimulatedBroker()
     seen_logs: set[int] = set()
