@@ -325,6 +325,7 @@ class _Look:
                 self._disk,
                 directory,
                 checkpointed_unit=content.through_unit,
+                synced_unit=content.synced_unit,
                 incarnation=content.journal_incarnation or None,
             )
             self._report.counts["journal files"] = len(found.files)

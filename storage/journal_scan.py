@@ -106,11 +106,19 @@ def _reading(path: str, start: int) -> Iterator[None]:
         raise JournalDamaged(path, start - ROUND_HEADER_BYTES, str(damage)) from damage
 
 
-def scan(disk: Disk, directory: str, *, checkpointed_unit: int | None = None, incarnation: int | None = None) -> Scan:
+def scan(
+    disk: Disk,
+    directory: str,
+    *,
+    checkpointed_unit: int | None = None,
+    synced_unit: int = 0,
+    incarnation: int | None = None,
+) -> Scan:
     """Read and judge a journal directory.
 
-    checkpointed_unit, incarnation: what the newest checkpoint says, if there is one: all units after that one, and
-    files of that start or a later one, must be here. Raises: JournalDamaged, NewerFormat.
+    checkpointed_unit, synced_unit, incarnation: what the newest checkpoint says, if there is one: all units after the
+    first, through the second at least, and files of that start or a later one, must be here.
+    Raises: JournalDamaged, NewerFormat.
     """
     files = _newest(_found_files(disk, directory))
     found = files[-1].header.incarnation if files else 0
@@ -122,6 +130,9 @@ def scan(disk: Disk, directory: str, *, checkpointed_unit: int | None = None, in
         if checkpointed_unit is not None and result.first_unit > checkpointed_unit + 1 and _is_reused(files[0].header):
             reason = f"it begins at unit {result.first_unit}, unit {checkpointed_unit + 1} is missing"
             raise JournalDamaged(files[0].path, 0, reason)
+    if max(result.last_unit, checkpointed_unit or 0) < synced_unit:
+        reason = f"it ends with unit {result.last_unit}, and a checkpoint says that {synced_unit} was synced"
+        raise JournalDamaged(files[-1].path if files else directory, 0, reason)
     return result
 
 

@@ -118,6 +118,7 @@ class _Recovery:
             self.disk,
             layout.journal_directory(self.directory),
             checkpointed_unit=start.through_unit,
+            synced_unit=start.synced_unit,
             incarnation=start.journal_incarnation or None,
         )
         for entry in start.logs:

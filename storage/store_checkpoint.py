@@ -50,6 +50,11 @@ class StoreCheckpoint:
     age_ms: int
     logs: list[LogEntry] = field(default_factory=list)
 
+    @property
+    def synced_unit(self) -> int:
+        """The journal was synced through this unit before the checkpoint was written."""
+        return self.next_unit - 1
+
 
 def write(disk: Disk, directory: str, number: int, content: StoreCheckpoint) -> None:
     """Put a checkpoint on disk, whole and synced, or not at all."""

@@ -234,6 +234,14 @@ def long_journal(disk, rounds_=12):
     return driven
 
 
+def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_that_it_was_synced(disk, driven):
+    last = scan(disk, DIRECTORY).last_unit
+    assert scan(disk, DIRECTORY, checkpointed_unit=last, synced_unit=last).last_unit == last
+    with pytest.raises(JournalDamaged, match=f"it ends with unit {last}, and a checkpoint says that {last + 1} was"):
+        scan(disk, DIRECTORY, checkpointed_unit=last - 1, synced_unit=last + 1)
+    assert scan(disk, DIRECTORY, checkpointed_unit=last + 1, synced_unit=last + 1).last_unit == last
+
+
 def test_a_missing_file_in_the_middle_is_damage(disk):
     driven = long_journal(disk)
     disk.unlink(driven.files()[2])

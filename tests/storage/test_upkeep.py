@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import store_checkpoint, upkeep
+from fencepost.storage.journal_format import BLOCK_BYTES
+from fencepost.storage.journal_scan import JournalDamaged, scan
 from fencepost.storage.log import PartitionLog
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, SMALL, Driven
@@ -106,6 +108,27 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     again = Driven(driver.disk.after_power_cut())
     assert {log.topic: log.end_offset for log in again.store.logs.values() if log.log_id} == {"a": 2, "b": 2, "d": 0}
     assert not again.report.offline
+
+
+def test_what_the_journal_lost_of_what_it_had_synced_before_a_checkpoint_refuses_the_start():
+    """Nothing else stands behind it there that would say so: it would pass for a tail that no one was told of."""
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t")
+    driver.append(log, [b"a"])
+    driver.round(sync=True)
+    driver.append(log, [b"acknowledged"])
+    driver.round(sync=True)
+    driver.checkpoint()
+    assert driver.upkeep.checkpointed_unit < driver.store.last_unit  # it is in the journal alone
+    disk = driver.disk.after_process_crash()
+    folder = f"{DIRECTORY}/journal"
+    *_, (path, position) = ((unit.path, unit.position) for unit in scan(disk, folder).units())
+    file = disk.open(path)
+    size = file.size()
+    begin = position // BLOCK_BYTES * BLOCK_BYTES
+    file.write([bytes(size - begin)], begin)
+    with pytest.raises(JournalDamaged, match="a checkpoint says that 3 was synced"):
+        Driven(disk)
 
 
 def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeypatch):
