@@ -101,6 +101,13 @@ class BufferFullError(RetriableError):
     default_hint = "the broker is slower than the sender: raise buffer_memory, or wait for deliveries now and then"
 
 
+class PoolBusyError(RetriableError):
+    """All transactions of a pool were open for max_wait_ms. Nothing was begun."""
+
+    default_code = ErrorCode.REQUEST_TIMED_OUT
+    default_hint = "turn the work away for now; or do less in one transaction, or raise the pool's size"
+
+
 class AbortableTransactionError(ClientError):
     """The transaction is, or has to be, aborted; the producer stays usable and the work may be done again."""
 

@@ -16,6 +16,7 @@ from .batches import Batch
 from .consumer import Consumer
 from .delivery import Delivery
 from .producer import Producer
+from .producer_pool import ProducerPool
 from .security import Security
 from .settings import (
     SECURITY_KEYWORDS,
@@ -36,7 +37,7 @@ Written from the code by `python -m fencepost.client.reference_page > docs/sdk-r
 
 Every time is a number of milliseconds, and its name ends in `_ms`; sizes are bytes. A setting is a keyword of the
 client, by its name in the first column; `from_config` takes the names in the last one. `fencepost.sync` has Producer,
-Consumer and Admin with the same methods, which wait instead of being awaited.
+ProducerPool, Consumer and Admin with the same methods, which wait instead of being awaited.
 """
 
 SETTINGS: list[tuple[str, type[ConnectionSettings], type[Any], Mapping[str, str]]] = [
@@ -46,7 +47,8 @@ SETTINGS: list[tuple[str, type[ConnectionSettings], type[Any], Mapping[str, str]
 ]
 CLASSES: list[tuple[type[Any], str]] = [
     (Producer, "`fp.Producer`"),
-    (Transaction, "`fp.Transaction`, of `producer.transaction()`"),
+    (ProducerPool, "`fp.ProducerPool`"),
+    (Transaction, "`fp.Transaction`, of `producer.transaction()` and `pool.transaction()`"),
     (Delivery, "`fp.Delivery`, of `send`"),
     (Consumer, "`fp.Consumer`"),
     (Batch, "`fp.Batch`, of `consumer.batches()`: a sequence of records"),
@@ -56,6 +58,7 @@ OF_THE_SDK_ALONE = {
     "Admin": {"of"},
     "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},
     "Producer": {"stop"},  # aiokafka's name of close
+    "ProducerPool": {"stop"},
     "Consumer": {"stop"},
 }
 _NOT_SHOWN = {"self", "cls", "outside"}

@@ -173,10 +173,21 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None or isinstance(error, Exception):
-            self._thread.run(lambda: self._inner.__aexit__(kind, error, at))
-        else:
-            self._thread.run(lambda: _soon(self._inner.__aexit__(kind, error, at)))
+        end_transaction(self._thread, self._inner.__aexit__, kind, error, at)
+
+
+def end_transaction(
+    thread: LoopThread,
+    aexit: Callable[..., Coroutine[Any, Any, None]],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    at: TracebackType | None,
+) -> None:
+    """Commit it or abort it, in the clients' thread; an abort for Ctrl-C is not waited for as long as others."""
+    if error is None or isinstance(error, Exception):
+        thread.run(lambda: aexit(kind, error, at))
+    else:
+        thread.run(lambda: _soon(aexit(kind, error, at)))
 
 
 async def _soon(ending: Coroutine[Any, Any, None]) -> None:

@@ -43,8 +43,8 @@ _TOO_LATE = {
 
 _UNDER_WAY = (State.IN_TRANSACTION, State.FLUSHING, State.COMMITTING, State.ABORTING)
 _ONE_AT_A_TIME = (
-    "a producer has one transaction at a time: give each task that runs beside another a producer of its own, "
-    "with a transactional_id of its own"
+    "a producer has one transaction at a time: ProducerPool has several, one for each task that runs beside another; "
+    "or give each a producer of its own, with a transactional_id of its own"
 )
 
 

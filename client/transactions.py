@@ -24,7 +24,12 @@ class Transaction:
     """One transaction. label: a name for people."""
 
     def __init__(
-        self, producer: "Producer", transactor: Transactor, batch: FromGroup | None = None, label: str | None = None
+        self,
+        producer: "Producer",
+        transactor: Transactor,
+        batch: FromGroup | None = None,
+        label: str | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.label = label
         self._producer = producer
@@ -32,7 +37,7 @@ class Transaction:
         self._batch = batch
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
-        self._sources = Sources()
+        self._sources = sources or Sources()
 
     def __repr__(self) -> str:
         machine = self._transactor.machine

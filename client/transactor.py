@@ -22,7 +22,6 @@ from .errors import (
     ClientError,
     ClosedError,
     CommitOutcomeUnknownError,
-    IllegalStateError,
     KafkaError,
     ProducerFencedError,
     RequestTimedOutError,
@@ -64,6 +63,7 @@ class Transactor:
         self.sources = Sources()  # of the newest transaction
         self.begun = 0  # transactions so far
         self._owes_abort = False  # one was tried, and not answered
+        self._resolving = asyncio.Lock()
 
     # ---- what a Sender asks (Gate) ---------------------------------------------------------------------------
 
@@ -99,6 +99,14 @@ class Transactor:
     @property
     def state(self) -> State:
         return self.machine.state
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another transaction may be begun, perhaps after what the last one left to be done."""
+        state = self.machine.state
+        if state is State.ABORTABLE_ERROR:
+            return self._owes_abort
+        return state in (State.READY, State.STALE, State.UNKNOWN_OUTCOME)
 
     def age_ms(self) -> int:
         """Since the transaction began."""
@@ -392,9 +400,20 @@ class Transactor:
             resolve=self.sources.resolve,
         )
 
+    async def resolve(self) -> Outcome:
+        """What became of the newest commit, if nobody knows yet."""
+        return await self._resolve(self.sources)
+
     async def _resolve(self, sources: Sources) -> Outcome:
-        """Ask again with the same commit: its answer tells. Fenced, nobody can tell any more: "unknown"."""
+        """Ask again with the same commit: its answer tells. Fenced, nobody can tell any more: "unknown".
+
+        Who asks while another does waits for that one.
+        """
         self._home.check()
+        async with self._resolving:
+            return await self._resolve_alone(sources)
+
+    async def _resolve_alone(self, sources: Sources) -> Outcome:
         machine = self.machine
         if sources is not self.sources:
             return sources.outcome or "unknown"
@@ -410,8 +429,6 @@ class Transactor:
                     await self.abort()
                 sources.outcome = "aborted"
                 return "aborted"
-        elif machine.state is State.COMMITTING:
-            raise IllegalStateError("it is being resolved already")
         return machine.outcome or "unknown"
 
     # ---- why -------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .client.errors import KafkaError as KafkaError
     from .client.errors import NoOffsetError as NoOffsetError
     from .client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from .client.errors import PoolBusyError as PoolBusyError
     from .client.errors import ProducerFencedError as ProducerFencedError
     from .client.errors import RebalanceInProgressError as RebalanceInProgressError
     from .client.errors import RecordTooLargeError as RecordTooLargeError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .client.errors import UnknownTopicError as UnknownTopicError
     from .client.errors import UnsupportedVersionError as UnsupportedVersionError
     from .client.producer import Producer as Producer
+    from .client.producer_pool import ProducerPool as ProducerPool
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
     from .client.transactions import Transaction as Transaction
@@ -70,10 +72,11 @@ _MODULES = {
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
-        "ProducerFencedError RebalanceInProgressError RecordTooLargeError RequestTimedOutError RetriableError "
-        "UnknownTopicError UnsupportedVersionError"
+        "PoolBusyError ProducerFencedError RebalanceInProgressError RecordTooLargeError RequestTimedOutError "
+        "RetriableError UnknownTopicError UnsupportedVersionError"
     ),
     "client.producer": "Producer",
+    "client.producer_pool": "ProducerPool",
     "client.serialization": "MessageField SerializationContext",
     "client.transactions": "Transaction",
     "client.values": (

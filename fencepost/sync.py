@@ -1,5 +1,23 @@
 """The clients for code that does not await: notebooks, scripts. The same names, and calls that wait."""
 
-from .client.sync import Admin, Batches, CommitOutcomeUnknownError, Consumer, Delivery, Producer, Transaction
+from .client.sync import (
+    Admin,
+    Batches,
+    CommitOutcomeUnknownError,
+    Consumer,
+    Delivery,
+    Producer,
+    ProducerPool,
+    Transaction,
+)
 
-__all__ = ["Admin", "Batches", "CommitOutcomeUnknownError", "Consumer", "Delivery", "Producer", "Transaction"]
+__all__ = [
+    "Admin",
+    "Batches",
+    "CommitOutcomeUnknownError",
+    "Consumer",
+    "Delivery",
+    "Producer",
+    "ProducerPool",
+    "Transaction",
+]

@@ -82,6 +82,7 @@ PURE = [
     "client/leading.py",
     "client/membership.py",
     "client/pulse.py",
+    "client/slots.py",
     "client/sticky.py",
     "client/sticky_equal.py",
     "client/sticky_unequal.py",
