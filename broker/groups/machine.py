@@ -358,7 +358,7 @@ class Group(Roster):
                 wrong = self._not_a_member(member_id, instance_id)
                 if wrong is not None or generation != self.generation:
                     raise KafkaError(wrong or ErrorCode.ILLEGAL_GENERATION)
-            elif not transactional and self.state is not State.EMPTY:
+            elif not transactional:  # of a client without a group; somebody is in this one
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(step, ErrorCode):
             raise KafkaError(step)

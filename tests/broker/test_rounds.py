@@ -176,6 +176,22 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
     assert idle[1:] == [driven.store.last_unit]
 
 
+@pytest.mark.parametrize("mode", ["fsync", "interval"])
+def test_once_it_is_to_end_rounds_are_only_for_what_is_asked_for(mode):
+    @driven_by(mode)
+    async def test(disk, driven, log, rounds):
+        rounds.end()
+        driven.append(log, [b"x"])
+        client = Client(rounds, driven.store.last_unit)
+        await asyncio.sleep(0.045)
+        assert client.told_at is not None
+        before = len(disk.operations)
+        await asyncio.sleep(5)
+        assert len(disk.operations) == before
+
+    test()
+
+
 @driven_by("fsync")
 async def test_who_waits_for_a_unit_is_called_with_its_release_and_not_with_that_of_another(disk, driven, log, rounds):
     released = []

@@ -122,3 +122,33 @@ def test_a_record_that_was_lost_and_whom_nobody_asked_for_is_logged(world, caplo
     cluster.wait(2)
     assert isinstance(delivery.exception(), DeliveryTimeoutError)
     assert "not delivered" in caplog.text
+
+
+def test_what_somebody_awaits_is_not_logged_when_it_fails(world, caplog):
+    cluster = world()
+
+    async def main():
+        delivery = cluster.deliver(0)
+        waiting = asyncio.ensure_future(ask(delivery))
+        await asyncio.sleep(0)
+        return waiting
+
+    async def ask(delivery):
+        with pytest.raises(KafkaError):
+            await delivery
+
+    waiting = run(cluster, main())
+    cluster.next().answer(FINAL)
+    run(cluster, waiting)
+    assert not caplog.records
+
+
+def test_a_callback_that_is_a_method_can_be_removed_too(world):
+    """Each look at a method makes another object, equal to the one before."""
+    cluster = world()
+    delivery, seen = cluster.put(), []
+    cluster.inside(lambda: delivery.add_done_callback(seen.append))
+    assert delivery.remove_done_callback(seen.append) == 1
+    cluster.next().answer(offset=3)
+    cluster.result(delivery)
+    assert not seen

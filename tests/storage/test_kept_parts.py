@@ -442,6 +442,27 @@ def test_what_an_older_version_kept_in_the_folder_is_applied_and_then_removed():
     assert values_of(Driven(disk.after_power_cut()).log("t")) == ALL
 
 
+def test_files_of_an_older_version_are_applied_in_the_order_of_their_numbers():
+    disk, folder = whole_log()
+    old_parts(disk, folder, 10, (3, b"too"))
+    old_parts(disk, folder, 9, (2, b"acknowledged"))
+    assert values_of(Driven(disk).log("t")) == ALL
+
+
+def test_a_batch_that_an_older_version_kept_and_that_is_damaged_is_not_applied():
+    """Its header is sound; what it holds is not."""
+    disk, folder = whole_log()
+    path = old_parts(disk, folder, 0, (2, b"acknowledged"), (3, b"too"))
+    file = disk.open(path)
+    whole = file.read(file.size(), 0)
+    file.write([b"A"], whole.index(b"acknowledged"))
+    file.sync()
+    file.close()
+    again = Driven(disk)
+    assert again.log("t").offline.startswith(f"{path}: at byte 0: ")
+    assert disk.exists(path)
+
+
 def test_what_an_older_version_kept_and_does_not_fit_stays_where_it_is():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (5, b"after a hole"))

@@ -161,6 +161,53 @@ def test_commits_keep_a_member_alive_as_heartbeats_do() -> None:
         assert driver.commit(member_id) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("off", [-1, 1])
+def test_commits_and_syncs_of_another_generation_are_refused(off: int) -> None:
+    driver = GroupDriver()
+    (member_id,) = driver.stable()
+    driver.join(member_id)
+    assert driver.sync(member_id, generation=driver.group.generation + off).error is ErrorCode.ILLEGAL_GENERATION
+    assert driver.sync(member_id, {member_id: b"x"}).error is ErrorCode.NONE
+    for transactional in (False, True):
+        told = driver.commit(member_id, driver.group.generation + off, transactional=transactional)
+        assert told is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_sync_names_the_protocol_of_the_generation_or_none() -> None:
+    driver = GroupDriver()
+    (member_id,) = driver.stable()
+    for said in (
+        {"protocol_type": "consumer"},
+        {"protocol": "range"},
+        {"protocol_type": "consumer", "protocol": "range"},
+    ):
+        assert driver.sync(member_id, **said).error is ErrorCode.NONE
+    for said in ({"protocol_type": "connect"}, {"protocol_type": "stream"}, {"protocol": "a"}, {"protocol": "sticky"}):
+        assert driver.sync(member_id, **said).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("changed", [b"a", b"z"])
+def test_a_member_that_joins_again_with_another_subscription_has_everybody_join_again(changed: bytes) -> None:
+    driver = GroupDriver()
+    _, follower = driver.stable(2, protocols=(("range", b"m"),))
+    assert driver.join(follower, protocols=(("range", b"m"),)).got.generation == 1, "unchanged: told again"
+    assert driver.join(follower, protocols=(("range", changed),)).got is None
+    assert driver.group.state is State.PREPARING_REBALANCE
+
+
+def test_who_may_commit_without_being_a_member() -> None:
+    """Clients that manage their partitions themselves, while nobody is in the group; old ones in transactions."""
+    driver = GroupDriver()
+    assert driver.commit("", -1) is ErrorCode.NONE
+    (member_id,) = driver.stable()
+    assert driver.commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit("", -1, transactional=True) is ErrorCode.NONE
+    for transactional in (False, True):
+        assert driver.commit("", driver.group.generation, transactional=transactional) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert driver.commit("gone", transactional=transactional) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert driver.commit(member_id, transactional=transactional) is ErrorCode.NONE
+
+
 def test_who_waits_for_the_others_needs_no_heartbeats() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, session_timeout_ms=6_000)
