@@ -19,6 +19,7 @@ from .admin_values import ClusterDescription
 from .cluster import Cluster
 from .outside import SYSTEM, Outside
 from .settings import AdminSettings, Bootstrap, ConnectionKeywords, admin_settings
+from .snapshots import AdminSnapshot
 from .topology import Node
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
         from .config_names import settings_from
 
         return cls.of(settings_from(AdminSettings, config), outside)
+
+    def state(self) -> AdminSnapshot:
+        """Its connections, as of now."""
+        return AdminSnapshot(self._cluster.connections_seen())
+
+    def __repr__(self) -> str:
+        servers = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap_servers)
+        return f"<Admin {servers} {sum(one.is_open for one in self._cluster.connections_seen())} connections>"
 
     async def start(self) -> None:
         """Raises BrokerUnreachableError, AuthenticationError."""

@@ -17,6 +17,7 @@ from .opening import open_connection
 from .outside import Outside
 from .retry import Backoff
 from .settings import Address, ConnectionSettings
+from .snapshots import ConnectionSnapshot, told
 
 if TYPE_CHECKING:
     import ssl
@@ -27,7 +28,7 @@ RETIRED_LASTS_S = 30.0
 class _Place:
     """Where one connection is, will be, or was."""
 
-    __slots__ = ("connection", "failures", "lane", "node_id", "not_before_ms", "opened_ms", "opening")
+    __slots__ = ("connection", "error", "failures", "lane", "node_id", "not_before_ms", "opened_ms", "opening")
 
     def __init__(self, node_id: int, lane: str) -> None:
         self.node_id = node_id
@@ -35,6 +36,7 @@ class _Place:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[Connection] | None = None
         self.failures = 0
+        self.error: str | None = None  # why the last one ended, or was not opened
         self.not_before_ms = 0.0
         self.opened_ms = 0
 
@@ -112,7 +114,7 @@ class Connections:
             connection = await open_connection(address, self._settings, self._outside, self._context(), node_id=node_id)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
-                self._failed(place)
+                self._failed(place, error)
             raise
         finally:
             place.opening = None
@@ -126,7 +128,8 @@ class Connections:
         if before is not None and not before.closed:  # retired: its last answers may still come
             asyncio.get_running_loop().call_later(RETIRED_LASTS_S, before.close)
 
-    def _failed(self, place: _Place) -> None:
+    def _failed(self, place: _Place, error: BaseException) -> None:
+        place.error = told(error)  # not itself: it holds the frames that it came through
         delay_ms = self._backoff.delay_ms(place.failures, self._outside.rng.random())
         place.failures += 1
         place.not_before_ms = self._outside.clock.monotonic_ms() + delay_ms
@@ -139,8 +142,20 @@ class Connections:
         log.info("lost: %s", error)
         if self._outside.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
             place.failures = 0
-        self._failed(place)
+        self._failed(place, error)
         self._on_lost(place.node_id, place.lane)
+
+    def seen(self) -> tuple[ConnectionSnapshot, ...]:
+        """All that are open, or were."""
+        found: list[ConnectionSnapshot] = []
+        for place in self._places.values():
+            connection, address = place.connection, self._address_of(place.node_id)
+            broker = "" if address is None else f"{address[0]}:{address[1]}"
+            is_open = connection is not None and not connection.closed
+            in_flight = 0 if connection is None else connection.in_flight
+            failed = place.failures, place.error
+            found.append(ConnectionSnapshot(broker, place.node_id, place.lane, is_open, in_flight, *failed))
+        return tuple(found)
 
     def adopt(self, from_node: int, node_id: int) -> None:
         """What was opened to find the cluster turns out to be this node's: it goes on as that."""

@@ -20,6 +20,7 @@ from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
 from .outside import SYSTEM, Outside
 from .polls import CLOSING_MS, Polls, let_go
 from .settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
+from .snapshots import ConsumerSnapshot
 from .subscription import EARLIEST, LATEST
 from .values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -69,6 +70,10 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer group={self._settings.group_id} {len(self._subscription.assigned)} partitions>"
+
+    def state(self) -> ConsumerSnapshot:
+        """In which state it is now."""
+        return self._polls.state(self._settings.group_id)
 
     # ---- life --------------------------------------------------------------------------------------------------
 

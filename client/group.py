@@ -81,6 +81,17 @@ class Group:
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What the next poll raises."""
+        return self._failure
+
+    @property
+    def member(self) -> tuple[str, str, int]:
+        """What it is in the group: the state's name, the member id, the generation."""
+        membership = self._membership
+        return membership.state.name.lower(), membership.member_id, membership.generation
+
     # ---- polls -----------------------------------------------------------------------------------------------
 
     @property

@@ -16,6 +16,7 @@ from .outside import Outside
 from .positions import Positions
 from .reading import Reading
 from .settings import ConsumerSettings
+from .snapshots import ConsumerSnapshot, PartitionSnapshot, told
 from .subscription import Subscription
 from .values import TopicPartition
 from .whole_topics import WholeTopics
@@ -87,6 +88,26 @@ class Polls:
             pass
         finally:
             await self.cluster.close()
+
+    def state(self, group_id: str | None) -> ConsumerSnapshot:
+        """In which state the consumer is now."""
+        membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
+        return ConsumerSnapshot(
+            life="closed" if self._closed else "open" if self._started else "not started",
+            connections=self.cluster.connections_seen(),
+            group_id=group_id,
+            membership=membership,
+            member_id=member_id,
+            generation=generation,
+            subscription=self.subscription.topics,
+            partitions={
+                tp: PartitionSnapshot(
+                    state.position, state.paused, state.fetched_bytes, state.high_watermark, told(state.refused)
+                )
+                for tp, state in self.subscription.assigned.items()
+            },
+            last_error=None if self.group is None else told(self.group.failure),
+        )
 
     # ---- polls -------------------------------------------------------------------------------------------------
 

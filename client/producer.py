@@ -32,8 +32,9 @@ from .partitioner import placing_of
 from .sender import Sender
 from .serialization import Serializers
 from .settings import Bootstrap, ProducerSettings, producer_settings
+from .snapshots import ProducerSnapshot, told
 from .transaction_sources import FromGroup, offsets_of
-from .transaction_table import Event, State
+from .transaction_table import UNDER_WAY, Event, State
 from .transactions import Transaction
 from .transactor import Transactor
 from .values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
@@ -116,6 +117,27 @@ class Producer:
         state = "closed" if self._closed else "open" if self._started else "not started"
         name = "" if self.settings.transactional_id is None else f" {self.settings.transactional_id!r}"
         return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
+
+    def state(self) -> ProducerSnapshot:
+        """In which state it is now."""
+        machine, accumulator = self._machine, self._accumulator
+        is_open = machine is not None and machine.state in UNDER_WAY
+        return ProducerSnapshot(
+            life="closed" if self._closed else "open" if self._started else "not started",
+            connections=self._cluster.connections_seen(),
+            transactional_id=self.settings.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction=None if machine is None else machine.state.text,
+            transaction_age_ms=self._transactor.age_ms() if self._transactor is not None and is_open else None,
+            transaction_partitions=frozenset(machine.partitions if machine is not None and is_open else ()),
+            buffered_batches=len(accumulator.incomplete),
+            buffered_bytes=accumulator.memory_bytes - accumulator.free_bytes,
+            buffer_memory=accumulator.memory_bytes,
+            in_flight=self._sender.in_flight,
+            waiting_for_room=accumulator.waiting,
+            last_error=told(self._sender.broken if machine is None else machine.error),
+        )
 
     # ---- life ------------------------------------------------------------------------------------------------------
 

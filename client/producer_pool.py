@@ -30,6 +30,7 @@ from .producer import Producer
 from .retry import Deadline
 from .settings import AdminSettings, Bootstrap, ConnectionSettings, ProducerSettings, producer_settings
 from .slots import Slots
+from .snapshots import PoolLife, PoolSnapshot
 from .transaction_sources import FromGroup, Sources
 from .transaction_table import State
 from .transactions import Transaction
@@ -102,8 +103,17 @@ class ProducerPool:
         self._started = self._closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "fenced" if self._fence else "open" if self._started else "not started"
-        return f"<ProducerPool {self.prefix!r} {self._slots.taken} of {self.size} taken {state}>"
+        return f"<ProducerPool {self.prefix!r} {self._slots.taken} of {self.size} taken {self._life}>"
+
+    @property
+    def _life(self) -> PoolLife:
+        return "closed" if self._closed else "fenced" if self._fence else "open" if self._started else "not started"
+
+    def state(self) -> PoolSnapshot:
+        """In which state it is now."""
+        slots, producers = self._slots, self._producers.values()
+        named = {str(producer.transactional_id): producer.state() for producer in producers}
+        return PoolSnapshot(self._life, self.prefix, self.size, slots.taken, slots.waiting, named)
 
     # ---- life --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from . import admin_values, config_names, setting_docs, values
+from . import admin_values, config_names, setting_docs, snapshots, values
 from .admin import Admin
 from .batches import Batch
 from .consumer import Consumer
@@ -118,7 +118,7 @@ def _member_row(name: str, function: Any) -> str:
 def _value_rows() -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
-    for module in (values, admin_values):
+    for module in (values, admin_values, snapshots):
         for name, cls in vars(module).items():
             if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_"):
                 yield f"| `{name}({', '.join(_field_names(cls))})` | {_cell(_text(cls))} |"

@@ -60,6 +60,11 @@ class Sender:
         cluster.on_metadata.append(self._look_at_topics)
 
     @property
+    def broken(self) -> KafkaError | None:
+        """What ended it, if something did."""
+        return self._broken
+
+    @property
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return sum(self._flying.values())

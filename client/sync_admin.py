@@ -25,6 +25,7 @@ class Admin(Blocking[AsyncAdmin]):
         super(Admin, admin).__init__(lambda: AsyncAdmin.from_config(config))
         return admin
 
+    state = forwarded(AsyncAdmin.state)
     abort_transaction = forwarded(AsyncAdmin.abort_transaction)
     alter_configs = forwarded(AsyncAdmin.alter_configs)
     alter_group_offsets = forwarded(AsyncAdmin.alter_group_offsets)

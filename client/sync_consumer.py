@@ -87,6 +87,7 @@ class Consumer(Blocking[AsyncConsumer]):
         """The batch that was yielded last, while nobody has settled it."""
         return _last_batch(self)
 
+    state = forwarded(AsyncConsumer.state)
     subscribe = forwarded(AsyncConsumer.subscribe)
     assign = forwarded(AsyncConsumer.assign)
     unsubscribe = forwarded(AsyncConsumer.unsubscribe)

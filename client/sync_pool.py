@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .blocking import Blocking
+from .blocking import Blocking, forwarded
 from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
 from .producer_pool import MAX_WAIT_MS, SIZE
@@ -59,6 +59,8 @@ class ProducerPool(Blocking[AsyncProducerPool]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         interrupted = error is not None and not isinstance(error, Exception)
         self.close(timeout_ms=CLOSE_MS if interrupted else None)
+
+    state = forwarded(AsyncProducerPool.state)
 
     def transaction(self, batch: Any = None, label: str | None = None) -> "PooledTransaction":
         """`with pool.transaction() as tx`: commits at the end, aborts on any exception. Raises as the other."""

@@ -94,6 +94,7 @@ class Producer(Blocking[AsyncProducer]):
         inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers))
         return Delivery(inner, self._thread)
 
+    state = forwarded(AsyncProducer.state)
     send_and_wait = forwarded(AsyncProducer.send_and_wait)
     flush = forwarded(AsyncProducer.flush)
     partitions_for = forwarded(AsyncProducer.partitions_for)

@@ -25,7 +25,7 @@ from .errors import (
     error_of,
 )
 from .transaction_answers import Verdict, of_end, of_failure, of_init, worst
-from .transaction_table import Event, Refusal, State, cell
+from .transaction_table import UNDER_WAY, Event, Refusal, State, cell
 from .values import NO_IDENTITY, ProducerIdentity, TopicPartition
 
 Outcome = Literal["committed", "aborted", "unknown"]
@@ -41,7 +41,6 @@ _TOO_LATE = {
     Event.INIT: "init_transactions() is done once, before the first transaction",
 }
 
-_UNDER_WAY = (State.IN_TRANSACTION, State.FLUSHING, State.COMMITTING, State.ABORTING)
 _ONE_AT_A_TIME = (
     "a producer has one transaction at a time: ProducerPool has several, one for each task that runs beside another; "
     "or give each a producer of its own, with a transactional_id of its own"
@@ -88,7 +87,7 @@ class ClientTransaction:
         if isinstance(found, State):
             self._enter(found)
         elif found is Refusal.ILLEGAL:
-            hint = _ONE_AT_A_TIME if event is Event.BEGIN and self.state in _UNDER_WAY else ""
+            hint = _ONE_AT_A_TIME if event is Event.BEGIN and self.state in UNDER_WAY else ""
             raise IllegalStateError(f"{_TOO_LATE[event]} (the state is {self.state.text})", hint=hint)
         else:
             raise self.failure()

@@ -29,6 +29,9 @@ class State(IntEnum):
         return self.name.lower()
 
 
+UNDER_WAY = frozenset({State.IN_TRANSACTION, State.FLUSHING, State.COMMITTING, State.ABORTING})
+"""A transaction was begun, and has not ended."""
+
 OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
 """In which there is something to write or to add."""
 

@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from .client.producer_pool import ProducerPool as ProducerPool
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
+    from .client.snapshots import AdminSnapshot as AdminSnapshot
+    from .client.snapshots import ConnectionSnapshot as ConnectionSnapshot
+    from .client.snapshots import ConsumerSnapshot as ConsumerSnapshot
+    from .client.snapshots import PartitionSnapshot as PartitionSnapshot
+    from .client.snapshots import PoolSnapshot as PoolSnapshot
+    from .client.snapshots import ProducerSnapshot as ProducerSnapshot
     from .client.transactions import Transaction as Transaction
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
@@ -78,6 +84,9 @@ _MODULES = {
     "client.producer": "Producer",
     "client.producer_pool": "ProducerPool",
     "client.serialization": "MessageField SerializationContext",
+    "client.snapshots": (
+        "AdminSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot PoolSnapshot ProducerSnapshot"
+    ),
     "client.transactions": "Transaction",
     "client.values": (
         "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "

@@ -83,6 +83,7 @@ PURE = [
     "client/membership.py",
     "client/pulse.py",
     "client/slots.py",
+    "client/snapshots.py",
     "client/sticky.py",
     "client/sticky_equal.py",
     "client/sticky_unequal.py",
