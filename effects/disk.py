@@ -313,33 +313,52 @@ class SystemFile(File):
 
 
 class SystemLock(Lock):
-    """flock on a file that says who holds it. The kernel lets go when the process ends, whatever the file says."""
+    """flock on a file that says who holds it, and on its directory, which stays when somebody removes the file.
 
-    __slots__ = ("_fd",)
+    The kernel lets go when the process ends, whatever the file says.
+    """
+
+    __slots__ = ("_fds",)
 
     def __init__(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
+        self._fds = [fd]
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._fds.append(os.open(os.path.dirname(path) or ".", os.O_RDONLY))
+            self._lock_directory()
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).strip()
-            os.close(fd)
+            self._close()
             raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
         except BaseException:
-            os.close(fd)
+            self._close()
             raise
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        self._fd = fd
-        forks.keep_from_children(fd)
+        for each in self._fds:
+            forks.keep_from_children(each)
+
+    def _lock_directory(self) -> None:
+        try:
+            fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # not every file system can: NFS wants a descriptor that may be written to
 
     def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._fds:
+            os.ftruncate(self._fds[0], 0)
+        for fd in self._fds:
             forks.forget(fd)
-            os.ftruncate(fd, 0)
-            fcntl.flock(fd, fcntl.LOCK_UN)  # else it is held for as long as any child has a copy of the descriptor
-            os.close(fd)
+            with contextlib.suppress(OSError):  # that could not be locked
+                fcntl.flock(fd, fcntl.LOCK_UN)  # else it is held for as long as any child has a copy of the descriptor
+        self._close()
+
+    def _close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:

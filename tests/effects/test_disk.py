@@ -1,6 +1,8 @@
 import errno
+import fcntl
 import itertools
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -296,15 +298,44 @@ def test_a_second_holder_of_a_lock_is_told_who_has_it(disk, tmp_path):
     disk.lock(path).release()
 
 
+def test_a_lock_holds_though_somebody_removed_its_file(disk, tmp_path):
+    path = str(tmp_path / "lock")
+    lock = disk.lock(path)
+    for _ in range(2):
+        os.unlink(path)
+        with pytest.raises(AlreadyLocked) as refused:
+            disk.lock(path)
+        assert refused.value.pid is None
+    lock.release()
+    disk.lock(path).release()
+
+
+def test_a_lock_needs_no_file_system_that_locks_directories(disk, tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def refuses_directories(fd, what):
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, "not for reading only")
+        flock(fd, what)
+
+    monkeypatch.setattr(fcntl, "flock", refuses_directories)
+    lock = disk.lock(str(tmp_path / "lock"))
+    with pytest.raises(AlreadyLocked):
+        disk.lock(str(tmp_path / "lock"))
+    lock.release()
+    disk.lock(str(tmp_path / "lock")).release()
+
+
 def test_a_released_lock_is_free_though_a_child_has_its_descriptor_still(disk, tmp_path):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
-    copy = os.dup(lock._fd)  # as a fork gives it to a child
+    copies = [os.dup(fd) for fd in lock._fds]  # as a fork gives them to a child
     lock.release()
     try:
         disk.lock(path).release()
     finally:
-        os.close(copy)
+        for copy in copies:
+            os.close(copy)
 
 
 def test_a_lock_ends_with_the_process_that_held_it(disk, tmp_path):
