@@ -47,6 +47,7 @@ def run(
 ) -> None:
     """Serve until told to stop. Raises Failure; returns after a clean end."""
     began = time.monotonic()
+    _open_standard_files()
     settings = _settings(flags, file, file_name)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
@@ -61,6 +62,20 @@ def run(
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _open_standard_files() -> None:
+    """Where they were closed, the null device: else files of the data directory and sockets would get their numbers.
+
+    What a library in C has to say goes to number 2, and libuv ends the process when it is to close one of the three.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str) -> BrokerSettings:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from broker_process import free_port
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -263,6 +265,31 @@ def test_an_output_that_takes_nothing_is_told(tmp_path: Path) -> None:
     cause, hint = found.stderr.splitlines()
     assert cause == "error: standard output: No space left on device"
     assert hint.startswith("hint: ")
+
+
+def wait_until_it_serves(port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            assert ask_versions(("127.0.0.1", port)) == 0
+            return
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
+def test_it_serves_and_stops_though_its_standard_files_are_closed(closed: list[int], tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "fencepost", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", "data"]
+    shell = f"exec {shlex.join(command)} " + " ".join(f"{number}>&-" for number in closed)
+    with subprocess.Popen(["/bin/sh", "-c", shell], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until_it_serves(port, process)
+        for _ in range(3):
+            assert ask_versions(("127.0.0.1", port)) == 0
+        process.terminate()
+        assert process.wait(READY_S) == 0
 
 
 def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) -> None:
