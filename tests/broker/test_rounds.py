@@ -176,6 +176,32 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
     assert idle[1:] == [driven.store.last_unit]
 
 
+@driven_by("fsync")
+async def test_who_is_touched_first_is_told_before_others_that_wait_since_earlier(disk, driven, log, rounds):
+    """The leader of a group before its followers, whose connections wait for something of their own."""
+    told = []
+
+    class Replying:
+        def __init__(self, name):
+            self.name, self.unit = name, driven.store.last_unit
+
+        def flush(self, released_unit):
+            if released_unit >= self.unit and self.name not in told:
+                told.append(self.name)
+            return released_unit < self.unit
+
+    driven.append(log, [b"x"])
+    follower, leader = Replying("follower"), Replying("leader")
+    rounds.touch(follower)
+    await asyncio.sleep(0.001)
+    driven.append(log, [b"y"])
+    follower.unit = leader.unit = driven.store.last_unit
+    rounds.touch(follower)
+    rounds.touch_first(leader)
+    await asyncio.sleep(0.2)
+    assert told == ["leader", "follower"]
+
+
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
 def test_once_it_is_to_end_rounds_are_only_for_what_is_asked_for(mode):
     @driven_by(mode)

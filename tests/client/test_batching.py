@@ -53,6 +53,19 @@ def test_a_record_larger_than_a_batch_has_one_to_itself():
     assert [[len(value) for _, value, _ in contents(batch)] for batch in making.drain()] == [[10], [5_000], [10]]
 
 
+@pytest.mark.parametrize("more", [{"max_record_bytes": 200}, {"memory_bytes": 200}])
+def test_a_record_of_just_what_may_be_held_is_taken(more):
+    making = Making(**more)
+    assert making.add(bytes(200 - RECORD_OVERHEAD_BYTES)) is not None
+
+
+def test_headers_count_with_their_names_and_contents():
+    assert headers_bytes([]) == 0
+    assert 3 + 5 + 4 <= headers_bytes([("abc", b"hello"), ("name", None)]) <= 4 * 7 + 5 + 2 * 8
+    making = Making(max_record_bytes=200)
+    assert making.add(b"v", headers=[("a name of 20 letters", b"x" * 20)]) is not None
+
+
 @pytest.mark.parametrize("more", [{"max_record_bytes": 100}, {"memory_bytes": 100}])
 def test_a_record_that_nothing_could_hold_is_refused_at_once(more):
     making = Making(**more)
@@ -179,9 +192,11 @@ def test_both_halves_of_a_split_batch_answer_for_their_records():
         [(b"k", b"0", (("h", b"0"),)), (b"k", b"1", (("h", b"1"),)), (b"k", b"2", (("h", b"2"),))],
         [(b"k", b"3", (("h", b"3"),)), (b"k", b"4", (("h", b"4"),))],
     ]
+    assert (first.size_bytes, first.size_bytes + second.size_bytes) == (batch.size_bytes * 3 // 5, batch.size_bytes)
     first.base_offset = 10
     making.accumulator.finish(first)
     assert not told
+    assert making.accumulator.free_bytes == free + first.size_bytes
     making.accumulator.finish(second, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "no"))
     assert told == ["done"]
     assert making.accumulator.free_bytes == free + batch.size_bytes == 100_000

@@ -139,6 +139,26 @@ def test_a_sync_of_an_older_generation_is_not_believed():
     assert m.state is State.UNJOINED
 
 
+@pytest.mark.parametrize("asked", [Stamp(1, "m1"), Stamp(3, "m1"), Stamp(2, "m0"), Stamp(2, "m2")], ids=str)
+def test_a_sync_that_another_asked_is_not_believed_while_ours_is_under_way(asked):
+    m = member()
+    m.join_request({"t"}, ())
+    joined(m, generation=2)
+    assert synced(m, T0, asked=asked) is Turn.REJOIN
+    assert (m.state, m.assignment) == (State.SYNCING, ())
+    assert synced(m, T1) is Turn.GO_ON
+    assert synced(m, T0) is Turn.REJOIN, "there is an assignment already"
+    assert m.assignment == (T1,)
+
+
+@pytest.mark.parametrize(("leader", "leads"), [("m0", False), ("m1", True), ("m2", False)])
+def test_who_leads_is_who_is_named(leader, leads):
+    m = member()
+    m.join_request({"t"}, ())
+    joined(m, leader=leader)
+    assert m.leads is leads
+
+
 def test_an_eager_member_gives_everything_up_before_it_joins_again():
     m = member("range", "cooperative-sticky")
     stable(m, T0, T1)

@@ -158,6 +158,38 @@ def test_log_append_time_sets_the_bit_the_time_and_the_crc():
     assert not found.is_log_append_time
 
 
+PRODUCER = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+
+
+@pytest.mark.parametrize("attributes", [0, 1, 4, 0x10, 0x14])
+def test_a_timestamp_type_is_set_and_taken_back_beside_all_other_attributes(attributes):
+    producer = PRODUCER if attributes & 0x10 else {}
+    found = check_produced(view(batch(b"x" * 40, records=3, attributes=attributes, **producer)))
+    changed = with_log_append_time(found, NOW_MS)
+    assert changed.attributes == attributes | 8
+    assert with_log_append_time(changed, NOW_MS).attributes == attributes | 8
+    again = check_produced(memoryview(bytes(changed.buffer)))
+    assert again.attributes == attributes
+
+
+@pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x30, 0x1C])
+def test_only_the_bit_for_it_makes_the_base_timestamp_a_delete_horizon(attributes):
+    assert read(view(batch(attributes=attributes, base_timestamp=99))).delete_horizon_ms is None
+    assert read(view(batch(attributes=attributes | 0x40, base_timestamp=99))).delete_horizon_ms == 99
+
+
+@pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x18])
+def test_more_records_than_the_bytes_could_hold_are_refused_whatever_else_the_batch_is(attributes):
+    smallest = 7
+    for size in (smallest * 3, smallest * 3 - 1):
+        sent = view(batch(bytes(size), records=3, attributes=attributes, **PRODUCER))
+        if size == smallest * 3:
+            assert check_produced(sent).record_count == 3
+        else:
+            with pytest.raises(KafkaError, match="cannot fit"):
+                check_produced(sent)
+
+
 def test_a_client_that_calls_its_timestamps_the_brokers_is_taken_as_create_time():
     accepted = check_produced(view(batch(attributes=8 | 1)))
     verify(accepted)

@@ -193,6 +193,23 @@ def test_files_that_a_failed_fill_did_not_come_to_are_reused_by_the_next(disk, d
     assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3
 
 
+@pytest.mark.parametrize("kind", ["Rename", "Write"])
+def test_after_a_failed_fill_no_crash_of_the_next_leaves_a_hole_in_the_numbers(disk, driven, kind):
+    """Files are reused oldest first, also those that were put back."""
+    fill_up(driven)
+    driven.journal.recycle(24)
+    disk.fail(lambda one: type(one).__name__ == kind, error=28)
+    job = driven.journal.fill_job()
+    with pytest.raises(OSError, match="space"):
+        job.run()
+    driven.journal.filled(job)
+    first = len(disk.operations)
+    driven.fill()
+    assert len(disk.operations) > first
+    for number in range(first, len(disk.operations) + 1):
+        assert scan(disk.killed_at(number), DIRECTORY).last_unit == 24
+
+
 def test_one_file_is_prepared_at_a_time(driven):
     driven.append(b"x" * 3000)
     driven.append(b"x" * 3000)

@@ -1,7 +1,10 @@
 """When "no producer is remembered" counts as the state of a log: as of the offset where it was seen, and not below."""
 
+import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.records import Marker
+from fencepost.storage import log_snapshots
+from fencepost.storage.log_snapshots import Snapshot, parse_name
 from fencepost.storage.producers import RETIRED_EPOCH
 from log_driver import LogDriver
 
@@ -92,3 +95,74 @@ def test_a_first_producer_of_a_plain_log_is_found_above_the_offset_without_any()
     driver.reopen()
     assert [each.producer_id for each in driver.log.producers.describe()] == [PRODUCER]
     assert driver.log.snapshots.taken_bytes == driver.log.segments[0].size_bytes - plain_bytes
+
+
+# ---- files, and what is counted --------------------------------------------------------------------------------------
+
+
+def test_kind_and_version_are_as_documented():
+    assert (log_snapshots.KIND, log_snapshots.VERSION, log_snapshots.SUFFIX) == ("producers", 1, ".producers")
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+@pytest.mark.parametrize("offset", [0, 12, 10**19])
+def test_a_name_says_which_snapshot_is_in_the_file(offset, copy):
+    snapshot = Snapshot(offset, empty=False, copy=copy)
+    assert snapshot.name == f"{offset:020d}{'.copy' * copy}.producers"
+    assert parse_name(snapshot.name) == snapshot
+
+
+@pytest.mark.parametrize("name", ["1.producers", f"{1:020d}", f"{1:020d}.copy", f"{1:020d}.producers.copy", "²" * 20])
+def test_other_names_are_none_of_ours(name):
+    assert parse_name(name) is None
+
+
+def of_a_producer(driver: LogDriver, sequence: int) -> None:
+    driver.values(b"value", producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
+
+
+def test_bytes_since_a_snapshot_are_those_appended_behind_it():
+    driver = LogDriver()
+    driver.values(b"plain")
+    driver.flush()
+    driver.log.snapshots.adopt()
+    appended = []
+    for sequence in range(5):
+        before = driver.log.snapshots.taken_bytes
+        of_a_producer(driver, sequence)
+        appended.append(driver.log.snapshots.taken_bytes - before)
+        assert appended[-1] > 0
+        assert driver.log.bytes_since_snapshot == sum(appended[3:] if sequence > 2 else appended)
+        if sequence == 2:
+            driver.snapshot()
+            driver.log.snapshots.adopt()
+            assert driver.log.bytes_since_snapshot == 0
+
+
+def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snapshot():
+    driver = LogDriver(cleanup_policy="compact")
+    assert driver.log.settings.compacts
+    of_a_producer(driver, 0)
+    driver.snapshot()
+    assert not driver.log.wants_snapshot
+    assert not driver.log.snapshots.hold_segments
+
+
+def test_the_snapshot_that_none_is_left_is_told_as_new_once_also_behind_one_of_unflushed_records():
+    driver = a_transaction_in_segments()
+    driver.snapshot()
+    driver.log.snapshots.adopt()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    assert [driver.log.snapshots.adopt() for _ in range(2)] == [True, False]
+    assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
+
+
+def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snapshot():
+    driver = LogDriver(segment_bytes=150)
+    for sequence in range(6):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    driver.checkpoint()
+    driver.start_at(driver.log.segments[0].end_offset)
+    driver.snapshot()
+    assert driver.log.snapshots.hold_segments
