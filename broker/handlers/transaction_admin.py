@@ -177,7 +177,7 @@ class _Filter:
         self._states = {_STATES[name] for name in request.state_filters if name in _STATES}
         self._any_state = not request.state_filters
         self.only_open = self._states == {Status.ONGOING}
-        self.unknown_states = [name for name in request.state_filters if name not in _STATES]
+        self.unknown_states = list(dict.fromkeys(name for name in request.state_filters if name not in _STATES))
         self._producer_ids = set(request.producer_id_filters)
         self._open_for_ms = request.duration_filter
         self._age_ms = broker.store.age_ms()
