@@ -93,7 +93,7 @@ def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequ
             else:
                 added[topic.name, index] = found.partitions[index].log.log_id
     if missing:
-        return _partitions_answered(broker, request, ErrorCode.OPERATION_NOT_ATTEMPTED, missing)
+        return _not_attempted(broker, dict.fromkeys(added, ErrorCode.OPERATION_NOT_ATTEMPTED) | missing)
     _check_id(request.v3_and_below_transactional_id)
     error = broker.transactions.add_partitions(
         request.v3_and_below_transactional_id,
@@ -104,21 +104,33 @@ def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequ
         version=call.version,
         connection=call.connection,
     )
-    return _partitions_answered(broker, request, _told(error, ADD_PARTITIONS, call.version), missing)
+    return _partitions_answered(broker, request, _told(error, ADD_PARTITIONS, call.version))
+
+
+def _not_attempted(broker: "Broker", codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
+    """As in Kafka each partition is answered once here, however often it was named."""
+    broker.metrics.error(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    topics: dict[str, list[_Result]] = {}
+    for (name, index), code in codes.items():
+        topics.setdefault(name, []).append(_Result(partition_index=index, partition_error_code=code))
+    results = [TxnTopicResult(name=name, results_by_partition=found) for name, found in topics.items()]
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 def _partitions_answered(
-    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode, missing: dict[PartitionKey, ErrorCode]
+    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode
 ) -> AddPartitionsToTxnResponse:
     if error:
         broker.metrics.error(error)
-    results = []
-    for topic in request.v3_and_below_topics:
-        codes = [
-            _Result(partition_index=index, partition_error_code=missing.get((topic.name, index), error))
-            for index in topic.partitions
-        ]
-        results.append(TxnTopicResult(name=topic.name, results_by_partition=codes))
+    results = [
+        TxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                _Result(partition_index=index, partition_error_code=error) for index in topic.partitions
+            ],
+        )
+        for topic in request.v3_and_below_topics
+    ]
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
