@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Literal
 
 from ..protocol.errors import ErrorCode, KafkaError
-from .values import TopicPartition
+from .values import Record, TopicPartition
 
 __all__ = [  # noqa: RUF022 (as the classes stand)
     "ErrorCode",
@@ -34,6 +34,7 @@ __all__ = [  # noqa: RUF022 (as the classes stand)
     "NoOffsetError",
     "OffsetOutOfRangeError",
     "CorruptRecordError",
+    "RecordDeserializationError",
     "UnknownTopicError",
     "IllegalStateError",
     "AlreadyCommittedError",
@@ -250,6 +251,24 @@ class CorruptRecordError(ClientError):
         super().__init__(detail, code=code, hint=hint)
         self.partition = partition
         self.offset = offset
+
+
+class RecordDeserializationError(CorruptRecordError):
+    """A deserializer raised, see `__cause__`: of what it was given, or since a registry does not answer.
+
+    field: "key" or "value". record: as it was read, in bytes. Reading on tries again; only a seek passes it.
+    """
+
+    def __init__(self, record: Record, field: str, error: BaseException) -> None:
+        tp = TopicPartition(record.topic, record.partition)
+        super().__init__(
+            f"{tp}: at offset {record.offset}: the {field} does not deserialize: {error!r}",
+            hint="read on to try again, or seek past it to go on without it",
+            partition=tp,
+            offset=record.offset,
+        )
+        self.record = record
+        self.field = field
 
 
 class UnknownTopicError(ClientError):

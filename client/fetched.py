@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable
 
 from ..protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
 from ..protocol.errors import ErrorCode, KafkaError
-from .errors import ClientError, CorruptRecordError, RecordTooLargeError
+from .errors import ClientError, CorruptRecordError, RecordDeserializationError, RecordTooLargeError
 from .isolation import AbortedFilter
 from .record_decoding import Records
 from .serialization import Deserializer
@@ -226,7 +226,7 @@ class Fetched:
             raise self._failure.with_traceback(None)
 
     def _deserialized(self, found: list[Record]) -> list[Record]:
-        """As far as it works. Raises: CorruptRecordError at the first record, if that one does not."""
+        """As far as it works. Raises: RecordDeserializationError at the first record, if that one does not."""
         key, value, topic = self._key, self._value, self.tp.topic
         made: list[Record] = []
         for record in found:
@@ -241,7 +241,7 @@ class Fetched:
             except Exception as error:
                 if made:
                     return made
-                raise self._corrupt(record.offset, f"the {what} does not deserialize: {error!r}") from error
+                raise RecordDeserializationError(record, what, error) from error
             made.append(record._replace(key=new_key, value=new_value))
         return made
 

@@ -1,16 +1,21 @@
-"""What turns keys and values into bytes and back: functions of one argument, or those of confluent-kafka's clients.
+"""What turns keys and values into bytes and back: functions, and the objects of other clients that do it.
 
-The rule: a function that has to be given a second argument, or that calls it `ctx`, is given a SerializationContext, as
-confluent's SerializingProducer and DeserializingConsumer do; any other is called with the value alone. An optional
-second argument of another name (`str.encode`, `json.dumps`) is not taken for one.
+The rule: how one is called is decided once, when the client is made, and one that could be meant in two ways is
+refused then. `way_of` says how. An optional second argument (`str.encode`, `json.dumps`) is not taken for a context
+unless it is called `ctx`. Source: confluent-kafka's SerializingProducer, kafka-python's Serializer.
 """
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from enum import Enum
+from types import CoroutineType
+from typing import Any, Protocol, cast
+
+from .errors import InvalidConfigurationError
 
 Pairs = Iterable[tuple[str, bytes | None]]
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_CONFLUENTS = [("confluent_kafka.serialization", name) for name in ("Serializer", "Deserializer")]
 
 
 class MessageField:
@@ -34,59 +39,146 @@ class SerializationContext:
         self.headers = headers
 
 
-def takes_context(function: Callable[..., Any] | None) -> bool:
-    """Whether it is called with (value, SerializationContext)."""
-    if function is None:
-        return False
+class HasSerialize(Protocol):
+    """A serializer of kafka-python."""
+
+    @property
+    def serialize(self) -> Callable[..., bytes | None]: ...
+
+
+class HasDeserialize(Protocol):
+    """A deserializer of kafka-python."""
+
+    @property
+    def deserialize(self) -> Callable[..., Any]: ...
+
+
+class Way(Enum):
+    """What a (de)serializer is called with."""
+
+    VALUE = "(value)"
+    CONTEXT = "(value, context)"  # confluent-kafka's
+    METHOD = "(topic, headers, value)"  # of the method that kafka-python 3 calls
+    OLD_METHOD = "(topic, value)"  # and of the one that kafka-python 2 calls
+
+
+def way_of(function: Any, method: str = "serialize") -> Way:
+    """How a function, or an object that has this method, is called. Raises InvalidConfigurationError."""
+    named = getattr(function, method, None)
+    if isinstance(function, type):
+        if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
+            raise _refused(function, "is a class", f"give an object of it: {function.__name__}(…)")
+    elif callable(named) and callable(function):
+        raise _refused(function, f"can be called, and has {method} as well", "give a function of one argument")
+    elif callable(named):
+        required = _required(named)
+        if required in (2, 3):
+            return Way.METHOD if required == 3 else Way.OLD_METHOD
+        raise _refused(function, f"has a {method} that takes neither (topic, headers, value) nor (topic, value)")
+    if not callable(function):
+        raise _refused(function, "cannot be called", f"give a function, or an object with {method}")
+    if any(inspect.iscoroutinefunction(one) for one in (function, type(function).__call__)):
+        raise _refused(function, "is asynchronous", "give one that returns what it makes")
+    if any((one.__module__, one.__name__) in _CONFLUENTS for one in cast("type", type(function)).__mro__):
+        return Way.CONTEXT
+    required = _required(function)
+    if required not in (1, 2):
+        raise _refused(function, "takes neither (value) nor (value, context)")
+    return Way.CONTEXT if required == 2 else Way.VALUE
+
+
+def _required(function: Callable[..., Any]) -> int:
+    """How many arguments it has to be given by place, an optional `ctx` counted; 1 for a builtin that does not say.
+
+    -1 where that cannot be told: it takes any number, or needs some by name.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
-        return False
-    if len(parameters) < 2 or parameters[1].kind not in _POSITIONAL:
-        return False
-    return parameters[1].default is inspect.Parameter.empty or parameters[1].name == "ctx"
+    except (TypeError, ValueError):
+        return 1
+    placed = [one for one in parameters if one.kind in _POSITIONAL]
+    by_name = any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
+    if by_name or not placed:
+        return -1
+    required = sum(one.default is one.empty for one in placed)
+    if required < 2 and len(placed) > 1 and placed[1].name == "ctx":
+        return 2
+    return required or 1
+
+
+def _refused(function: Any, why: str, hint: str = "wrap it in a function of one argument") -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"{function!r:.80} {why}", hint=hint)
+
+
+class Converter:
+    """A serializer (method: "serialize") or deserializer ("deserialize") of one field of records."""
+
+    __slots__ = ("_call", "_field", "_way", "wants_headers")
+
+    def __init__(self, function: Any, field: str, method: str) -> None:
+        self._field = field
+        self._way = way_of(function, method)
+        self._call: Callable[..., Any] = function if callable(function) else getattr(function, method)
+        self.wants_headers = self._way in (Way.CONTEXT, Way.METHOD)
+
+    def __call__(self, given: Any, topic: str, headers: Any) -> Any:
+        """What it makes of a key or value. headers: a list of its own, where it wants_headers."""
+        way = self._way
+        if way is Way.VALUE:
+            made = self._call(given)
+        elif way is Way.CONTEXT:
+            made = self._call(given, SerializationContext(topic, self._field, headers))
+        elif way is Way.METHOD:
+            made = self._call(topic, headers, given)
+        else:
+            made = self._call(topic, given)
+        if made.__class__ is CoroutineType:
+            made.close()
+            raise TypeError("it is asynchronous: give one that returns what it makes")
+        return made
 
 
 class Serializers:
     """A producer's two serializers. A key or value of None is not serialized."""
 
-    __slots__ = ("_key", "_key_takes_context", "_takes_context", "_value", "_value_takes_context")
+    __slots__ = ("_key", "_value", "_wants_headers")
 
-    def __init__(self, key: Callable[..., Any] | None, value: Callable[..., Any] | None) -> None:
-        self._key, self._value = key, value
-        self._key_takes_context, self._value_takes_context = takes_context(key), takes_context(value)
-        self._takes_context = self._key_takes_context or self._value_takes_context
+    def __init__(self, key: Any, value: Any) -> None:
+        self._key = None if key is None else Converter(key, MessageField.KEY, "serialize")
+        self._value = None if value is None else Converter(value, MessageField.VALUE, "serialize")
+        self._wants_headers = any(one is not None and one.wants_headers for one in (self._key, self._value))
 
     def __bool__(self) -> bool:
         return self._key is not None or self._value is not None
 
     def __call__(self, topic: str, key: Any, value: Any, headers: Any) -> tuple[Any, Any, Any]:
-        """Key, value and headers as they are to be sent. Raises what a serializer raises."""
-        if self._takes_context:
+        """Key, value and headers as they are to be sent. Raises what a serializer raises, with a note of the topic."""
+        if self._wants_headers:
             headers = list(cast("Pairs", headers.items() if isinstance(headers, Mapping) else headers or ()))
-        if self._key is not None and key is not None:
-            given = (SerializationContext(topic, MessageField.KEY, headers),) if self._key_takes_context else ()
-            key = self._key(key, *given)
-        if self._value is not None and value is not None:
-            given = (SerializationContext(topic, MessageField.VALUE, headers),) if self._value_takes_context else ()
-            value = self._value(value, *given)
+        field = MessageField.KEY
+        try:
+            if self._key is not None and key is not None:
+                key = self._key(key, topic, headers)
+            field = MessageField.VALUE
+            if self._value is not None and value is not None:
+                value = self._value(value, topic, headers)
+        except Exception as error:
+            error.add_note(f"this {field} was to be sent to topic {topic!r}; its record is not sent")
+            raise
         return key, value, headers
 
 
 class Deserializer:
     """One deserializer, for a field of records."""
 
-    __slots__ = ("_field", "_function", "_takes_context")
+    __slots__ = ("_convert",)
 
-    def __init__(self, function: Callable[..., Any], field: str) -> None:
-        self._function, self._field = function, field
-        self._takes_context = takes_context(function)
+    def __init__(self, function: Any, field: str) -> None:
+        self._convert = Converter(function, field, "deserialize")
 
     def __call__(self, found: bytes, topic: str, headers: Pairs) -> Any:
-        if not self._takes_context:
-            return self._function(found)
-        return self._function(found, SerializationContext(topic, self._field, list(headers)))
+        return self._convert(found, topic, list(headers) if self._convert.wants_headers else headers)
 
 
-def deserializer_of(function: Callable[..., Any] | None, field: str) -> Deserializer | None:
+def deserializer_of(function: Any, field: str) -> Deserializer | None:
     return None if function is None else Deserializer(function, field)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 from .errors import InvalidConfigurationError
 from .partitioner import PARTITIONERS, Partitioner
 from .security import Mechanism, Security, SecurityProtocol
+from .serialization import HasDeserialize, HasSerialize, way_of
 
 if TYPE_CHECKING:
     import ssl
@@ -24,8 +25,8 @@ Codec = Literal["gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 OffsetReset = Literal["earliest", "latest", "none"]
 Assignor = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
-Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None]
-Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any]
+Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None] | HasSerialize
+Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any] | HasDeserialize
 
 DEFAULT_PORT = 9092
 MOST_IN_FLIGHT = 5  # a broker remembers as many batches of a producer in a partition, and no more
@@ -96,7 +97,7 @@ class ProducerSettings(ConnectionSettings):
             _set(self, "compression_type", None)
         _check_one_of(self, "compression_type", (None, *CODECS))
         _check_level(self)
-        _check_callable(self, ("key_serializer", "value_serializer"))
+        _check_serializers(self, "serialize")
         if isinstance(self.partitioner, str):
             _check_one_of(self, "partitioner", PARTITIONERS)
         else:
@@ -163,7 +164,7 @@ class ConsumerSettings(ConnectionSettings):
         _check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
         _check_positive(self, ("auto_commit_interval_ms",))
         _check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
-        _check_callable(self, ("key_deserializer", "value_deserializer"))
+        _check_serializers(self, "deserialize")
         _check_group(self)
 
     @property
@@ -428,6 +429,16 @@ def _check_callable(settings: ConnectionSettings, names: Iterable[str]) -> None:
         value = getattr(settings, name)
         if value is not None and not callable(value):
             raise InvalidConfigurationError(f"{name}={value!r:.60} cannot be called", hint="give a function")
+
+
+def _check_serializers(settings: ConnectionSettings, method: str) -> None:
+    for name in (f"key_{method}r", f"value_{method}r"):
+        value = getattr(settings, name)
+        try:
+            if value is not None:
+                way_of(value, method)
+        except InvalidConfigurationError as error:
+            raise InvalidConfigurationError(f"{name}: {error}", hint=error.hint) from None
 
 
 def _check_level(settings: ProducerSettings) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .client.errors import PoolBusyError as PoolBusyError
     from .client.errors import ProducerFencedError as ProducerFencedError
     from .client.errors import RebalanceInProgressError as RebalanceInProgressError
+    from .client.errors import RecordDeserializationError as RecordDeserializationError
     from .client.errors import RecordTooLargeError as RecordTooLargeError
     from .client.errors import RequestTimedOutError as RequestTimedOutError
     from .client.errors import RetriableError as RetriableError
@@ -78,8 +79,8 @@ _MODULES = {
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
-        "PoolBusyError ProducerFencedError RebalanceInProgressError RecordTooLargeError RequestTimedOutError "
-        "RetriableError UnknownTopicError UnsupportedVersionError"
+        "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordTooLargeError "
+        "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),
     "client.producer": "Producer",
     "client.producer_pool": "ProducerPool",

@@ -1,23 +1,155 @@
-"""Serializers and deserializers: plain functions, and those made for confluent-kafka's clients."""
+"""Serializers and deserializers: plain functions, and those made for confluent-kafka's and kafka-python's clients."""
 
+import datetime
+import functools
 import json
+import uuid
 
+import kafka.serializer
 import pytest
-from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AsyncAvroSerializer, AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import (
+    Deserializer,
+    IntegerDeserializer,
+    IntegerSerializer,
+    Serializer,
+    StringDeserializer,
+    StringSerializer,
+)
 from fencepost.client.consumer import Consumer
+from fencepost.client.errors import InvalidConfigurationError, RecordDeserializationError
 from fencepost.client.producer import Producer
-from fencepost.client.serialization import MessageField, takes_context
-from txn_world import BOOTSTRAP, within
+from fencepost.client.serialization import MessageField, Way, way_of
+from fencepost.client.settings import consumer_settings, producer_settings
+from schema_registry import schema_registry
+from txn_world import BOOTSTRAP, TxnWorld, within
+
+USER = json.dumps(
+    {
+        "type": "record",
+        "name": "User",
+        "fields": [{"name": "name", "type": "string"}, {"name": "age", "type": "int"}],
+    }
+)
+KEY = json.dumps({"type": "record", "name": "Id", "fields": [{"name": "id", "type": "long"}]})
+ADA = {"name": "Ada", "age": 36}
 
 
-@pytest.mark.parametrize("function", [str.encode, json.dumps, bytes.decode, int, lambda value, pretty=True: value])
-def test_an_optional_second_argument_is_no_context(function):
-    assert not takes_context(function)
+def producer(world: TxnWorld, **settings) -> Producer:
+    return Producer(BOOTSTRAP, outside=world.world.outside, **settings)
 
 
-@pytest.mark.parametrize("function", [StringSerializer("utf_8"), lambda value, ctx: value, lambda value, where: value])
-def test_a_required_second_argument_or_one_named_ctx_is_a_context(function):
-    assert takes_context(function)
+def consumer(world: TxnWorld, **settings) -> Consumer:
+    return Consumer(BOOTSTRAP, topics=["t"], outside=world.world.outside, auto_offset_reset="earliest", **settings)
+
+
+# ---- how one is called ---------------------------------------------------------------------------------------------
+
+
+class Older:
+    def serialize(self, topic, value):
+        return f"{topic}: {value}".encode()
+
+    def deserialize(self, topic, value):
+        return f"{topic}: {value.decode()}"
+
+
+class Newer(kafka.serializer.Serializer, kafka.serializer.Deserializer):
+    def serialize(self, topic, headers, data):
+        headers.append(("written", topic.encode()))
+        return data.encode()
+
+    def deserialize(self, topic, headers, data):
+        return (topic, dict(headers), data.decode())
+
+
+class OfAnotherName(Serializer, Deserializer):
+    def __call__(self, obj, context=None):
+        return obj
+
+
+class Both:
+    def __call__(self, value):
+        return value
+
+    def serialize(self, topic, headers, data):
+        return data
+
+
+class Asynchronous:
+    async def __call__(self, value):
+        return value
+
+
+class MostNeeded:
+    def serialize(self, value):
+        return value
+
+
+def of_anything(*arguments, **keywords):
+    return json.dumps(*arguments, **keywords).encode()
+
+
+def of_three(topic, headers, value):
+    return value
+
+
+async def later(value):
+    return value
+
+
+ALONE = [str.encode, json.dumps, bytes.decode, int, uuid.UUID, len, datetime.date.fromisoformat]
+ALONE += [lambda value, pretty=True: value, lambda value, *more: value, functools.partial(json.loads, parse_int=float)]
+TWO = [StringSerializer("utf_8"), lambda value, ctx: value, lambda value, where: value, lambda value, ctx=None: value]
+TWO += [OfAnotherName(), functools.partial(lambda more, value, ctx: value, "more")]
+
+
+@pytest.mark.parametrize("function", ALONE)
+def test_one_required_argument_is_the_value_alone(function):
+    assert way_of(function) is Way.VALUE
+
+
+@pytest.mark.parametrize("function", TWO)
+def test_a_required_second_argument_one_named_ctx_and_confluents_classes_get_a_context(function):
+    assert way_of(function) is Way.CONTEXT
+
+
+@pytest.mark.parametrize(("made", "way"), [(Newer(), Way.METHOD), (Older(), Way.OLD_METHOD)])
+def test_objects_of_kafka_python_are_called_as_their_methods_want(made, way):
+    assert way_of(made, "serialize") is way_of(made, "deserialize") is way
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (of_anything, "takes neither"),
+        (of_three, "takes neither"),
+        (lambda: b"", "takes neither"),
+        (lambda value, *, registry: value, "takes neither"),
+        (later, "asynchronous"),
+        (Asynchronous(), "asynchronous"),
+        (StringSerializer, r"is a class"),
+        (Newer, r"is a class"),
+        (Both(), "has serialize as well"),
+        (MostNeeded(), "has a serialize that takes neither"),
+        (5, "cannot be called"),
+        ("json", "cannot be called"),
+    ],
+)
+def test_what_could_be_meant_in_two_ways_is_refused_when_the_client_is_made(function, why):
+    with pytest.raises(InvalidConfigurationError, match=f"value_serializer: .*{why}") as caught:
+        producer_settings(BOOTSTRAP, value_serializer=function)
+    assert caught.value.hint
+
+
+def test_a_deserializer_is_looked_at_as_well():
+    with pytest.raises(InvalidConfigurationError, match=r"key_deserializer: .*is a class"):
+        consumer_settings(BOOTSTRAP, key_deserializer=StringDeserializer)
+
+
+# ---- what they are given -------------------------------------------------------------------------------------------
 
 
 def test_serializers_see_topic_field_and_headers_and_may_add_to_these():
@@ -58,5 +190,139 @@ def test_confluents_serializers_are_taken_as_they_are():
         async with Consumer.from_config(reading, topics=["t"], outside=world.world.outside) as consumer:
             record = await consumer.getone()
         assert (record.key, record.value) == (7, "grün")
+
+    within(main)
+
+
+def test_kafka_pythons_objects_are_called_with_topic_and_headers():
+    async def main(world):
+        async with producer(world, value_serializer=Newer(), key_serializer=Older()) as sender:
+            await sender.send_and_wait("t", "v", key="k", headers=[("own", b"1")])
+        async with consumer(world, value_deserializer=Newer(), key_deserializer=Older()) as reader:
+            record = await reader.getone()
+        assert record.value == ("t", {"own": b"1", "written": b"t"}, "v")
+        assert record.key == "t: t: k"
+
+    within(main)
+
+
+# ---- a schema registry ---------------------------------------------------------------------------------------------
+
+
+def test_confluents_avro_serializers_speak_to_their_registry():
+    async def main(world):
+        with schema_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+            key, value = AvroSerializer(client, KEY), AvroSerializer(client, USER)
+            async with producer(world, key_serializer=key, value_serializer=value) as sender:
+                for age in range(20):
+                    await sender.send("t", ADA | {"age": age}, key={"id": age})
+                await sender.send_and_wait("t", None, key={"id": 1})
+            assert sorted(registry.subjects) == ["t-key", "t-value"]
+            assert [method for method, _ in registry.asked].count("POST") == 2  # and not for each record
+            async with consumer(world) as plain:
+                raw = await plain.getone()
+            assert raw.value[:5] == b"\0" + registry.subjects["t-value"][0].to_bytes(4, "big")
+        with schema_registry() as other, SchemaRegistryClient({"url": other.url}) as client:
+            other.schemas, other.subjects = registry.schemas, registry.subjects
+            key, value = AvroDeserializer(client), AvroDeserializer(client)
+            async with consumer(world, key_deserializer=key, value_deserializer=value) as reader:
+                records = [await reader.getone() for _ in range(21)]
+            asked = len(other.asked)
+        assert [record.value for record in records] == [ADA | {"age": age} for age in range(20)] + [None]
+        assert [record.key["id"] for record in records] == [*range(20), 1]
+        assert asked <= 4
+
+    within(main)
+
+
+def test_a_schema_id_may_be_in_the_headers():
+    ada = ADA | {"name": "Ada Lovelace"}  # AvroDeserializer wants 6 bytes or more, wherever the id is
+
+    async def main(world):
+        with schema_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+            value = AvroSerializer(client, USER, conf={"schema.id.serializer": header_schema_id_serializer})
+            async with producer(world, value_serializer=value) as sender:
+                await sender.send_and_wait("t", ada, headers={"own": b"1"})
+            async with consumer(world, value_deserializer=AvroDeserializer(client)) as reader:
+                record = await reader.getone()
+        assert [name for name, _ in record.headers] == ["own", "__value_schema_id"]
+        assert record.value == ada
+
+    within(main)
+
+
+def test_what_does_not_serialize_says_its_topic_and_is_not_sent():
+    async def main(world):
+        with schema_registry() as registry, SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as client:
+            async with producer(world, value_serializer=AvroSerializer(client, USER)) as sender:
+                registry.is_down = True
+                with pytest.raises(SchemaRegistryError) as refused:
+                    await sender.send("t", ADA)
+                registry.is_down = False
+                with pytest.raises(TypeError, match="field age") as wrong:
+                    await sender.send("t", {"name": "Ada", "age": "old"})
+                await sender.send_and_wait("t", ADA)
+            async with consumer(world, value_deserializer=AvroDeserializer(client)) as reader:
+                record = await reader.getone()
+        for caught in (refused, wrong):
+            assert caught.value.__notes__ == ["this value was to be sent to topic 't'; its record is not sent"]
+        assert (record.offset, record.value) == (0, ADA)
+
+    within(main)
+
+
+@pytest.mark.parametrize("read", ["getone", "getmany", "batches"])
+def test_what_does_not_deserialize_says_where_it_is_and_can_be_passed(read):
+    async def main(world):
+        with schema_registry() as registry, SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as client:
+            value = AvroSerializer(client, USER)
+            async with producer(world, value_serializer=value) as sender:
+                await sender.send_and_wait("t", ADA)
+            async with producer(world) as sender:
+                await sender.send_and_wait("t", b"no avro", key=b"k", headers={"own": b"1"})
+            async with producer(world, value_serializer=value) as sender:
+                await sender.send_and_wait("t", ADA | {"age": 37})
+
+            async with consumer(world, value_deserializer=AvroDeserializer(client)) as reader:
+
+                async def values():
+                    if read == "getone":
+                        return [(await reader.getone()).value]
+                    if read == "getmany":
+                        return [
+                            one.value for found in (await reader.getmany(timeout_ms=9_000)).values() for one in found
+                        ]
+                    async for batch in reader.batches():
+                        return [one.value for one in batch]
+                    raise AssertionError("no batch")
+
+                registry.is_down = True
+                with pytest.raises(RecordDeserializationError, match="t-0: at offset 0: the value") as caught:
+                    await values()
+                assert isinstance(caught.value.__cause__, SchemaRegistryError)
+                registry.is_down = False
+                assert await values() == [ADA]  # it was tried again, and nothing passed over
+                for _ in range(2):
+                    with pytest.raises(RecordDeserializationError, match="offset 1") as caught:
+                        await values()
+                error = caught.value
+                assert (error.partition, error.offset, error.field) == (("t", 0), 1, "value")
+                assert (error.record.key, error.record.value) == (b"k", b"no avro")
+                assert error.record.headers == (("own", b"1"),)
+                reader.seek(error.partition, error.offset + 1)
+                assert await values() == [ADA | {"age": 37}]
+
+    within(main)
+
+
+def test_confluents_asynchronous_serializers_are_refused():
+    async def main(world):
+        with schema_registry() as registry:
+            from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+
+            client = AsyncSchemaRegistryClient({"url": registry.url})
+            async with producer(world, value_serializer=await AsyncAvroSerializer(client, USER)) as sender:
+                with pytest.raises(TypeError, match="asynchronous"):
+                    await sender.send("t", ADA)
 
     within(main)
