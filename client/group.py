@@ -365,14 +365,22 @@ class Group:
         except Exception as error:
             failure = error
         finally:
+            await self._go(reason, deadline_ms)
+        if failure is not None:
+            raise failure
+
+    async def _go(self, reason: str, deadline_ms: float) -> None:
+        """Be no member any more, wherever this is cancelled."""
+        try:
             await self._stop_joining()
+        finally:
             request = self._membership.leave(reason)
             self._failure = None
             self._due = True
-            await self._say(request, deadline_ms - self._clock.monotonic_ms())
-            self.leaving = False
-        if failure is not None:
-            raise failure
+            try:
+                await self._say(request, deadline_ms - self._clock.monotonic_ms())
+            finally:
+                self.leaving = False  # or no poll would ever join again
 
     async def _give_everything_up(self) -> Exception | None:
         """Once the step that a cancelled poll has left is done. Returns what its listener raised."""

@@ -16,8 +16,8 @@ PoolLife = Literal["not started", "open", "fenced", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSnapshot:
-    """broker: "host:port"; node_id: below 0 while it is not known which it is. purpose: such as "fetch", "" for all that
-    needs no connection of its own. in_flight: requests without an answer. failures: in a row, lost or not opened.
+    """broker: "host:port"; node_id: below 0 while it is not known which it is. purpose: "fetch" and so on, "" for what
+    needs none of its own. in_flight: requests without an answer. failures: in a row, lost or not opened.
     """
 
     broker: str
