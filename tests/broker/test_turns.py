@@ -283,11 +283,11 @@ def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_b
         turns_taken += 1
     assert done == ["short"]
     before = worked[: worked.index("short")]
-    a_turn = turns.SLICE_UNITS // turns.FIRST_UNITS
+    a_turn = turns.SLICE_UNITS // turns.SHORT_UNITS
     still_short = max(0, 30 - turns_before * a_turn)
     assert turns_taken == still_short // a_turn + 1
     long_ones = turns_taken - 1  # of each turn before it
-    assert len(before) == still_short * turns.FIRST_UNITS + long_ones * turns.SLICE_UNITS
+    assert len(before) == still_short * turns.SHORT_UNITS + long_ones * turns.SLICE_UNITS
     while later:
         turn()
     assert len(done) == 31
