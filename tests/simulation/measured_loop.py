@@ -1,22 +1,18 @@
-"""A loop that counts what each step of a broker takes: calls of its functions, the same on every machine.
+"""A loop that counts what each step of a broker takes: calls of functions, the same on every machine.
 
 One loop serves everybody, so a step that takes long holds everybody up. Work of lanes is not counted, which threads do
-in a real broker, nor is a start, which serves nobody yet.
+in a real broker, nor is a start, which serves nobody yet, nor what clients do.
 """
 
-import sys
+import itertools
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from cProfile import Profile
 from typing import Any
 
 from fencepost.effects.simulated.lanes import SimulatedLane
 from fencepost.effects.simulated.loop import SimulatedLoop
-from simulation.processes import process_now
+from simulation.processes import Process, is_of_the_network, process_of
 
-from fencepost import broker, storage
-
-BROKER, STORAGE = Path(broker.__path__[0]), Path(storage.__path__[0])
 MOST_CALLS = 40_000  # a slice of turns.py has 2,000 units, and a unit up to ten calls
 
 
@@ -27,6 +23,11 @@ class MeasuredLoop(SimulatedLoop):
         super().__init__(seed)
         self.on_excess = on_excess
         self.most: tuple[int, str] = (0, "")
+        # A profiler asks for the time when a function is called and when it ends. Here the time is how often it asked:
+        # all of it happens in C, where a callback for each call would take longer than what it counts.
+        self._asked = itertools.count()
+        self._is_counting = False
+        self._profiler = Profile(self._asked.__next__, 1.0, subcalls=False, builtins=False)
 
     def call_soon(self, *arguments: Any, **more: Any) -> Any:
         return self._measured(super().call_soon(*arguments, **more))
@@ -35,45 +36,47 @@ class MeasuredLoop(SimulatedLoop):
         return self._measured(super().call_at(*arguments, **more))
 
     def _measured(self, handle: Any) -> Any:
-        handle._callback = _Measured(self, handle._callback)
+        """What the network hands over belongs to who gets it: `Process.run` counts that."""
+        callback, owner = handle._callback, process_of(handle._context)
+        if owner is not None and owner.counted is not None and not _is_handed_over(callback):
+            handle._callback = _Counted(self, owner, callback)
         return handle
 
-    def took(self, calls: int, what: str) -> None:
-        self.most = max(self.most, (calls, what))
+    def count(self, process: Process, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Call what is a step of this broker."""
+        if process.is_starting or self._is_counting:
+            return call(*arguments)
+        before = next(self._asked)
+        self._is_counting = True
+        self._profiler.enable()
+        try:
+            return call(*arguments)
+        finally:
+            self._profiler.disable()
+            self._is_counting = False
+            self._took((next(self._asked) - before) // 2, call)
+
+    def _took(self, calls: int, call: Callable[..., Any]) -> None:
+        if calls > self.most[0]:
+            self.most = calls, f"{call!r}"[:200]
         if calls > MOST_CALLS:
-            self.on_excess(f"one step took {calls} calls: {what}")
+            self.on_excess(f"one step took {calls} calls: {call!r}"[:250])
 
 
-class _Measured:
+class _Counted:
     """A callback. Whose method it is can still be seen."""
 
-    __slots__ = ("__self__", "_callback", "_loop")
+    __slots__ = ("__self__", "_callback", "_loop", "_process")
 
-    def __init__(self, loop: MeasuredLoop, callback: Any) -> None:
+    def __init__(self, loop: MeasuredLoop, process: Process, callback: Any) -> None:
         self.__self__ = getattr(callback, "__self__", None)
         self._callback = callback
         self._loop = loop
+        self._process = process
 
     def __call__(self, *arguments: Any) -> None:
-        process = process_now()
-        if isinstance(self.__self__, SimulatedLane) or (process is not None and process.is_starting):
-            self._callback(*arguments)
-            return
-        calls = 0
-
-        def count(frame: Any, event: str, argument: Any) -> None:
-            nonlocal calls
-            if event == "call" and _is_of_a_broker(frame.f_code.co_filename):
-                calls += 1
-
-        sys.setprofile(count)
-        try:
-            self._callback(*arguments)
-        finally:
-            sys.setprofile(None)
-            self._loop.took(calls, f"{self._callback!r}"[:200])
+        self._loop.count(self._process, self._callback, arguments)
 
 
-@cache
-def _is_of_a_broker(path: str) -> bool:
-    return Path(path).parent.is_relative_to(BROKER) or Path(path).parent.is_relative_to(STORAGE)
+def _is_handed_over(callback: Any) -> bool:
+    return is_of_the_network(callback) or isinstance(getattr(callback, "__self__", None), SimulatedLane)

@@ -26,6 +26,7 @@ class Process:
     def __init__(self, loop: Any, name: str) -> None:
         self.name = name
         self.is_starting = False  # a broker that serves nobody yet
+        self.counted: Counted | None = None  # runs what is a step of it, and counts what that takes
         self._loop = loop
         self._context = copy_context()
         self._context.run(_current.set, self)
@@ -40,6 +41,8 @@ class Process:
         """Call as part of it."""
         token = _current.set(self)
         try:
+            if self.counted is not None:
+                return self.counted(self, call, arguments)
             return call(*arguments)
         finally:
             _current.reset(token)
@@ -47,7 +50,7 @@ class Process:
     def kill(self) -> None:
         """SIGKILL: its timers and callbacks are no more, its tasks never go on."""
         for handle in self._loop.handles():
-            if self._is_of(handle._context) and not _is_of_the_network(handle._callback):
+            if self._is_of(handle._context) and not is_of_the_network(handle._callback):
                 handle.cancel()
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -66,9 +69,12 @@ class Process:
         return context is not None and context.get(_current) is self
 
 
-def process_now() -> Process | None:
-    """Of whom the callback is that runs."""
-    return _current.get()
+Counted = Callable[[Process, Callable[..., Any], tuple[Any, ...]], Any]
+
+
+def process_of(context: Context) -> Process | None:
+    """Of whom what runs in it is."""
+    return context.get(_current)
 
 
 def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
@@ -80,7 +86,7 @@ def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio
     return task
 
 
-def _is_of_the_network(callback: Any) -> bool:
+def is_of_the_network(callback: Any) -> bool:
     return isinstance(getattr(callback, "__self__", None), Wire | SimulatedTransport)
 
 

@@ -11,27 +11,32 @@ def work():
         java_hash("")
 
 
-def work_of_a_client():
-    for _ in range(MOST_CALLS + 1):
-        nothing()
-
-
-def nothing():
-    pass
-
-
 @pytest.mark.parametrize(
-    ("callback", "is_starting", "excesses"), [(work, False, 1), (work, True, 0), (work_of_a_client, False, 0)]
+    ("is_broker", "is_starting", "excesses"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
-def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(callback, is_starting, excesses):
+@pytest.mark.parametrize("by_the_network", [False, True])
+def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(is_broker, is_starting, excesses, by_the_network):
     loop, told = MeasuredLoop(1), []
     loop.on_excess = told.append
-    broker = Process(loop, "broker 1")
-    broker.is_starting = is_starting
+    process = Process(loop, "broker 1")
+    process.counted = loop.count if is_broker else None
+    process.is_starting = is_starting
 
     async def step():
-        callback()
+        work()
 
-    loop.run_until_complete(broker.start(step()))
+    async def others_step():
+        process.run(process.run, work)
+
+    loop.run_until_complete(others_step() if by_the_network else process.start(step()))
     loop.close()
     assert len(told) == excesses
+
+
+def test_calls_of_python_functions_are_counted_and_nothing_else():
+    loop = MeasuredLoop(1)
+    process = Process(loop, "broker 1")
+    process.counted = loop.count
+    process.run(lambda: [java_hash("abc"), len("abc"), java_hash("")])
+    loop.close()
+    assert loop.most[0] == 3

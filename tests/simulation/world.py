@@ -21,6 +21,7 @@ from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.rng import SeededRng
 from simulation.history import History, Place, Restart
+from simulation.measured_loop import MeasuredLoop
 from simulation.processes import Process, ProcessNet, owned_task
 from simulation.schedules import Schedule
 
@@ -110,6 +111,8 @@ class World:
         self._prepare(broker)
         broker.on_halt.append(lambda error: self._halted(broker, error))
         self.broker = broker
+        if isinstance(self.loop, MeasuredLoop):
+            process.counted = self.loop.count
         process.is_starting = True
         await process.start(broker.start())
         process.is_starting = False
