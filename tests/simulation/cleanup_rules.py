@@ -45,7 +45,7 @@ class Replaced:
                 (newer.values[number] != value and (op.outcome == INFO or op.result + number > offset))
                 or self._facts.forgot_writer(self._place, newer.values[number])  # a repetition may stand higher
             )
-            for op, newer, number in self._by_key[key_of(value) or ""]
+            for op, newer, number in reversed(self._by_key[key_of(value) or ""])
         )
 
     def _may_replace(self, read: Op, op: Op, send: Send) -> bool:

@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import attrgetter
 
 from simulation.facts import Anomaly, Facts
 from simulation.history import INFO, Finish, Listed, OffsetOf, Op, Place, Read
@@ -80,20 +82,46 @@ def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
 
 def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
     """What ListOffsets says is between what fetches said before and say later; at a time, it is what the log says."""
+    told: dict[tuple[Place, str], _Told] = {}
     for op, listed in facts.history.of(Listed):
         if listed.at >= 0:
             yield from _at_a_time(facts, op, listed)
             continue
         end = "last_stable" if listed.committed else "high_watermark"
         name = end if listed.at == LATEST else "log_start"
-        for other, _ in facts.reads[listed.place]:
-            if not other.result.tells_ends:
-                continue
-            told = getattr(other.result, name)
-            too_low = other.done < op.invoked and told > op.result
-            if too_low or (other.invoked > op.done and told < op.result):
-                yield Anomaly("wrong listed offset", f"{name} is {told}, not {op.result}", (other, op))
-                break
+        if (listed.place, name) not in told:
+            told[listed.place, name] = _Told(facts, listed.place, name)
+        other = told[listed.place, name].against(op)
+        if other is not None:
+            yield Anomaly(
+                "wrong listed offset", f"{name} is {getattr(other.result, name)}, not {op.result}", (other, op)
+            )
+
+
+class _Told:
+    """What fetches said of one end of a place: the highest up to each moment, and the lowest from each on."""
+
+    def __init__(self, facts: Facts, place: Place, name: str) -> None:
+        def end(op: Op) -> int:
+            told: int = getattr(op.result, name)
+            return told
+
+        self._end = end
+        reads = [op for op, _ in facts.reads[place] if op.result.tells_ends]
+        ended, begun = sorted(reads, key=attrgetter("done")), sorted(reads, key=attrgetter("invoked"), reverse=True)
+        self._ended = [op.done for op in ended]
+        self._highest = list(accumulate(ended, lambda one, other: max(one, other, key=end)))
+        self._begun = [-op.invoked for op in begun]
+        self._lowest = list(accumulate(begun, lambda one, other: min(one, other, key=end)))
+
+    def against(self, op: Op) -> Op | None:
+        """A fetch that was over before and said more, or began later and said less."""
+        before, after = bisect_left(self._ended, op.invoked), bisect_left(self._begun, -op.done)
+        if before and self._end(self._highest[before - 1]) > op.result:
+            return self._highest[before - 1]
+        if after and self._end(self._lowest[after - 1]) < op.result:
+            return self._lowest[after - 1]
+        return None
 
 
 def _at_a_time(facts: Facts, op: Op, listed: Listed) -> Iterator[Anomaly]:

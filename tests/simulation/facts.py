@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from simulation.history import (
@@ -215,6 +216,32 @@ class Facts:
     def transactional_id(self, txn: str | None) -> str | None:
         begin = None if txn is None else self.fate(txn).begin
         return None if begin is None else begin.what.transactional_id
+
+    @cached_property
+    def open_in(self) -> dict[Place, list[tuple[int, str, int, int]]]:
+        """By place, transactions that may be open there: (until when, which, since when, from which offset).
+
+        Those that are open for longest come first. Only when all facts are known.
+        """
+        found: dict[Place, list[tuple[int, str, int, int]]] = defaultdict(list)
+        for fate in self.fates.values():
+            until = min(fate.over, self._succeeded(fate))
+            for op, send in fate.sends:
+                if op.outcome != FAIL:
+                    found[send.place].append((until, fate.txn, op.invoked, -1 if op.outcome == INFO else op.result))
+        for each in found.values():
+            each.sort(reverse=True)
+        return found
+
+    def _succeeded(self, fate: Fate) -> int:
+        """The moment since which the next producer with its transactional id had been told so, which ends it."""
+        begin = fate.begin
+        if begin is None:
+            return NEVER
+        given = self.given[begin.what.transactional_id]
+        return min(
+            (op.done for op, _ in given if op.what.__class__ is Init and begin.invoked < op.invoked), default=NEVER
+        )
 
     def _seen(self, value: str, op: Op) -> None:
         found = self.writer.get(value)

@@ -122,13 +122,7 @@ class _Producers:
         here = next((log for log in logs if log.producers is producers), None)
         if here is None or not known:  # of a broker that was killed
             return self._forget(producers, *arguments)
-        looked_at = [log for log in logs if log.high_watermark == log.end_offset or log is here]
-        silent = [log.producers.idle_since_ms for log in looked_at if log.producers.idle_since_ms is not None]
-        counted = self._world.broker.producer_limit._counted if hasattr(self._world.broker, "producer_limit") else {}
-        remembered = sum(
-            len(log.producers) if log in looked_at else max(len(log.producers), counted.get(log.log_id, 0))
-            for log in logs
-        )
+        silent, remembered = self._others(logs, here) if self._why == "limit" else ([], 0)
         result = self._forget(producers, *arguments)
         settings, age_ms = self._world.broker.settings, store.age_ms()
         for producer_id, (first_open, since_ms) in known.items():
@@ -143,6 +137,17 @@ class _Producers:
             what = Forgotten((here.topic, here.partition), producer_id, None, self._why, wrong)
             self._world.history.invoke("broker", what).ok()
         return result
+
+    def _others(self, logs: list[Any], here: Any) -> tuple[list[int], int]:
+        """Since when producers are silent, the longest silent one of each log; and how many are remembered in all."""
+        looked_at = [log for log in logs if log.high_watermark == log.end_offset or log is here]
+        silent = [log.producers.idle_since_ms for log in looked_at if log.producers.idle_since_ms is not None]
+        counted = self._world.broker.producer_limit._counted if hasattr(self._world.broker, "producer_limit") else {}
+        remembered = sum(
+            len(log.producers) if log in looked_at else max(len(log.producers), counted.get(log.log_id, 0))
+            for log in logs
+        )
+        return silent, remembered
 
 
 class _Ids:

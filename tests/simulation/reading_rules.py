@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from simulation.cleanup_rules import Replaced
-from simulation.facts import NEVER, Anomaly, Facts, Fate
-from simulation.history import FAIL, INFO, OK, Init, Op, Place, Restart
+from simulation.facts import NEVER, Anomaly, Facts
+from simulation.history import FAIL, OK, Op, Place, Restart
 
 
 class _Known(NamedTuple):
@@ -207,15 +207,7 @@ class Excuses:
     """Of one place: transactions that may be open in it, from before an offset."""
 
     def __init__(self, facts: Facts, place: Place) -> None:
-        self._open: list[tuple[int, str, int, int]] = []  # until when, which, since when, from which offset
-        for fate in facts.fates.values():
-            until = None
-            for op, send in fate.sends:
-                if send.place == place and op.outcome != FAIL:
-                    until = min(fate.over, _succeeded(facts, fate)) if until is None else until
-                    first = -1 if op.outcome == INFO else op.result
-                    self._open.append((until, fate.txn, op.invoked, first))
-        self._open.sort(reverse=True)
+        self._open = facts.open_in.get(place, ())
 
     def hold(self, read: Op, txn: str, offset: int) -> bool:
         for until, other, since, first in self._open:
@@ -224,15 +216,6 @@ class Excuses:
             if other != txn and since <= read.done and first <= offset:
                 return True
         return False
-
-
-def _succeeded(facts: Facts, fate: Fate) -> int:
-    """The moment since which the next producer with its transactional id had been told so, which ends it."""
-    begin = fate.begin
-    if begin is None:
-        return NEVER
-    given = facts.given[begin.what.transactional_id]
-    return min((op.done for op, _ in given if op.what.__class__ is Init and begin.invoked < op.invoked), default=NEVER)
 
 
 READING_RULES = [covering_reads, ends_only_grow, trimmed_too_far, stalls, unseen, late_commits]
