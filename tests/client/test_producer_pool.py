@@ -143,6 +143,7 @@ def test_who_waits_for_too_long_is_told_so_and_what_to_do_and_nothing_was_begun(
             with pytest.raises(PoolBusyError, match="all 1 transactions of 'api' were open for 500 ms") as busy:
                 await one(pool, b"b")
             assert "size" in busy.value.hint
+            assert (pool.state().taken, pool.state().waiting) == (1, 0)
             assert await holding == "committed"
             await all_slots_are_usable(pool)
             assert await world.values() == [b"a"]
@@ -368,6 +369,19 @@ def test_close_waits_for_what_is_open_and_begins_nothing_more():
                 await attempt
         await pool.close()
         assert await world.values() == [b"a"]
+
+    within(main)
+
+
+def test_close_waits_for_the_last_of_several():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=2)
+        await pool.start()
+        working = [asyncio.create_task(one(pool, b"%d" % seconds, seconds=seconds)) for seconds in (1, 3)]
+        await asyncio.sleep(0.1)
+        await pool.close()
+        assert [await each for each in working] == ["committed"] * 2
+        assert sorted(await world.values()) == [b"1", b"3"]
 
     within(main)
 
