@@ -158,6 +158,23 @@ def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
     within(main)
 
 
+def test_a_batch_further_behind_what_is_committed_can_be_committed():
+    """What the caller does with the one between is his own affair."""
+
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=1)
+            await copy(producer, await anext(batches))
+            await anext(batches)
+            await copy(producer, await anext(batches))
+            assert (await consumer.committed())[T0].offset == 3
+            assert await world.values("out") == [b"a", b"c"]
+
+    within(main)
+
+
 def test_what_was_committed_may_be_read_and_committed_again_after_a_seek():
     async def main(world):
         await write(world, b"a", b"b")

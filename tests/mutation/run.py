@@ -35,7 +35,7 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "broker/transactions/table.py": ("tests/broker/transactions/test_table.py", "tests/broker/transactions"),
     "broker/transactions/unit.py": ("tests/broker/transactions/test_coordinator.py", "tests/broker/transactions"),
     "broker/turns.py": ("tests/broker/test_turns.py", "tests/broker/test_unwanted_work.py"),
-    "storage/aborted.py": ("tests/storage/test_log_reads.py", "tests/storage"),
+    "storage/aborted.py": ("tests/storage/test_aborted.py", "tests/storage"),
     "storage/retention.py": ("tests/storage/test_retention.py", "tests/storage"),
     "storage/system_errors.py": ("tests/storage/test_system_errors.py", "tests/storage"),
     "effects/gathering.py": ("tests/effects/test_gathering.py", "tests/effects tests/storage/test_journal.py"),

@@ -34,6 +34,14 @@ def test_segments_go_when_their_newest_batch_is_older_than_retention_ms() -> Non
     assert start(states, 9999, retention_ms=-1) is None
 
 
+def test_segments_that_are_wholly_below_the_start_count_no_more() -> None:
+    """They wait for a checkpoint to go."""
+    states = segments(0, 0, 0, 0)
+    assert start(states, 0, start=20, retention_bytes=200) is None
+    assert start(states, 0, start=25, retention_bytes=200) is None
+    assert start(states, 0, start=20, retention_bytes=100) == 30
+
+
 def test_a_young_segment_keeps_the_older_ones_behind_it_but_not_before() -> None:
     assert start(segments(100, 5000, 100), 5000, retention_ms=1000) == 10
 

@@ -4,6 +4,8 @@ from collections.abc import Collection
 from types import SimpleNamespace
 
 import pytest
+from fencepost.broker.groups import offset_log
+from fencepost.broker.groups.records import Place
 from fencepost.broker.groups.states import State
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
@@ -195,6 +197,33 @@ def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
         world.wait(120)
         assert fetch(world, "g") == {}
         assert sum(end_offsets(world)) == 5_000
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 20, 21])
+def test_there_is_more_to_forget_only_behind_as_many_as_go_at_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(offset_log, "FEW_OFFSETS", 10)
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", count)
+        commit(world, "g", "t", dict.fromkeys(range(count), 5))
+        world.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1))
+        left = []
+        while world.broker.group_offsets.forget_expired("g"):
+            left.append(len(world.broker.group_offsets.state.of_group("g")))
+        assert left == [max(0, count - 10 * turn) for turn in range(1, count // 10 + 1)]
+        assert not world.broker.group_offsets.state.of_group("g")
+
+
+def test_an_offset_that_another_broker_wrote_without_the_id_of_its_topic_counts() -> None:
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", 1)
+        commit(world, "g", "t", {0: 5})
+        offsets, place = world.broker.group_offsets, Place("g", "t", 0)
+        committed = offsets.state.get(place)
+        assert committed is not None
+        ids = ((bytes(16), True), (b"another topic's.", False), (committed.topic_id, True))
+        for position, (topic_id, counts) in enumerate(ids, committed.position + 1):
+            offsets.state.put(0, place, committed._replace(topic_id=topic_id, position=position), -1)
+            assert (offsets.fetch("g", ("t", 0)) is not None) is counts
 
 
 def test_deleted_offsets_stay_deleted_and_pending_ones_go_with_them() -> None:

@@ -1,0 +1,59 @@
+"""Which aborted transactions a reader is told of, against the plain definition, over random histories."""
+
+from fencepost.storage.aborted import AbortedTransaction, by_first_offset, overlapping
+from hypothesis import given
+from hypothesis import strategies as st
+
+OFFSETS = st.integers(0, 30)
+
+
+def history(steps: list[tuple[int, str]]) -> list[AbortedTransaction]:
+    """What an index holds after these steps: (producer, what it writes), an offset each."""
+    begun: dict[int, int] = {}
+    aborted = []
+    for offset, (producer, step) in enumerate(steps):
+        if step == "data":
+            begun.setdefault(producer, offset)
+        elif producer in begun:
+            first = begun.pop(producer)
+            if step == "abort":
+                stable = min(begun.values(), default=offset + 1)
+                aborted.append(AbortedTransaction(100 - producer, first, offset, stable))
+    return aborted
+
+
+HISTORIES = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["data", "data", "abort", "commit"])), max_size=30)
+
+
+@given(HISTORIES.map(history), OFFSETS, st.integers(1, 60))
+def test_those_are_found_that_have_records_or_their_end_in_the_range(entries, offset, length):
+    below = offset + length
+    wanted = [each for each in entries if each.last_offset >= offset and each.first_offset < below]
+    assert overlapping(entries, offset, below)[0] == wanted
+
+
+@given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
+def test_a_search_that_says_it_is_over_has_missed_none_of_the_later_entries(entries, offset, length, known):
+    below = offset + length
+    found, is_over = overlapping(entries[:known], offset, below)
+    if is_over:
+        assert found == overlapping(entries, offset, below)[0]
+
+
+def test_a_search_is_over_at_an_entry_before_which_everything_was_decided():
+    entries = [AbortedTransaction(7, 10, 20, 21), AbortedTransaction(8, 30, 40, 41)]
+    assert overlapping(entries, 0, 21) == (entries[:1], True)
+    assert overlapping(entries, 0, 5) == ([], True)
+    assert overlapping(entries, 0, 22) == (entries[:1], True)
+    assert overlapping(entries[:1], 0, 22) == (entries[:1], False)
+
+
+def test_an_end_in_the_range_is_found_though_what_was_open_then_began_before_it():
+    entries = [AbortedTransaction(7, 3, 5, 0), AbortedTransaction(8, 0, 9, 10)]
+    assert overlapping(entries, 4, 10)[0] == entries
+    assert overlapping(entries, 6, 10)[0] == entries[1:]
+
+
+def test_entries_are_told_by_where_their_transactions_begin():
+    entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
+    assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
