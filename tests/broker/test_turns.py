@@ -291,3 +291,34 @@ def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_b
     while later:
         turn()
     assert len(done) == 31
+
+
+def test_a_job_that_nobody_wants_is_closed_and_told_to_be_over_and_takes_nothing_of_the_turn():
+    store, later, told = SimpleNamespace(turn=0), [], []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+
+    def steps():
+        try:
+            yield 1
+        finally:
+            told.append("closed")
+
+    job = turns.Job(steps())
+    job.work(SimpleNamespace(monotonic_ms=lambda: 0), 1, 1)
+    job.wanted, job.finish = (lambda: False), (lambda: told.append("over"))
+    queue.enqueue(job)
+    later.pop()()
+    assert told == ["closed", "over"]
+    assert not later
+
+
+def test_what_arrives_after_the_queues_has_the_whole_allowance_of_the_turn():
+    store, later = SimpleNamespace(turn=0), []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+    queue.spend(turns.ARRIVAL_UNITS)
+    assert queue.is_spent()
+    queue.enqueue(turns.Job(1 for _ in range(10 * turns.SLICE_UNITS)), long=True)
+    store.turn += 1
+    later.pop()()
+    assert queue.left == turns.ARRIVAL_UNITS
+    assert not queue.is_spent()
