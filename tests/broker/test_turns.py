@@ -322,3 +322,38 @@ def test_what_arrives_after_the_queues_has_the_whole_allowance_of_the_turn():
     later.pop()()
     assert queue.left == turns.ARRIVAL_UNITS
     assert not queue.is_spent()
+
+
+class Clock:
+    """It moves on by itself whenever it is looked at."""
+
+    def __init__(self, now_ms=1_000_001, each_look_ms=0):
+        self.now_ms, self.each_look_ms = now_ms, each_look_ms
+
+    def monotonic_ms(self):
+        self.now_ms += self.each_look_ms
+        return self.now_ms
+
+
+def test_a_slice_ends_with_its_time_which_is_looked_at_every_twenty_units_however_large_the_steps():
+    job = turns.Job(7 for _ in range(1_000))
+    assert job.work(Clock(0, 1), 3, 10**9) == (False, 3 * 21)
+    assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
+
+
+def test_what_took_long_counts_by_its_time():
+    clock = Clock()
+    queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
+
+    def steps():
+        clock.now_ms += 2
+        yield turns.LOOK_UNITS
+
+    assert queue.begin(turns.Job(steps()))
+    assert queue.left == turns.ARRIVAL_UNITS - turns.SLICE_UNITS // 2
+
+
+def test_large_answers_share_what_there_is_and_each_has_some():
+    found = [turns.AnswerRoom(connections).left_bytes for connections in (0, 1, 16, 64, 1_024, 100_000)]
+    assert found == [16 << 20, 16 << 20, 16 << 20, 4 << 20, 256 << 10, 256 << 10]
+    assert not turns.AnswerRoom(1).is_full
