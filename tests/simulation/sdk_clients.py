@@ -36,6 +36,11 @@ class Mistake(Exception):
     """What an application raises inside a transaction to have it aborted."""
 
 
+def _leave_unclosed(client: Any) -> None:
+    """It does not complain when it is collected."""
+    (client._polls if isinstance(client, fp.Consumer) else client)._closed = True
+
+
 class SdkClient(ABC):
     """One process: a name, chance, and records on their way into the history."""
 
@@ -69,7 +74,7 @@ class SdkClient(ABC):
         self._host.kill()
         self.world.killed.append(self._process)
         for client in self.clients:
-            client._closed = True  # or it would complain when it is collected
+            _leave_unclosed(client)
 
     async def _live(self) -> None:
         try:
@@ -92,7 +97,7 @@ class SdkClient(ABC):
             try:
                 await client.start()
             except fp.KafkaError:
-                client._closed = True
+                _leave_unclosed(client)
                 await asyncio.sleep(0.1)
                 continue
             self.clients.append(client)
