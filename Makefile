@@ -73,7 +73,7 @@ power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 i
 	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py
 
 damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a data directory (DAMAGE=0), or so many
-	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py
+	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py tests/crash/test_damage_and_restore.py
 
 demo: $(STAMP)      ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
 	@$(BIN)/fencepost demo

@@ -1,0 +1,130 @@
+"""One job of a broker's lanes held for as long as a test likes: not begun yet, at one of its file operations, or done
+and not reported. Everything else goes on.
+
+A job that is held within runs in a thread of its own, which never runs beside the world's: the two hand over.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
+from simulated_broker import SimulatedBroker
+
+LANES = ("disk_lane", "_segments_lane", "_journal_lane")
+BEFORE, AFTER = "before", "after"
+Moment = str | int  # an int: before that file operation of the job, from 0 on
+OF_DISK = ("open", "unlink", "rename", "exists", "remove_tree")
+OF_FILE = ("read", "write", "truncate")
+
+
+class HeldJob:
+    """Holds the first job of this kind that a broker's lanes are given."""
+
+    def __init__(self, broker: SimulatedBroker, kind: str, moment: Moment) -> None:
+        """kind: the beginning of the job's name, as "ColdRead.run"."""
+        self.broker = broker
+        self.kind = kind
+        self.moment = moment
+        self.is_held = False
+        self.names: set[str] = set()  # of all jobs that were seen
+        self._go = threading.Event()
+        self._handed_over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._operations = 0
+        self._result: Any = None
+        self._finish: Callable[[], None] = lambda: None
+        self._taken = False
+        for name in LANES:
+            self._watch(getattr(broker.broker, name))
+
+    def _watch(self, lane: Any) -> None:
+        submit = lane.submit
+
+        def submitted(job: Any, done: Any, **how: Any) -> None:
+            name = _name_of(job)
+            self.names.add(name)
+            if self._taken or not name.startswith(self.kind):
+                submit(job, done, **how)
+                return
+            self._taken = True
+            if self.moment == BEFORE:
+                self.is_held = True
+                self._finish = lambda: submit(job, done, **how)
+            elif self.moment == AFTER:
+                self.is_held = True
+                self._result = _result_of(job)
+                self._finish = lambda: done(self._result)
+            else:
+                self._finish = lambda: done(self._result)
+                self._begin(job)
+                if not self.is_held:  # it has fewer operations
+                    submit(lambda: None, lambda _: done(self._result), **how)
+
+        lane.submit = submitted
+
+    def _begin(self, job: Any) -> None:
+        def run() -> None:
+            self._result = _result_of(job)
+            self._handed_over.set()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert self._handed_over.wait(20), "it waits for what another thread has"
+
+    def before_operation(self) -> None:
+        """A file operation is about to be done."""
+        if threading.current_thread() is self._thread:
+            self._operations += 1
+            if self._operations == int(self.moment) + 1:
+                self.is_held = True
+                self._handed_over.set()
+                self._go.wait()
+
+    def release(self) -> None:
+        """It goes on, and its result is reported."""
+        if not self.is_held:
+            return
+        self.is_held = False
+        if self._thread is not None:
+            self._handed_over.clear()
+            self._go.set()
+            assert self._handed_over.wait(20)
+            self._thread.join()
+        self.broker.loop.call_soon(self._finish)
+
+    def give_up(self) -> None:
+        """The process is gone, and the job with it: its thread stays where it is."""
+        self.is_held = False
+
+
+def _name_of(job: Any) -> str:
+    owner = getattr(job, "__self__", None)
+    return str(job.__qualname__) if owner is None else f"{type(owner).__name__}.{job.__name__}"
+
+
+def _result_of(job: Any) -> Any:
+    try:
+        return job()
+    except BaseException as error:  # as a lane does
+        return error
+
+
+@contextmanager
+def held(broker: SimulatedBroker, kind: str, moment: Moment) -> Iterator[HeldJob]:
+    """A job that is held at its moment, once the broker comes to it."""
+    job = HeldJob(broker, kind, moment)
+
+    def watched(real: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            job.before_operation()
+            return real(*arguments, **more)
+
+        return call
+
+    of_disk = {name: watched(getattr(SimulatedDisk, name)) for name in OF_DISK}
+    of_file = {name: watched(getattr(SimulatedFile, name)) for name in OF_FILE}
+    with mock.patch.multiple(SimulatedDisk, **of_disk), mock.patch.multiple(SimulatedFile, **of_file):
+        yield job
