@@ -57,7 +57,7 @@ class Recreator:
 
     async def _delete(self) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=TEMPORARY)], timeout_ms=1000)
-        for _ in range(20):
+        while True:  # one that is left alone would go on under the next one's name
             try:
                 answer = await self.caller.ask(request)
             except Unanswered:
