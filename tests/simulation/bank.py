@@ -1,6 +1,13 @@
 """All mutants: those that the simulation catches, and those that a test file named here catches sooner."""
 
-from simulation import cleanup_mutants, code_mutants, limit_mutants, sdk_mutants  # noqa: F401 (each adds its own)
+from simulation import (  # noqa: F401 (each adds its own)
+    cleanup_mutants,
+    code_mutants,
+    limit_mutants,
+    sdk_code_mutants,
+    sdk_mutants,
+    spark_mutants,
+)
 from simulation.code_mutants import KILLED_BY
 from simulation.mutants import MUTANTS
 

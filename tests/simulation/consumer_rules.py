@@ -7,7 +7,7 @@ from itertools import accumulate
 from operator import attrgetter
 
 from simulation.facts import Anomaly, Facts
-from simulation.history import INFO, Finish, Listed, OffsetOf, Op, Place, Read
+from simulation.history import INFO, Claim, Finish, LeftBehind, Listed, OffsetOf, Op, Pause, Place, Read, Resume
 
 EARLIEST, LATEST = -2, -1
 
@@ -143,4 +143,34 @@ def stuck(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly("stuck client", f"{op.client} does not finish: {finish.what}", (op,))
 
 
-CONSUMER_RULES = [poll_skips, work_of_groups, listed_offsets, stuck]
+def paused(facts: Facts) -> Iterator[Anomaly]:
+    """A consumer gives nothing of what it was told to pause, until it is told to go on."""
+    told = [op for kind in (Pause, Resume) for op, _ in facts.history.of(kind)]
+    steps = sorted([*told, *(op for op, _ in facts.history.of(Read))], key=lambda op: op.invoked)
+    since: dict[tuple[str, Place], Op] = {}
+    for op in steps:
+        key = op.client, op.what.place
+        if isinstance(op.what, Pause):
+            since[key] = op
+        elif isinstance(op.what, Resume):
+            since.pop(key, None)
+        elif key in since and op.result.records:
+            yield Anomaly("read while paused", f"{op.client} is given records of {op.what.place}", (since[key], op))
+
+
+def claimed_twice(facts: Facts) -> Iterator[Anomaly]:
+    """Of a batch there is one transaction at a time, and none after it was committed."""
+    for op, claim in facts.history.of(Claim):
+        if op.result:
+            yield Anomaly("batch in two transactions", f"the batch of {claim.txn} is given to another one", (op,))
+
+
+def left_behind(facts: Facts) -> Iterator[Anomaly]:
+    """Who is polled in time stays a member, however long all that was fetched takes."""
+    for op, left in facts.history.of(LeftBehind):
+        if op.result < left.allowed_ms:
+            text = f"{op.client} leaves {left.group} after {op.result} of {left.allowed_ms} ms without a poll"
+            yield Anomaly("expelled while polled", text, (op,))
+
+
+CONSUMER_RULES = [poll_skips, work_of_groups, listed_offsets, stuck, paused, claimed_twice, left_behind]

@@ -150,3 +150,33 @@ def a_retried_commit_leaves_its_output_behind(s):
     s.send("i", producer=TWO), s.begin("t"), s.send("o", place=Q, txn="t", sources=((P, 0),)), s.offsets("t", 1)
     s.commit("t"), s.dump(data(0, "o"), marker(1, "abort"), place=Q)
     s.final((0, "i")), s.final(place=Q, upto=2), s.stands(1, "final")
+
+
+@bad("read while paused")
+def records_of_a_paused_partition_are_given(s):
+    written(s, "x", "y"), s.poll((0, "x")), s.pauses(), s.poll((1, "y"), start=1), s.final((0, "x"), (1, "y"))
+
+
+@bad("read while paused")
+def another_partition_that_goes_on_does_not_make_up_for_it(s):
+    written(s, "x"), s.pauses(), s.pauses(Q), s.pauses(Q, again=True), s.poll((0, "x")), s.final((0, "x"))
+
+
+@bad("batch in two transactions")
+def a_second_producer_is_given_the_batch_of_an_open_transaction(s):
+    s.begin("t"), s.claimed("t", begun=True), s.abort("t")
+
+
+@bad("batch in two transactions")
+def a_second_producer_is_given_a_batch_that_is_committed(s):
+    s.begin("t"), s.commit("t"), s.claimed("t", begun=True)
+
+
+@bad("expelled while polled")
+def a_member_leaves_although_it_was_polled_in_time(s):
+    s.left_behind(1_400)
+
+
+@bad("expelled while polled")
+def a_member_leaves_while_it_is_polled(s):
+    s.left_behind(0)

@@ -204,6 +204,31 @@ class Finish(NamedTuple):
     what: str
 
 
+class Pause(NamedTuple):
+    """From now on a consumer gives nothing of a place."""
+
+    place: Place
+
+
+class Resume(NamedTuple):
+    """From now on it does again."""
+
+    place: Place
+
+
+class Claim(NamedTuple):
+    """A second producer is given a batch of an open transaction, or a committed one. Result: was it begun."""
+
+    txn: str
+
+
+class LeftBehind(NamedTuple):
+    """A member leaves its group for not being polled. Result: how long it was not, in ms."""
+
+    group: str
+    allowed_ms: int
+
+
 class Trim(NamedTuple):
     """Delete what is below an offset. Result: where the log begins then."""
 

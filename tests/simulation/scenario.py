@@ -19,6 +19,7 @@ from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
+from simulation.sdk_habits import SDK_SINGLES, SdkPair, SdkPauser, SdkSingle
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
@@ -113,7 +114,9 @@ def sdk_clients_of(world: World) -> list[Any]:
         clients.append(sdk_working(world, f"sdk-wk{each}"))
         clients.append(sdk_transactional(world, f"sdk-tx{each}", 1 + each))
         clients.append(sdk_reading(world, f"sdk-reader{each}", committed=each == 0))
+        clients.append(sdk_single(world, f"sdk-one{each}"))
     clients += [sdk_moving(world, f"sdk-mv{each}", 1 + each % 2) for each in range(3)]
+    clients.append(sdk_pausing(world, "sdk-pauser"))
     return clients
 
 
@@ -126,7 +129,8 @@ def sdk_transactional(world: World, name: str, tv: int) -> Supervisor:
 
 def sdk_moving(world: World, name: str, tv: int) -> Supervisor:
     def make(number: int, tv: int) -> SdkMover:
-        return SdkMover(world, name, number, tv, SDK_INPUTS, "sdk-out")
+        kind = SdkPair if name.endswith("2") else SdkMover
+        return kind(world, name, number, tv, SDK_INPUTS, "sdk-out")
 
     return Supervisor(world, name, tv, make, (8.0, 25.0))
 
@@ -136,6 +140,20 @@ def sdk_working(world: World, name: str) -> Supervisor:
         return SdkWorker(world, name, number, "right")
 
     return Supervisor(world, name, 2, make, (10.0, 30.0))
+
+
+def sdk_single(world: World, name: str) -> Supervisor:
+    def make(number: int, tv: int) -> SdkSingle:
+        return SdkSingle(world, name, number, "right")
+
+    return Supervisor(world, name, 2, make, (10.0, 30.0))
+
+
+def sdk_pausing(world: World, name: str) -> Supervisor:
+    def make(number: int, tv: int) -> SdkPauser:
+        return SdkPauser(world, name, number, [*WRITTEN, *PLACES[7:11]], committed=True)
+
+    return Supervisor(world, name, 2, make, (20.0, 30.0))
 
 
 def sdk_reading(world: World, name: str, *, committed: bool) -> Supervisor:
@@ -234,7 +252,8 @@ async def look(world: World) -> None:
     for place in world.looks:
         await _dump(world, place())
     stands = [(group, place) for place in INPUTS for group in (GROUP, PLAIN_GROUP)]
-    stands += [(SDK_GROUP, place) for place in SDK_INPUTS] + [(SDK_WORKERS, place) for place in WRITTEN[1:]]
+    stands += [(SDK_GROUP, place) for place in SDK_INPUTS]
+    stands += [(group, place) for group in (SDK_WORKERS, SDK_SINGLES) for place in WRITTEN[1:]]
     for group, place in stands:
         await stand_of(Caller(world, "final"), "final", group, place)
 

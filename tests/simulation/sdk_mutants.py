@@ -6,6 +6,7 @@ Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 from fencepost.client.batches import Batch
 from fencepost.client.fetched import AbortedFilter
 from fencepost.client.group_offsets import GroupOffsets
+from fencepost.client.pulse import Pulse
 from fencepost.client.reading import Reading
 from fencepost.client.sender import Sender
 from fencepost.client.subscription import PartitionState, Subscription
@@ -215,3 +216,53 @@ def sdk_a_batch_leaves_out_its_last_record(stack):
         return taken
 
     _around(stack, Reading, "take", wrapper)
+
+
+# ---- pauses, slow work, two producers ------------------------------------------------------------------------
+
+
+@mutant
+def sdk_what_is_paused_is_given(stack):
+    """What was fetched before it was paused."""
+
+    def wrapper(candidates):
+        def all_of_them(self, wanted):
+            paused = [state for state in self._subscription.assigned.values() if state.paused]
+            for state in paused:
+                state.paused = False
+            found = candidates(self, wanted)
+            for state in paused:
+                state.paused = True
+            return found
+
+        return all_of_them
+
+    _around(stack, Reading, "_candidates", wrapper)
+
+
+@mutant
+def sdk_records_given_one_by_one_are_one_poll(stack):
+    """A member is expelled while it is polled."""
+    _replaced(stack, Pulse, "look", lambda self, now_ms: None)
+
+
+@mutant
+def sdk_a_batch_is_given_to_a_second_producer(stack):
+    def wrapper(check):
+        def unclaimed(self, state, by):
+            state.claimed_by = None
+            check(self, state, by)
+
+        return unclaimed
+
+    _around(stack, Batch, "_check_order", wrapper)
+
+
+@mutant
+def sdk_a_batch_that_is_committed_is_committed_again(stack):
+    def claim(self, by):
+        self._claimed_by = None
+        for state in self._states:
+            state.committed = (-1, -1)
+
+    _replaced(stack, Batch, "_check_outcome", claim)

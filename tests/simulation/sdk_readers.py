@@ -5,7 +5,8 @@ given twice or shown too early is seen by the rules for any reader.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from simulation.consumer_rules import LATEST
@@ -19,6 +20,7 @@ SDK_GROUP, SDK_WORKERS = "sdk-movers", "sdk-workers"
 SESSION_MS, MAX_POLL_MS = 3_000, (1_500, 6_000)
 CATCH_UP_S = 30.0
 BY_HAND = 0.3
+IMPATIENT = 0.3  # share of transactions that are cancelled when they take too long
 STRATEGIES = (
     (("range",),),
     (("cooperative-sticky",),),
@@ -77,7 +79,7 @@ class SdkMover(SdkIncarnation):
         super().__init__(world, transactional_id, number, tv, ())
         self.inputs = inputs
         self.output = output
-        self._by_hand = False
+        self._by_hand = self._again = False
         self._sent: Op | None = None  # offsets, by hand
 
     async def work(self) -> None:
@@ -103,6 +105,26 @@ class SdkMover(SdkIncarnation):
 
     async def transaction(self, txn: str, batch: Any = None) -> None:
         """Made from the batch; or its offsets are sent by hand, and then it takes its time."""
+        if self.rng.random() < IMPATIENT:
+            await self._impatiently(txn, batch)
+        else:
+            await self._worked_on(txn, batch)
+
+    async def _impatiently(self, txn: str, batch: Any) -> None:
+        """Within so much time, and if that was not enough, once more, as whoever sees only a TimeoutError does."""
+        try:
+            async with asyncio.timeout(self.rng.choice((0.05, 0.3, 1.0, 3.0))):
+                await self._worked_on(txn, batch)
+        except TimeoutError:
+            self._again = True
+            try:
+                await self._worked_on(self.next_txn(), batch)
+            except fp.IllegalStateError:
+                pass  # it is committed already, or comes again
+            finally:
+                self._again = False
+
+    async def _worked_on(self, txn: str, batch: Any) -> None:
         self._by_hand, self._sent = self.rng.random() < BY_HAND, None
         try:
             await super().transaction(txn, batch)
@@ -114,6 +136,8 @@ class SdkMover(SdkIncarnation):
         return self.producer.transaction(None if self._by_hand else batch)
 
     async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
+        if self._again:
+            self._read(batch, txn)
         for record in batch:
             source = ((record.topic, record.partition), record.offset)
             sent.append(await self.send(tx, identity, (self.output, record.partition), txn, source))
@@ -162,7 +186,7 @@ class SdkWorker(SdkClient):
         consumer = await member(
             self, SDK_WORKERS, [self._topic], enable_auto_commit=by_itself, auto_commit_interval_ms=300
         )
-        self._watch_commits(consumer._group._commits._offsets)
+        watch_commits(self, consumer, SDK_WORKERS)
         while not self.world.over:
             found = await consumer.getmany(timeout_ms=500, max_records=self.rng.choice((1, 10, 100)))
             await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
@@ -175,21 +199,26 @@ class SdkWorker(SdkClient):
                 except (fp.CommitFailedError, fp.RebalanceInProgressError):
                     continue  # whoever has the partitions now does it again
 
-    def _watch_commits(self, offsets: Any) -> None:
-        commit = offsets.commit
 
-        async def watched(wanted: Any, member: Any, **more: Any) -> None:
-            positions = tuple((tuple(tp), at.offset) for tp, at in wanted.items())
-            op = self.history.invoke(self.name, Commit(SDK_WORKERS, member.generation, positions))
-            op.late = True  # it asks again by itself
-            await commit(wanted, member, **more)
-            op.ok()
+def watch_commits(client: SdkClient, consumer: Any, group: str) -> None:
+    """Outside of transactions, by itself or when it is told to."""
+    offsets = consumer._group._commits._offsets
+    commit = offsets.commit
 
-        offsets.commit = watched
+    async def watched(wanted: Any, member: Any, **more: Any) -> None:
+        positions = tuple((tuple(tp), at.offset) for tp, at in wanted.items())
+        op = client.history.invoke(client.name, Commit(group, member.generation, positions))
+        op.late = True  # it asks again by itself
+        await commit(wanted, member, **more)
+        op.ok()
+
+    offsets.commit = watched
 
 
 class SdkReader(SdkClient):
     """Reads all places by manual assignment, jumps back now and then, and in the end has to come to their ends."""
+
+    more: Mapping[str, Any] = MappingProxyType({})  # settings
 
     def __init__(self, world: World, name: str, number: int, places: Sequence[Place], committed: bool) -> None:
         super().__init__(world, f"{name}#{number}", places)
@@ -205,6 +234,7 @@ class SdkReader(SdkClient):
             isolation_level="read_committed" if self.committed else "read_uncommitted",
             fetch_max_wait_ms=300,
             max_partition_fetch_bytes=self.rng.choice((5_000, 1 << 20)),
+            **self.more,
         )
         self._partitions = [fp.TopicPartition(*place) for place in self.places]
         consumer.assign(self._partitions)

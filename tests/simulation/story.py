@@ -7,6 +7,7 @@ from simulation.history import (
     UNTOLD,
     Add,
     Begin,
+    Claim,
     Cleanup,
     Commit,
     Dump,
@@ -20,16 +21,19 @@ from simulation.history import (
     History,
     Init,
     Join,
+    LeftBehind,
     Listed,
     Need,
     OffsetOf,
     Offsets,
     Op,
+    Pause,
     Pipelined,
     Place,
     Producer,
     Read,
     Restart,
+    Resume,
     Seen,
     Send,
     Together,
@@ -150,6 +154,16 @@ class Story:
         """What a consumer of the SDK gave; all of one session."""
         seen = Seen(records, records[-1][0] + 1 if upto is None else upto, UNTOLD, UNTOLD, UNTOLD)
         return self._op("m", Read(P, more.pop("committed", True), start, "session", **more), True, seen)
+
+    def pauses(self, place: Place = P, client: str = "m", *, again: bool = False) -> Op:
+        """again: it goes on with it."""
+        return self._op(client, Resume(place) if again else Pause(place), True)
+
+    def claimed(self, txn: str, *, begun: bool) -> Op:
+        return self._op("m", Claim(txn), True, begun)
+
+    def left_behind(self, silent_ms: int) -> Op:
+        return self._op("m", LeftBehind("g", 1_500), True, silent_ms)
 
     def listed(self, at: int, offset: int, committed: bool = True) -> Op:
         return self._op("c", Listed(P, committed, at), True, offset)

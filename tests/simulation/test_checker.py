@@ -43,6 +43,10 @@ GOOD_SDK = {
     ),
     "a group has done what it commits": lambda s: (s.poll((0, "x"), group="g"), s.plain(1), s.stands(1, "final")),
     "the end is where fetches say it is": lambda s: (s.listed(-1, 2), s.listed(-2, 0), s.listed(-1, 2, False)),
+    "what is resumed is given again": lambda s: (s.pauses(), s.pauses(again=True), s.poll((0, "x"))),
+    "another consumer has not paused": lambda s: (s.pauses(client="other"), s.poll((0, "x"))),
+    "a second producer is refused": lambda s: (s.begin("t"), s.claimed("t", begun=False), s.abort("t")),
+    "a member that is not polled leaves": lambda s: s.left_behind(1_500),
     "a client gave up and said so": lambda s: s.finish("read to the end", ok=False),
 }  # fmt: skip
 

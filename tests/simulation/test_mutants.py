@@ -27,8 +27,9 @@ A_TEST_FAILED = 1  # pytest's exit code
 def test_the_bank_has_enough_bugs():
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
-    assert len(SIMULATED) - len(ours) >= 30
-    assert len(ours) >= 8
+    assert len([name for name in SIMULATED if name not in ours]) >= 30
+    assert len(ours) >= 30
+    assert len([name for name in MUTANTS if name.startswith("spark_")]) >= 10
 
 
 @pytest.mark.parametrize("name", QUICK)

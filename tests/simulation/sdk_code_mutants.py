@@ -1,0 +1,183 @@
+"""The bank of bugs, for the SDK where its tests enumerate what a simulation meets seldom: each names its test file."""
+
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from fencepost.client import partitioner
+from fencepost.client.batches import Batch
+from fencepost.client.delivery import Delivery
+from fencepost.client.fetched import Fetched
+from fencepost.client.fetcher import Fetcher
+from fencepost.client.group_commits import GroupCommits
+from fencepost.client.producer_pool import ProducerPool
+from fencepost.client.serialization import Serializers
+from fencepost.client.slots import Slots
+from simulation.code_mutants import killed_by
+from simulation.mutants import _around, _replaced
+
+# ---- batches and transactions --------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
+    """One commits and the other does not: records come twice, or are passed over."""
+
+    def wrapper(check: Any) -> Any:
+        def unclaimed(self: Any, state: Any, by: Any) -> None:
+            state.claimed_by = None
+            check(self, state, by)
+
+        return unclaimed
+
+    _around(stack, Batch, "_check_order", wrapper)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
+    """It is committed again after a time-out."""
+
+    def check(self: Any, by: Any) -> None:
+        self._claimed_by = None
+
+    _replaced(stack, Batch, "_check_outcome", check)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
+    def committed(self: Any) -> None:
+        self._release()
+        self._settled(self)
+
+    _replaced(stack, Batch, "committed", committed)
+
+
+@killed_by("tests/client/test_batch_again.py")
+def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
+    """By the consumer itself, whatever becomes of the transaction."""
+
+    def wrapper(make: Any) -> Any:
+        return lambda self, *given, **more: make(self, *given, **(more | {"commits_itself": False}))
+
+    _around(stack, Batch, "__init__", wrapper)
+
+
+# ---- the pool ------------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_producer_pool.py")
+def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> None:
+    def wrapper(begin: Any) -> Any:
+        async def begun(self: Any, batch: Any, label: Any) -> Any:
+            with mock.patch.object(Batch, "aborted", Batch._release):
+                return await begin(self, batch, label)
+
+        return begun
+
+    _around(stack, ProducerPool, "_begin", wrapper)
+
+
+@killed_by("tests/client/test_producer_pool.py")
+def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
+    """From the one that has fenced it, which does the same."""
+
+    def wrapper(replace: Any) -> Any:
+        def replaced(self: Any, slot: int, producer: Any) -> None:
+            replace(self, slot, producer)
+            self._fence = None
+
+        return replaced
+
+    _around(stack, ProducerPool, "_replace", wrapper)
+
+
+@killed_by("tests/client/test_slots.py")
+def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
+    def wrapper(give_back: Any) -> Any:
+        def given_back(self: Any, slot: int) -> Any:
+            waiting, self._waiting = self._waiting, type(self._waiting)()
+            found = give_back(self, slot)
+            self._waiting = waiting
+            return found
+
+        return given_back
+
+    _around(stack, Slots, "give_back", wrapper)
+
+
+# ---- consumers -----------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_group_commits.py")
+def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None:
+    """It is lost if the application dies over it."""
+
+    def wrapper(quietly: Any) -> Any:
+        return lambda self, timeout_ms, offsets=None: quietly(self, timeout_ms)
+
+    _around(stack, GroupCommits, "quietly", wrapper)
+
+
+@killed_by("tests/client/test_fetcher_replicas.py")
+def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
+    """And the leader gives nothing to a rack that it has sent to one."""
+    _replaced(stack, Fetcher, "_follow", lambda self, state, replica: None)
+
+
+@killed_by("tests/client/test_fetcher_replicas.py")
+def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
+    """For the leader is told our rack."""
+    _replaced(stack, Fetcher, "_rack_id", lambda self, states: self._settings.client_rack)
+
+
+@killed_by("tests/client/test_reading_one_by_one.py")
+def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
+    """And others are never read."""
+    _replaced(stack, Fetcher, "_make_room", lambda self, asking, bytes_needed: 0)
+
+
+@killed_by("tests/client/test_fetched.py")
+def sdk_checksums_are_not_looked_at(stack: ExitStack) -> None:
+    def wrapper(make: Any) -> Any:
+        return lambda self, *given, **more: make(self, *given, **(more | {"check_crcs": False}))
+
+    _around(stack, Fetched, "__init__", wrapper)
+
+
+@killed_by("tests/client/test_serialization.py")
+def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
+    def wrapper(deserialized: Any) -> Any:
+        def passing(self: Any, found: Any) -> Any:
+            made = []
+            for record in found:
+                try:
+                    made += deserialized(self, [record])
+                except Exception:
+                    continue
+            return made or found
+
+        return passing
+
+    _around(stack, Fetched, "_deserialized", wrapper)
+
+
+# ---- producers -----------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_serialization.py")
+def sdk_what_a_serializer_adds_to_headers_is_not_sent(stack: ExitStack) -> None:
+    def wrapper(call: Any) -> Any:
+        return lambda self, topic, key, value, headers: (*call(self, topic, key, value, headers)[:2], headers)
+
+    _around(stack, Serializers, "__call__", wrapper)
+
+
+@killed_by("tests/client/test_delivery.py")
+def sdk_a_callback_stays_when_it_is_removed(stack: ExitStack) -> None:
+    """Of asyncio.wait with a time limit, say: each call leaves one."""
+    _replaced(stack, Delivery, "remove_done_callback", lambda self, call: 0)
+
+
+@killed_by("tests/client/test_partitioner.py")
+def sdk_keys_go_where_no_other_client_sends_them(stack: ExitStack) -> None:
+    _around(stack, partitioner, "murmur2", lambda murmur2: lambda key: murmur2(key) ^ 1)

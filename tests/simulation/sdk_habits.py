@@ -1,0 +1,159 @@
+"""The SDK as applications use it that are in each other's way: pauses, slow work on each record, two producers.
+
+Followers are not here: the simulated broker leads everything itself (tests/client/test_fetcher_replicas.py has them).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from simulation.history import Claim, Finish, LeftBehind, Op, Pause, Place, Producer, Resume
+from simulation.sdk_clients import SdkClient
+from simulation.sdk_readers import CATCH_UP_S, SdkMover, SdkReader, member, read, watch_commits
+from simulation.world import World
+
+import fencepost as fp
+
+SDK_SINGLES = "sdk-singles"
+LITTLE = 4_000  # bytes fetched ahead: a paused partition's alone fill it
+LONG_WORK = 0.6  # of max_poll_interval_ms: two of them without a poll are too long
+BESIDE = 0.8
+
+
+class SdkPauser(SdkReader):
+    """Pauses and resumes; what it pauses is not given, and keeps nothing from the others."""
+
+    more = MappingProxyType({"fetch_max_bytes": LITTLE})
+
+    async def _take(self, most: int) -> None:
+        if self.rng.random() < 0.3:
+            self._pause(tuple(tp for tp in self._partitions if self.rng.random() < 0.4))
+        await super()._take(most)
+
+    def _pause(self, wanted: Sequence[Any]) -> None:
+        """These, and no others."""
+        paused = self.consumer.paused()
+        self.consumer.pause(*wanted)
+        self.consumer.resume(*(tp for tp in paused if tp not in wanted))
+        for tp in sorted({*wanted, *paused}):
+            self.history.invoke(self.name, (Pause if tp in wanted else Resume)(tuple(tp))).ok()
+
+    async def _catch_up(self) -> None:
+        """First of what is not paused, then of everything."""
+        wanted = tuple(self._partitions[::2])
+        self._pause(wanted)
+        self.finishing = self.history.invoke(self.name, Finish("read to the end beside paused partitions"))
+        ends = await self.consumer.end_offsets(self._partitions)
+        others = [tp for tp in self._partitions if tp not in wanted]
+        try:
+            async with asyncio.timeout(CATCH_UP_S):
+                while any([await self.consumer.position(tp) < ends[tp] for tp in others]):
+                    await super()._take(500)
+                self.finishing.ok()
+        except TimeoutError:
+            self.finishing.info()
+        self._pause(())
+        self._take = super()._take  # type: ignore[method-assign]  # nothing is paused any more
+        await super()._catch_up()
+
+
+class SdkSingle(SdkClient):
+    """A member that is given one record after the other, and works on some for long."""
+
+    def __init__(self, world: World, name: str, number: int, topic: str) -> None:
+        super().__init__(world, f"{name}#{number}", ())
+        self._topic = topic
+        self._polled_ms = 0
+
+    async def live(self) -> None:
+        by_itself = self.rng.random() < 0.5
+        consumer = await member(
+            self, SDK_SINGLES, [self._topic], enable_auto_commit=by_itself, auto_commit_interval_ms=300
+        )
+        allowed_ms = consumer._settings.max_poll_interval_ms
+        self._watch_leaving(consumer._group._heart, allowed_ms)
+        watch_commits(self, consumer, SDK_SINGLES)
+        self._polled_ms = self._now_ms()
+        while not self.world.over:
+            try:
+                record = await consumer.getone(timeout_ms=500)
+            except fp.RequestTimedOutError:
+                continue
+            finally:
+                self._polled_ms = self._now_ms()
+            generation = consumer.group_metadata().generation
+            is_long = self.rng.random() < 0.1
+            await asyncio.sleep(LONG_WORK * allowed_ms / 1_000 if is_long else self.rng.choice((0.0, 0.02)))
+            self._done(record, generation)
+            if not by_itself and self.rng.random() < 0.3:
+                try:
+                    await consumer.commit()
+                except (fp.CommitFailedError, fp.RebalanceInProgressError):
+                    continue  # whoever has the partition now does it again
+
+    def _done(self, record: Any, generation: int) -> None:
+        given = [(record.offset, record.value.decode())]
+        place = (record.topic, record.partition)
+        session = f"{self.name} {generation}"
+        read(self, place, record.offset, record.offset + 1, given, session=session, group=SDK_SINGLES)
+
+    def _now_ms(self) -> int:
+        return self._outside.clock.monotonic_ms()
+
+    def _watch_leaving(self, heart: Any, allowed_ms: int) -> None:
+        leave = heart._left_behind
+
+        async def watched() -> None:
+            self.history.invoke(self.name, LeftBehind(SDK_SINGLES, allowed_ms)).ok(self._now_ms() - self._polled_ms)
+            await leave()
+
+        heart._left_behind = watched
+
+
+class SdkPair(SdkMover):
+    """A mover whose second producer is given batches that the first works on, or has committed."""
+
+    def __init__(
+        self, world: World, transactional_id: str, number: int, tv: int, inputs: Sequence[Place], output: str
+    ) -> None:
+        super().__init__(world, transactional_id, number, tv, inputs, output)
+        self._beside: Any = None
+
+    def prepare(self, client: Any) -> None:
+        if client.__class__ is fp.Producer and client.settings.transactional_id != self.transactional_id:
+            return  # the second one's requests are nobody's business: it is to begin nothing
+        super().prepare(client)
+
+    async def work(self) -> None:
+        self._beside = await self.started(
+            fp.Producer, transactional_id=f"{self.transactional_id}-beside", transaction_timeout_ms=5_000
+        )
+        await super().work()
+
+    async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
+        await super().fill(tx, identity, txn, sent, batch)
+        if not self._by_hand or self._sent is not None:
+            await self._claim(txn, batch)
+
+    def _committed(self, ends: Sequence[Op]) -> None:
+        super()._committed(ends)
+        self._is_committed = True
+
+    async def transaction(self, txn: str, batch: Any = None) -> None:
+        self._is_committed = False
+        await super().transaction(txn, batch)
+        if self._is_committed:
+            await self._claim(txn, batch)
+
+    async def _claim(self, txn: str, batch: Any) -> None:
+        if self.rng.random() > BESIDE:
+            return
+        op = self.history.invoke(self.name, Claim(txn))
+        try:
+            async with self._beside.transaction(batch):
+                op.ok(True)
+        except fp.IllegalStateError:
+            op.ok(False)
+        except fp.KafkaError as error:
+            op.fail(int(error.code))

@@ -1,0 +1,135 @@
+"""The bank of bugs, for Spark's source and sink: each names the test file that catches it.
+
+None of these modules imports Spark itself. They are wrong before others take names from them.
+"""
+
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.spark import holding, offsets, reading, sink
+from simulation.code_mutants import killed_by
+from simulation.mutants import _around, _replaced
+
+# ---- the sink ------------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/spark/test_sink_model.py")
+def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
+    def wrapper(complete: Any) -> Any:
+        return lambda messages: complete([message for message in messages if message is not None])
+
+    _around(stack, sink, "complete", wrapper)
+
+
+@killed_by("tests/spark/test_sink_model.py")
+def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
+    """The second fences the first, whose rows may be decided on."""
+
+    def wrapper(name: Any) -> Any:
+        return lambda prefix, batch, partition, task, count: name(prefix, batch, partition, 0, count)
+
+    _around(stack, sink, "task_name", wrapper)
+
+
+@killed_by("tests/spark/test_writer.py")
+def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> None:
+    def wrapper(steps: Any) -> Any:
+        return lambda batch, partition, task, pieces, limits, now_ms: steps(
+            batch, partition, task, pieces, limits, lambda: 0
+        )
+
+    _around(stack, sink, "task_steps", wrapper)
+
+
+@killed_by("tests/spark/test_sink_model.py")
+def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
+    """Another query's, or of other offsets: its rows are dropped."""
+    _replaced(stack, sink, "same_decision", lambda entry, batch, digest: True)
+
+
+@killed_by("tests/spark/test_writer.py")
+def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None:
+    _replaced(stack, sink, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
+
+
+@killed_by("tests/spark/test_writer.py")
+def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
+    """Readers stand until it times out."""
+
+    def wrapper(steps: Any) -> Any:
+        return lambda prefix, sink, is_over: steps(prefix, sink, lambda of, attempt: False)
+
+    _around(stack, sink, "open_steps", wrapper)
+
+
+@killed_by("tests/spark/test_writer.py")
+def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
+    """The second is taken for decided, and dropped."""
+
+    def claim(batch: Any) -> Any:
+        return
+        yield
+
+    _replaced(stack, sink, "claim_steps", claim)
+
+
+# ---- the source ----------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/spark/test_reading.py")
+def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
+    def visible(self: Any) -> Any:
+        return (batch for batch in self.batches if not batch.is_control)
+
+    _replaced(stack, reading.Piece, "visible", visible)
+
+
+@killed_by("tests/spark/test_reading.py")
+def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
+    """Also below the offset where the task begins: another task reads that too."""
+
+    def wrapper(add: Any) -> Any:
+        return lambda columns, batch, start, whole, limit: add(columns, batch, batch.base_offset, whole, limit)
+
+    _around(stack, reading, "_add", wrapper)
+
+
+@killed_by("tests/spark/test_offsets.py")
+def spark_a_topic_made_again_is_the_same_one(stack: ExitStack) -> None:
+    _replaced(stack, offsets, "is_another", lambda before, now, topic: False)
+
+
+@killed_by("tests/spark/test_offsets.py")
+def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
+    def wrapper(within: Any) -> Any:
+        return lambda *given: (within(*given)[0], [])
+
+    _around(stack, offsets, "_within", wrapper)
+
+
+@killed_by("tests/spark/test_offsets.py")
+def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
+    def limited(begins: Any, latest: Any, limits: Any, density: Any) -> Any:
+        total = sum(latest[tp] - at for tp, at in begins.items())
+        if limits.offsets is None or total <= limits.offsets:
+            return dict(latest)
+        return {tp: at + (latest[tp] - at) * limits.offsets // total for tp, at in begins.items()}
+
+    _replaced(stack, offsets, "limited", limited)
+
+
+@killed_by("tests/spark/test_offsets.py")
+def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
+    def wrapper(cut: Any) -> Any:
+        def overlapping(whole: Any, count: int) -> Any:
+            first, *others = cut(whole, count)
+            return [first, *(each._replace(start=each.start - 1) for each in others)]
+
+        return overlapping
+
+    _around(stack, offsets, "_cut", wrapper)
+
+
+@killed_by("tests/spark/test_holding.py")
+def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
+    _replaced(stack, holding.Held, "due", lambda self, seen, now_ms: [])
