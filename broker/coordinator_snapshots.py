@@ -18,7 +18,6 @@ from ..effects.disk import Disk, TryLater
 from ..storage import checkpoints, layout
 from ..storage.store import BrokerHalted
 from ..storage.store_checkpoint import LogEntry
-from ..storage.strangers import warnings_of
 from .internal_topic import InternalTopic
 from .topic_names import INTERNAL
 
@@ -130,8 +129,8 @@ class CoordinatorSnapshots:
         Raises: checkpoints.NewerFormat.
         """
         names = [name for name in self._disk.list(self._directory) if name.startswith(f"{KIND}-")]
-        strangers = [name for name in names if snapshot_number(name.removesuffix(checkpoints.UNFINISHED)) is None]
-        for warning in warnings_of(self._directory, strangers):
+        foreign = [name for name in names if snapshot_number(name.removesuffix(checkpoints.UNFINISHED)) is None]
+        for warning in layout.foreign_warnings(self._directory, foreign):
             log.warning(warning)
         found = self._numbers()
         for number in found:

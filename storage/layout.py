@@ -1,6 +1,7 @@
 """Where things stand in a data directory. Pure: names only, nothing is opened here.
 
 DIR/lock                                 held while a broker serves from here
+DIR/coordinators-<n>                     what groups and transactions knew; broker/coordinator_snapshots.py
 DIR/checkpoint-<n>                       what is on disk for certain; the last two are kept
 DIR/journal/                             units not yet in segments
 DIR/logs/<topic>-<partition>.<log id>/   segments, indexes and producer snapshots of one log
@@ -8,6 +9,7 @@ DIR/journal-parts/                       what the journal had for logs that coul
 """
 
 import re
+from collections.abc import Iterable
 
 CATALOGUE_LOG_ID = 0
 CATALOGUE_TOPIC = "__catalogue"
@@ -15,6 +17,7 @@ CATALOGUE_TOPIC = "__catalogue"
 LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 bytes, topics have up to 249
 
 CHECKPOINT = "checkpoint-"
+MOST_NAMED = 5  # foreign files of one folder
 _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 
 
@@ -69,3 +72,12 @@ def parse_number(name: str, prefix: str) -> int | None:
     digits = name.removeprefix(prefix)
     is_ours = name.startswith(prefix) and digits.isascii() and digits.isdecimal() and str(int(digits)) == digits
     return int(digits) if is_ours else None
+
+
+def foreign_warnings(folder: str, names: Iterable[str]) -> list[str]:
+    """One warning that names these files of a folder, which are not ours and are left alone; none if there are none."""
+    found = sorted(names)
+    if not found:
+        return []
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return [f"{folder}: not made by fencepost, left alone: {', '.join(found[:MOST_NAMED])}{more}"]

@@ -11,7 +11,6 @@ from . import kept_parts, layout, store_checkpoint
 from .checkpoints import UNFINISHED
 from .journal_preparing import PREPARING, file_sequence
 from .log import PartitionLog
-from .strangers import warnings_of
 
 
 def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:
@@ -25,7 +24,7 @@ def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog],
     others = [name for name in disk.list(folder) if name not in named]
     gone = [name for name in others if layout.parse_log_directory_name(name) and disk.is_directory(f"{folder}/{name}")]
     warnings += _remove(disk, folder, gone, disk.remove_tree)
-    warnings += warnings_of(folder, [name for name in others if name not in gone])
+    warnings += layout.foreign_warnings(folder, [name for name in others if name not in gone])
     old = [number for number in store_checkpoint.numbers(disk, directory) if number not in keep]
     warnings += _remove(disk, directory, [f"checkpoint-{number}" for number in old], disk.unlink)
     return warnings + _remove_kept_parts(disk, directory, logs)
@@ -48,7 +47,7 @@ def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog
     return warnings
 
 
-def name_strangers(disk: Disk, directory: str) -> list[str]:
+def name_foreign_files(disk: Disk, directory: str) -> list[str]:
     """A warning for what is not ours beside the checkpoints, in the journal's folder and in that of kept parts."""
     beside = [
         name
@@ -56,13 +55,15 @@ def name_strangers(disk: Disk, directory: str) -> list[str]:
         if name.startswith(layout.CHECKPOINT) and layout.checkpoint_number(name.removesuffix(UNFINISHED)) is None
     ]
     journal = layout.journal_directory(directory)
-    found = warnings_of(directory, beside)
-    found += warnings_of(
+    found = layout.foreign_warnings(directory, beside)
+    found += layout.foreign_warnings(
         journal, [name for name in disk.list(journal) if file_sequence(name.removesuffix(PREPARING)) is None]
     )
     parts = layout.kept_parts_directory(directory)
     if disk.exists(parts):
-        found += warnings_of(parts, [name for name in disk.list(parts) if kept_parts.parse_name(name) is None])
+        found += layout.foreign_warnings(
+            parts, [name for name in disk.list(parts) if kept_parts.parse_name(name) is None]
+        )
     return found
 
 

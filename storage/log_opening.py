@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..protocol.batches import Batch
-from . import checkpoints, kept_parts, log_snapshots
+from . import checkpoints, kept_parts, layout, log_snapshots
 from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from .log_indexes import load_places
 from .log_manifest import Manifest, Retired
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
-from .strangers import warnings_of
 from .system_errors import MISPLACED, may_pass
 
 if TYPE_CHECKING:
@@ -276,8 +275,8 @@ def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: list[str])
         parsed = parse_name(name)
         if parsed is not None:
             log.next_generation = max(log.next_generation, parsed[1] + 1)
-    strangers = [name for name in others if f"{log.directory}/{name}" not in log.kept_parts]
-    log.warnings += warnings_of(log.directory, strangers)
+    foreign = [name for name in others if f"{log.directory}/{name}" not in log.kept_parts]
+    log.warnings += layout.foreign_warnings(log.directory, foreign)
 
 
 def _offset_in_name(name: str) -> int | None:

@@ -18,7 +18,7 @@ from ..protocol import batches
 from . import checkpoints, kept_parts, layout, log_opening, store_checkpoint
 from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
 from .journal_scan import Scan, scan
-from .leftovers import holds_anything, name_strangers, remove_leftovers
+from .leftovers import holds_anything, name_foreign_files, remove_leftovers
 from .log import PartitionLog
 from .log_flush import run_syncs
 from .log_settings import LogSettings
@@ -372,7 +372,7 @@ class _Recovery:
             warnings += log.warnings
             if log.offline is not None and log.kept_parts:
                 warnings.append(f"what the journal had for {log.directory} is kept in {', '.join(log.kept_parts)}")
-        self.report.warnings += warnings + name_strangers(self.disk, self.directory)
+        self.report.warnings += warnings + name_foreign_files(self.disk, self.directory)
 
     # ---- everything anew -------------------------------------------------------------------------------------
 

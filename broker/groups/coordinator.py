@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import BrokerHalted
-from ..contained import contained
+from ..bugs import contain_bugs
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
@@ -264,7 +264,7 @@ class GroupCoordinator:
                 if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
                     return
                 try:
-                    with contained(self._broker.metrics, f"group {group_id!r}", besides=KafkaError):
+                    with contain_bugs(self._broker.metrics, f"group {group_id!r}", besides=KafkaError):
                         if not self._broker.group_offsets.knows(group_id):
                             self.offsets_expired(group_id)
                 except KafkaError as error:
@@ -347,5 +347,5 @@ class GroupCoordinator:
             return
         with self._event(group):
             group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
-            with contained(self._broker.metrics, f"group {group.group_id!r}"):
+            with contain_bugs(self._broker.metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)

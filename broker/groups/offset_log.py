@@ -16,7 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
 from ...storage.journal import Part
-from ..contained import contained
+from ..bugs import contain_bugs
 from ..coordinator_snapshots import Row
 from ..internal_topic import InternalTopic
 from ..topic_names import OFFSETS_TOPIC
@@ -211,7 +211,7 @@ class GroupOffsets:
         while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
             began_ms = self._clock.monotonic_ms()
             for group in list(self.state.committed):
-                with contained(self._broker.metrics, f"offsets of group {group!r}"):
+                with contain_bugs(self._broker.metrics, f"offsets of group {group!r}"):
                     while self.forget_expired(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
                         if await tasks.pause(PAUSE_S):
                             return

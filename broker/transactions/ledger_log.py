@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
-from ..contained import contained
+from ..bugs import contain_bugs
 from ..internal_topic import InternalTopic
 from ..topic_names import LEDGER_TOPIC
 from . import machine
@@ -158,7 +158,7 @@ class Ledger:
     async def watch(self, tasks: "Tasks") -> None:
         """Look for them from time to time, until the broker ends."""
         while not await tasks.pause(min(self.broker.settings.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
-            with contained(self.broker.metrics, "the look at transactions that wait for long"):
+            with contain_bugs(self.broker.metrics, "the look at transactions that wait for long"):
                 self.look()
 
     def look(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.errors import KafkaError
 from ...storage.store import BrokerHalted
-from ..contained import contained
+from ..bugs import contain_bugs
 from . import machine
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Sweeps:
 
     async def _abort(self, ids: Sequence[str]) -> None:
         for number, transactional_id in enumerate(ids, 1):
-            with contained(self._broker.metrics, f"transaction {transactional_id!r}"):
+            with contain_bugs(self._broker.metrics, f"transaction {transactional_id!r}"):
                 self._abort_one(transactional_id)
             if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
                 return
@@ -131,7 +131,7 @@ class Sweeps:
             raise
         except Exception:
             for transactional_id in ids:
-                with contained(self._broker.metrics, f"transactional id {transactional_id!r}, which expires"):
+                with contain_bugs(self._broker.metrics, f"transactional id {transactional_id!r}, which expires"):
                     self._coordinator.forget([transactional_id])
 
     def _unused(self, ids: Sequence[str]) -> list[str]:

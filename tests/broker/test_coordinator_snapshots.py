@@ -158,8 +158,8 @@ def test_what_bears_nearly_a_snapshots_name_is_left_alone_and_not_taken_for_one(
     before = pictured(world.broker)
     disk = world.disk.after_process_crash()
     world.abandon()
-    strangers = ["coordinators-07", "coordinators-²", "coordinators-x"]
-    for name in strangers:
+    foreign = ["coordinators-07", "coordinators-²", "coordinators-x"]
+    for name in foreign:
         disk.open(f"/d/{name}", create=True).close()
     disk.make_directory("/d/coordinators-9")
     with caplog.at_level(logging.WARNING), SimulatedBroker(SETTINGS, disk=disk, seed=7) as later:
@@ -169,7 +169,7 @@ def test_what_bears_nearly_a_snapshots_name_is_left_alone_and_not_taken_for_one(
         for _ in range(3):
             busy(later, 2)
             later.loop.run_until_complete(later.broker.coordinator_snapshots.take())
-    assert {*strangers, "coordinators-9"} <= set(disk.list("/d"))
+    assert {*foreign, "coordinators-9"} <= set(disk.list("/d"))
 
 
 def test_a_snapshot_of_other_logs_or_that_knows_more_than_they_have_is_not_used(

@@ -223,7 +223,7 @@ def test_a_log_whose_folder_is_a_link_is_served_and_leaves_what_it_leads_to_when
     assert elsewhere.is_dir()
 
 
-def test_many_strangers_are_one_line(directory: Path) -> None:
+def test_many_foreign_files_are_one_line(directory: Path) -> None:
     for number in range(9):
         a_file(directory / "logs" / f"stray{number}")
     told = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]

@@ -1,4 +1,4 @@
-"""What keeps a bug to the one thing in which it was met, where many things are gone over by a timer or a sweep."""
+"""For timers and sweeps that go over many groups or transactions: a bug met in one leaves out that one alone."""
 
 import logging
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ log = logging.getLogger("fencepost.broker")
 
 
 @contextmanager
-def contained(metrics: Metrics, what: str, besides: type[Exception] = BrokerHalted) -> Iterator[None]:
-    """Log and count a bug that is met in here, and go on behind it: the others are served all the same.
+def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerHalted) -> Iterator[None]:
+    """Log and count an unexpected exception of the body, and go on behind it.
 
-    what: the thing, by its name. A halt, and an error of the disk, which concern everything, are raised, and `besides`.
+    what: the group or transaction, for the log. Raises what concerns more than that: BrokerHalted, OSError, `besides`.
     """
     try:
         yield

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from fencepost.broker.contained import contained
+from fencepost.broker.bugs import contain_bugs
 from fencepost.broker.metrics import Metrics
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.store import BrokerHalted
@@ -17,7 +17,7 @@ def metrics():
 def test_a_bug_is_kept_to_what_it_was_met_in(metrics, caplog):
     done = []
     for number in range(3):
-        with contained(metrics, f"thing {number}"):
+        with contain_bugs(metrics, f"thing {number}"):
             assert number != 1, "a bug"
             done.append(number)
     assert done == [0, 2]
@@ -28,15 +28,15 @@ def test_a_bug_is_kept_to_what_it_was_met_in(metrics, caplog):
 @pytest.mark.parametrize("error", [BrokerHalted("halted"), OSError(5, "broken"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("more", [{}, {"besides": KafkaError}])
 def test_what_concerns_everything_is_raised(metrics, error, more):
-    with pytest.raises(type(error)), contained(metrics, "thing", **more):
+    with pytest.raises(type(error)), contain_bugs(metrics, "thing", **more):
         raise error
     assert not metrics.failures
 
 
 def test_what_the_caller_wants_for_itself_is_raised(metrics):
     refused = KafkaError(ErrorCode.POLICY_VIOLATION, "no")
-    with pytest.raises(KafkaError), contained(metrics, "thing", besides=KafkaError):
+    with pytest.raises(KafkaError), contain_bugs(metrics, "thing", besides=KafkaError):
         raise refused
-    with contained(metrics, "thing"):
+    with contain_bugs(metrics, "thing"):
         raise refused
     assert len(metrics.failures) == 1
