@@ -325,7 +325,7 @@ class SimulatedDisk(Disk):
 
     def _perform(self, operation: Operation) -> None:
         """Do it, unless a fault strikes."""
-        fault = self._struck(operation)
+        fault = self._struck(operation) if self._faults else None
         if fault is None:
             self._history.record(operation)
             return

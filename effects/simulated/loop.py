@@ -50,10 +50,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now_us / _US_PER_S
 
-    @property
-    def now_us(self) -> int:
-        return self._now_us
-
     def pass_time(self, seconds: float) -> None:
         """Time goes on without anything running, as when a process is stopped; timers are late afterwards."""
         self._now_us += math.ceil(seconds * _US_PER_S - _FLOATS_ADD_US)
@@ -170,7 +166,10 @@ class LoopClock(SimulatedClock):
         super().__init__(now_ms, self.monotonic_ms())
 
     def monotonic_ms(self) -> int:
-        return self._loop.now_us // 1000
+        return self._loop._now_us // 1000
+
+    def now_ms(self) -> int:
+        return self._loop._now_us // 1000 + self._wall_ahead_ms
 
     def advance(self, ms: int) -> None:
         """As if the process had been stopped for so long."""

@@ -96,7 +96,7 @@ class SimulatedNetwork:
     def delay(self) -> float:
         """Seconds one way."""
         low, high = self.delay_ms
-        return (low if low == high else self.rng.uniform(low, high)) / 1000
+        return (low if low == high else low + (high - low) * self.rng.random()) / 1000
 
     def wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
         wire = Wire(loop, self.rng, self.delay, self.capacity_bytes)
