@@ -129,6 +129,8 @@ def _unfit(facts: Facts, op: Op, place: Place, value: str, committed: bool) -> I
         yield Anomaly("aborted read", f"{value!r} was refused", (sent, op))
     elif committed and send.txn is not None:
         fate = facts.fate(send.txn)
+        if not fate.aborted and fate.may_show_from <= op.done:
+            return
         ends = tuple(end for end, _ in fate.ends)
         if op.client == sent.client and fate.may_show_from > op.done:
             yield Anomaly("precommitted read", f"{value!r} of {send.txn}, by itself", (sent, *ends, op))

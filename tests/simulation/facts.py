@@ -45,9 +45,9 @@ class Anomaly(NamedTuple):
         return "\n    ".join([f"{self.name}: {self.text}", *(repr(op)[:400] for op in self.ops)])
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Fate:
-    """One transaction, as its client knows it."""
+    """One transaction, as its client knows it. What follows from that is asked when all of it is known."""
 
     txn: str
     begin: Op | None = None
@@ -57,29 +57,29 @@ class Fate:
     adds: list[tuple[Op, Add]] = field(default_factory=list)
     seen_by: Op | None = None  # the first committed read that showed something of it
 
-    @property
+    @cached_property
     def committed(self) -> Op | None:
         """The first answer that says so."""
         return min((op for op, end in self.ends if end.commit and op.outcome == OK), key=_done, default=None)
 
-    @property
+    @cached_property
     def aborted(self) -> bool:
         """Surely, now or later: nobody asked for a commit, or it was refused, or an abort was answered first."""
         commits = [op for op, end in self.ends if end.commit and op.outcome != FAIL]
         return not commits or (not self.committed and any(op.outcome == OK for op, end in self.ends if not end.commit))
 
-    @property
+    @cached_property
     def may_show_from(self) -> int:
         """The moment before which no committed read may show it."""
         return min((op.invoked for op, end in self.ends if end.commit and op.outcome != FAIL), default=NEVER)
 
-    @property
+    @cached_property
     def decided(self) -> int:
         """The moment from which on every committed read must show it; NEVER if nobody knows of one."""
         moments = [op.done for op in (self.committed, self.seen_by) if op is not None]
         return min(moments, default=NEVER)
 
-    @property
+    @cached_property
     def over(self) -> int:
         """The moment since which it is surely not open."""
         return min((op.done for op, _ in self.ends if op.outcome == OK), default=NEVER)
