@@ -1,10 +1,12 @@
 """What the process of `fencepost serve` is set to."""
 
 import gc
+import os
 import weakref
 from types import SimpleNamespace
 
 import pytest
+from fencepost.cli import serving
 from fencepost.cli.serving import FIRST_LOOK_S, LOGS_GONE, LOOKS_APART, Freezing
 
 
@@ -78,3 +80,18 @@ def test_everything_is_looked_at_now_and_then_and_the_more_seldom_the_longer_it_
     assert collection(1)
     clock.s += 1
     assert not collection(1)
+
+
+@pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
+def test_standard_files_that_are_closed_are_the_null_device(closed):
+    child = os.fork()
+    if not child:
+        try:
+            for number in closed:
+                os.close(number)
+            serving._open_standard_files()
+            null = os.stat(os.devnull).st_rdev
+            os._exit(int(any(os.fstat(number).st_rdev != null for number in closed)))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

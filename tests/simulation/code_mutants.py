@@ -19,11 +19,13 @@ from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
+from fencepost.cli import log_verify, serving
 from fencepost.cli.log_aborts import AbortCheck
 from fencepost.effects import lanes, net
+from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
-from fencepost.storage import layout, log_indexes, log_opening, log_reads, log_times, recovery
+from fencepost.storage import journal_scan, layout, log_indexes, log_opening, log_reads, log_times, recovery
 from fencepost.storage.log import PartitionLog
 from fencepost.storage.log_snapshots import ProducerSnapshots, Snapshot
 from fencepost.storage.producers import ProducerStates
@@ -81,6 +83,35 @@ def an_error_of_the_system_is_damage(stack: ExitStack) -> None:
         return lambda *arguments, **more: restore(*arguments, **more | {"unreadable_is_damage": True})
 
     _around(stack, log_opening, "restore", wrapper)
+
+
+@killed_by("tests/broker/test_topics.py")
+def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) -> None:
+    _replaced(stack, log_opening, "_look", lambda log, look_from: None)
+
+
+@killed_by("tests/storage/test_journal_scan.py")
+def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> None:
+    def wrapper(scan: Any) -> Any:
+        return lambda *arguments, **more: scan(*arguments, **more | {"synced_unit": 0})
+
+    for module in (journal_scan, recovery, log_verify):
+        _around(stack, module, "scan", wrapper)
+
+
+@killed_by("tests/storage/test_kept_parts.py")
+def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> None:
+    _replaced(stack, recovery, "_without", lambda log, path: f"without {path}, removed, the log opens")
+
+
+@killed_by("tests/effects/test_disk.py")
+def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
+    _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
+
+
+@killed_by("tests/cli/test_serving.py")
+def closed_standard_files_stay_closed(stack: ExitStack) -> None:
+    _replaced(stack, serving, "_open_standard_files", lambda: None)
 
 
 @killed_by("tests/storage/test_kept_parts.py")
