@@ -41,7 +41,7 @@ OFFLINE = int(ErrorCode.KAFKA_STORAGE_ERROR)
 @pytest.fixture(autouse=True)
 def quiet():
     logging.disable(logging.CRITICAL)
-    with mock.patch.object(coordinator_snapshots, "AFTER_BYTES", 2_000):
+    with mock.patch.object(coordinator_snapshots, "AFTER_BYTES", 6_000):
         yield
     logging.disable(logging.NOTSET)
 
@@ -55,6 +55,7 @@ def left_by_a_broker():
         write(broker, number)
         if number < 20:
             broker.wait(0.4)
+    broker.ask(create("late"))
     broker.wait(0.1)
     left = kill(broker)
     return left.found(left._seen)
