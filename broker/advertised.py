@@ -1,7 +1,7 @@
 """The address clients are told to connect to. Pure.
 
 What `advertised.listeners` says, else the listen address; where that is every interface, the address that the client's
-connection arrived on, which it can surely reach. Clients connect to what metadata says, whatever they came by (T17).
+connection arrived on, which it can surely reach. Clients connect to what metadata says, whatever they came by.
 """
 
 from .settings import BrokerSettings, address

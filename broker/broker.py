@@ -3,7 +3,7 @@
 Begin: recover the data directory, read the catalogue and the coordinators' logs, end what was decided, and then, only
 then, listen. End: listen no more, let the open round become durable and its replies leave, close the connections, say
 on disk that all is synced, let go of the directory. A failed write or sync halts it instead: nobody is answered any
-more (design D4).
+more.
 """
 
 import asyncio

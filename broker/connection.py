@@ -37,7 +37,7 @@ PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
 
 class OlderConnection(Exception):
-    """What comes over this connection was delayed: its client goes on over a newer one (design D8).
+    """What comes over this connection was delayed: its client goes on over a newer one.
 
     Not answered, and not carried out; the connection is closed.
     """

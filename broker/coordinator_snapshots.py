@@ -3,7 +3,7 @@
 The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
 to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
 slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
-whole log, gives the same state (law 4). So it is with one that compaction has overtaken: the tombstones and markers
+whole log, gives the same state. So it is with one that compaction has overtaken: the tombstones and markers
 that undo what it says may be gone. The last two are kept; docs/formats.md has them byte by byte.
 """
 

@@ -134,7 +134,12 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     min_incremental_fetch_session_eviction_ms: int = option(
         120_000, "A fetch session used within this time is not evicted.", at_least=0
     )
-    fetch_max_bytes: int = option(55 * MIB, "The most bytes one fetch returns.", type=INT, at_least=1024)
+    fetch_max_bytes: int = option(
+        55 * MIB,
+        "The most bytes one fetch returns; 8 MiB, unless its min_bytes asks for more.",
+        type=INT,
+        at_least=1024,
+    )
     max_request_partition_size_limit: int = option(
         2_000, "Partitions that one answer of DescribeTopicPartitions describes.", type=INT, at_least=1
     )

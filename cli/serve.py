@@ -1,7 +1,7 @@
 """`fencepost serve`: a broker in a process of its own, until it is told to stop.
 
 What only a process of its own may do is done here and not in the broker: event loop, allocator, garbage collector,
-signals, limits of the process, logging (design D11). Nothing heavy is imported before it is needed.
+signals, limits of the process, logging. Nothing heavy is imported before it is needed.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """The write-ahead journal: every change of every log is a unit in it, and one sync makes a whole round durable.
 
-Rules (design part 4): unit and round numbers only grow; a round begins on a block, says which one was synced before it,
+Rules: unit and round numbers only grow; a round begins on a block, says which one was synced before it,
 and is released when written (and synced, if it was to be); one is in flight at a time; a sync covers every file with
 unsynced rounds, so nothing released can stand behind a hole. Making a Journal says that all units of earlier ones are
 in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.

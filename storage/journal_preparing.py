@@ -2,7 +2,7 @@
 
 The rule: a file bears its final name only when it is whole and synced, and names change oldest first with the directory
 synced each time, so that no crash leaves a hole in the numbers, or a name on another file's header.
-Source: design part 4; zero-filled files sync in half the time of growing ones, reused ones keep their cached pages.
+Zero-filled files sync in half the time of growing ones, reused ones keep their cached pages.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """What a journal holds after a crash: which units count, what is cut, or that it is damaged. Changes nothing.
 
-The rule (design part 4): the first round that does not read well ends the journal, unless a later one says that it
+The rule: the first round that does not read well ends the journal, unless a later one says that it
 was synced: then acknowledged data is missing, and nobody may go on. Only files of the newest incarnation count: it
 began when all older units were safe elsewhere. The verdict comes before the first unit. Memory: one round at a time.
 """

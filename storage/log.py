@@ -184,7 +184,7 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
         """Whole batches, from the one that holds `offset`, ending before `below`, of max_bytes together.
 
-        at_least_one: the first batch is returned even if it alone is larger (T14). The slice may be empty.
+        at_least_one: the first batch is returned even if it alone is larger. The slice may be empty.
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()

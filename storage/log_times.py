@@ -1,4 +1,4 @@
-"""Looking records up by time: the first at or after a timestamp, and the one with the largest (T24).
+"""Looking records up by time: the first at or after a timestamp, and the one with the largest.
 
 Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress,
 so they are jobs for a worker, and like those of log_reads they may raise Gone: then they are asked again.

@@ -324,7 +324,7 @@ class Store:
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
     def look_at_free_space(self) -> None:
-        """Compare free space with the two floors (design part 4): first client data stops, then all but what frees."""
+        """Compare free space with the two floors: first client data stops, then all but what frees."""
         free = self.disk.free_bytes(self.directory)
         self.spare_bytes = free - self.settings.min_free_bytes
         self.space_low = self.tail_bytes >= self.spare_bytes

@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups, DeleteGroups: looking after groups from outside.
 
-Every group asked for is answered for (T25). A group that has offsets and never had members is Empty and without a
+Every group asked for is answered for. A group that has offsets and never had members is Empty and without a
 protocol type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
 """
 

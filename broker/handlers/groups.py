@@ -2,7 +2,7 @@
 
 A request is turned into what the group coordinator understands, and its answer into what the version of the request
 carries; what a group does is said in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on
-only lists, with an error for each key (T18). Sources: Kafka's KafkaApis and GroupCoordinatorService.
+only lists, with an error for each key. Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 
 from typing import TYPE_CHECKING
@@ -166,7 +166,7 @@ def heartbeat(broker: "Broker", call: Call, request: HeartbeatRequest) -> Heartb
 
 @handles(LeaveGroupRequest)
 def leave_group(broker: "Broker", call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member, or from version 3 on many, each with an answer of its own (T25)."""
+    """One member, or from version 3 on many, each with an answer of its own."""
     if call.version < MEMBERS_SINCE:
         error = broker.groups.leave(request.group_id, [Leaving(request.member_id)])[0]
         if error:

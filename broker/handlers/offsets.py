@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: which offset stands at a time, or at an end of the log.
 
-The rules: only released records exist here (design D5), under read_committed only those below the last stable offset;
-"not found" is no error: offset -1, timestamp -1 (T24). Looking records up by time reads batches, so a worker does it.
+The rules: only released records exist here, under read_committed only those below the last stable offset;
+"not found" is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it.
 Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
 """
 

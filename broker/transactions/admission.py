@@ -3,7 +3,7 @@
 The rule: a batch, or a group's offsets, goes only where its transaction is open and knows the partition. With TV1 the
 client has added it before; with TV2 it is added with the first thing written there, in the same unit, and the
 coordinator is told once that unit is committed: joined().
-Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890; design D8.
+Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
-ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE (T20)
+ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE
 
 
 class Joining(NamedTuple):
@@ -159,7 +159,7 @@ class Admission:
             return
 
     def joined(self, joining: Joining) -> None:
-        """The unit with joining.part is committed."""
+        """The unit with the state of `joining` is committed."""
         state = joining.transaction
         self._coordinator.apply(state.transactional_id, state)
 
@@ -172,7 +172,7 @@ class Admission:
 
 
 def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
-    """What the writer is told: the coordinator's words are not all known to it (T20).
+    """What the writer is told: the coordinator's words are not all known to it.
 
     api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
     """

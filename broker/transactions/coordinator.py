@@ -1,11 +1,11 @@
 """The transaction coordinator: every transactional id's state, and the only one that reads and writes its log.
 
-The rule (design D5): decide on memory (machine.py), commit one unit, apply the states that were logged; all in one
+The rule: decide on memory (machine.py), commit one unit, apply the states that were logged; all in one
 step of the loop, so pipelined requests see each other, and a reply waits for the last unit at its decision. A decision
 that cannot be committed changed nothing. A replay applies the same states in the same order. At most
 max.transactional.ids are known: a new one takes the place of the one that was not used for longest, which leaves
 memory as it does when it expires, with a null value in the log.
-Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890; design D6, D8.
+Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """A decision of the ledger as one unit: the entry, every transaction it ends, and all their markers.
 
-The rules: all of it or nothing (design D8). What can be made ahead is made in slices, so that a decision about
+The rules: all of it or nothing. What can be made ahead is made in slices, so that a decision about
 thousands of transactions holds nobody up: states, records, markers. Others are served in between, so at the end each
 transaction must still be the one that was looked at, or it is looked at again; then the unit is committed and applied
 in one step. Of each transaction only the last state is logged: no unit shows the ones before it.

@@ -3,7 +3,7 @@
 The rule: per (transactional id, producer id, epoch) and kind of request, the newest connection whose request passed the
 epoch check is remembered; the same kind of request from an older one is dropped and that connection closed. One
 connection is first in, first out, so only a request that was held up on a connection the client has given up can be
-out of order: with TV1 such an EndTxn would end a later transaction of the same epoch (reliability 2.4). Only requests
+out of order: with TV1 such an EndTxn would end a later transaction of the same epoch. Only requests
 of TV1 are fenced: a TV2 client's epoch moves with every transaction. A stale epoch is refused before and moves nothing.
 """
 

@@ -1,7 +1,7 @@
 """Who may speak for a transactional id: the policy for old clients, and the connection fence at work.
 
 The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, told of in the
-log, and raised as OlderConnection, which closes that connection without an answer (design D8; `transaction.v1.policy`).
+log, and raised as OlderConnection, which closes that connection without an answer (`transaction.v1.policy`).
 """
 
 import logging

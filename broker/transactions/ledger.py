@@ -168,7 +168,7 @@ def record_key(key: str) -> bytes:
 
 
 def record_value(entry: Entry) -> bytes:
-    """docs/formats.md, "Ledger"."""
+    """Bytes as docs/formats.md has them."""
     owner = entry.owner.encode()
     head = _VALUE.pack(RECORD_VERSION, entry.number, entry.committed, entry.decided_ms, len(owner))
     return head + owner + entry.digest

@@ -1,6 +1,6 @@
 """The ledger of one broker: its entries in memory, their log, and the requests about them.
 
-The rules: as in any coordinator, decide on memory, commit one unit, apply (design D5). The log is __fencepost_ledger,
+The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_ledger,
 one compacted partition; what is in it is never expired. A transaction that waits for its decision longer than
 transaction.prepared.alert.ms is named in the log of the broker, once, and counted.
 """
