@@ -46,7 +46,10 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):
-        return Failure(str(error), f"nothing was changed; fencepost log verify {directory} says more")
+        hint = (
+            f"nothing was changed; fencepost log verify {directory} says more; restore the whole directory from a copy"
+        )
+        return Failure(str(error), hint)
     if isinstance(error, _LOGS_DAMAGED):
         return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
     if isinstance(error, BrokerHalted) and error.__cause__ is not None:
