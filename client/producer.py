@@ -19,7 +19,6 @@ from .cluster import Cluster
 from .config_names import settings_from
 from .delivery import Delivery
 from .errors import (
-    AbortableTransactionError,
     BufferFullError,
     ClosedError,
     IllegalStateError,
@@ -35,7 +34,7 @@ from .settings import Bootstrap, ProducerSettings, producer_settings
 from .snapshots import ProducerSnapshot, told
 from .transaction_sources import FromGroup, offsets_of
 from .transaction_table import UNDER_WAY, Event, State
-from .transactions import Transaction
+from .transactions import Transaction, run_until_committed
 from .transactor import Transactor
 from .values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 
@@ -433,14 +432,7 @@ class Producer:
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
-        while True:
-            try:
-                async with self.transaction() as transaction:
-                    return await work(transaction)
-            except AbortableTransactionError:
-                if not retries:
-                    raise
-                retries -= 1
+        return await run_until_committed(self.transaction, work, retries)
 
 
 _ENDING: set["asyncio.Task[None]"] = set()

@@ -15,7 +15,6 @@ from .admin import Admin
 from .asked import positive
 from .config_names import settings_from
 from .errors import (
-    AbortableTransactionError,
     ClosedError,
     IllegalStateError,
     InvalidConfigurationError,
@@ -33,7 +32,7 @@ from .slots import Slots
 from .snapshots import PoolLife, PoolSnapshot
 from .transaction_sources import FromGroup, Sources
 from .transaction_table import State
-from .transactions import Transaction
+from .transactions import Transaction, run_until_committed
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -193,14 +192,7 @@ class ProducerPool:
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
-        while True:
-            try:
-                async with self.transaction() as transaction:
-                    return await work(transaction)
-            except AbortableTransactionError:
-                if not retries:
-                    raise
-                retries -= 1
+        return await run_until_committed(self.transaction, work, retries)
 
     # ---- slots -------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .blocking import Blocking, forwarded
-from .errors import AbortableTransactionError
 from .loop_thread import LoopThread
 from .producer_pool import MAX_WAIT_MS, SIZE
 from .producer_pool import PooledTransaction as AsyncPooledTransaction
 from .producer_pool import ProducerPool as AsyncProducerPool
-from .sync_producer import CLOSE_MS, Transaction, end_transaction
+from .sync_producer import CLOSE_MS, Transaction, end_transaction, run_until_committed
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -68,15 +67,7 @@ class ProducerPool(Blocking[AsyncProducerPool]):
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
-        while True:
-            try:
-                with self.transaction() as transaction:
-                    done = work(transaction)
-                return done  # noqa: RET504 (only once it is committed)
-            except AbortableTransactionError:
-                if not retries:
-                    raise
-                retries -= 1
+        return run_until_committed(self.transaction, work, retries)
 
 
 class PooledTransaction:

@@ -6,6 +6,7 @@ The rule: `send` waits for room in the buffer, as the other does; a delivery's r
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -113,15 +114,7 @@ class Producer(Blocking[AsyncProducer]):
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
-        while True:
-            try:
-                with self.transaction() as transaction:
-                    done = work(transaction)
-                return done  # noqa: RET504 (only once it is committed)
-            except AbortableTransactionError:
-                if not retries:
-                    raise
-                retries -= 1
+        return run_until_committed(self.transaction, work, retries)
 
     @property
     def transactional_id(self) -> str | None:
@@ -199,3 +192,18 @@ async def _soon(ending: Coroutine[Any, Any, None]) -> None:
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def run_until_committed(
+    begin: Callable[[], AbstractContextManager[Transaction]], work: Callable[[Transaction], T], retries: int
+) -> T:
+    """What `work` gives, in a transaction that was committed. One that had to be aborted is made again, so often."""
+    while True:
+        try:
+            with begin() as transaction:
+                done = work(transaction)
+            return done  # noqa: RET504 (only once it is committed)
+        except AbortableTransactionError:
+            if not retries:
+                raise
+            retries -= 1

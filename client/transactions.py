@@ -5,8 +5,10 @@ place; an error of the SDK itself gives way to a better one (who fenced this pro
 was made from is told how it ended, because its consumer's position depends on it.
 """
 
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
 from .transaction import Outcome
@@ -18,6 +20,8 @@ from .values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
 if TYPE_CHECKING:
     from .delivery import Delivery
     from .producer import Producer
+
+T = TypeVar("T")
 
 
 class Transaction:
@@ -173,3 +177,19 @@ _NAMES = {
     State.UNKNOWN_OUTCOME: "Unknown",
     State.FATAL: "Fatal",
 }
+
+
+async def run_until_committed(
+    begin: Callable[[], AbstractAsyncContextManager[Transaction]],
+    work: Callable[[Transaction], Awaitable[T]],
+    retries: int,
+) -> T:
+    """What `work` gives, in a transaction that was committed. One that had to be aborted is made again, so often."""
+    while True:
+        try:
+            async with begin() as transaction:
+                return await work(transaction)
+        except AbortableTransactionError:
+            if not retries:
+                raise
+            retries -= 1
