@@ -124,8 +124,7 @@ class InternalTopic:
                 for batch in _batches(log, offset):
                     at = batch.next_offset
             except (KafkaError, CorruptBatch) as error:
-                if isinstance(error.__cause__, OSError) and log.offline is None:
-                    raise error.__cause__ from None  # it says nothing of the bytes
+                _raise_what_says_nothing(error, log)
                 self._put_offline(log, at, error)
             self._sound_from[partition] = offset
         return log.offline is None
@@ -139,7 +138,7 @@ class InternalTopic:
         """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
 
         Nothing of a partition that is offline, or not sound: what it holds cannot be served, and log() says so.
-        Raises: InternalTopicDamaged. What was applied until then must not be served.
+        Raises: InternalTopicDamaged, OSError. What was applied until then must not be served.
         """
         topic = self._topics.by_name.get(self.name)
         for partition in topic.partitions if topic else ():
@@ -152,8 +151,15 @@ class InternalTopic:
                     offset = batch.base_offset
                     apply(index, batch, records(batch))
             except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
+                _raise_what_says_nothing(error, log)
                 reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
                 raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
+
+
+def _raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
+    """Of the bytes, that is: an error of the system, such as no memory or no descriptors."""
+    if isinstance(error.__cause__, OSError) and log.offline is None:
+        raise error.__cause__ from None
 
 
 def _batches(log: PartitionLog, offset: int) -> Iterator[Batch]:

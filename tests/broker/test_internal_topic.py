@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from fencepost.broker.broker import Broker
@@ -133,8 +134,9 @@ def test_redpanda_9d75795_of_a_damaged_partition_nothing_is_applied_and_the_othe
     world.stop()
 
 
+@pytest.mark.parametrize("sound_reads", [0, 1], ids=["when it looks", "when it applies"])
 def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, sound_reads: int
 ) -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
@@ -142,8 +144,11 @@ def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
         topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
         world.wait(60)
         log = topic.log(1)
+        reads = [log.read] * sound_reads
 
-        def refuses(*_: object, **__: object) -> None:
+        def refuses(*given: Any, **more: Any) -> Any:
+            if reads:
+                return reads.pop()(*given, **more)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full") from OSError(errno.EMFILE, "too many")
 
         with monkeypatch.context() as patched:
