@@ -92,7 +92,7 @@ def produced(script: Script, client: int, fields: dict, *, odd: bool) -> None:
     producer_id, place = fields["producer_id"], (fields["producer_id"], fields["partition"])
     sequence = script.sequences[place]
     if not odd:
-        script.sequences[place] += 1
+        script.sequences[place] = (sequence + 1) % 2**31
     more = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": fields["producer_epoch"]}
     if more:
         more["base_sequence"] = fields.get("sequence", sequence)

@@ -84,7 +84,7 @@ class Script:
         topic = self.inner.topics.by_name.get("t")
         for partition in topic.partitions if topic is not None else []:
             for each in partition.log.producers.describe():
-                self.sequences[each.producer_id, partition.index] = each.last_sequence + 1
+                self.sequences[each.producer_id, partition.index] = (each.last_sequence + 1) % 2**31
         for number, txn in enumerate(self.txns):
             found = self.inner.transactions.transactions[txn.name]
             txn.goes_on_as(found.producer_id, found.producer_epoch)
