@@ -254,3 +254,17 @@ def test_the_repository_speaks_of_the_project_alone():
     for path in [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.py")]:
         found = ELSEWHERE.search(path.read_text())
         assert not found, f"{path}: {found and found.group()}"
+
+
+def test_what_is_kept_is_text():
+    """But for a data directory of each earlier version, which later ones must open."""
+    ignored = {line.strip("/*\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    top = [path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ignored]
+    files = [path for path in top if path.is_file()]
+    for folder in (path for path in top if path.is_dir()):
+        files += [
+            path for path in folder.rglob("*") if path.is_file() and not ignored & set(path.relative_to(ROOT).parts)
+        ]
+    assert len(files) > len(MODULES)
+    binary = {path for path in files if b"\0" in path.read_bytes()}
+    assert all(path.parent == ROOT / "tests" / "data" for path in binary), binary
