@@ -116,16 +116,26 @@ class Reader(threading.Thread):
         self.join(20)
 
 
-def fill_source(bootstrap: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
-    for number in range(MESSAGES):
-        while True:
-            try:
-                producer.produce(SOURCE, str(number).encode(), partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(60) == 0
+class Source:
+    """Writes the messages in portions, so that no copier can be done before the last kill."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.written = 0
+
+    def fill(self, count: int) -> None:
+        """Until there are so many of them."""
+        settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
+        producer = confluent_kafka.Producer(settings)
+        for number in range(self.written, min(count, MESSAGES)):
+            while True:
+                try:
+                    producer.produce(SOURCE, str(number).encode(), partition=number % PARTITIONS)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+        self.written = max(self.written, min(count, MESSAGES))
 
 
 def make_topics(bootstrap: str) -> None:
@@ -135,11 +145,19 @@ def make_topics(bootstrap: str) -> None:
         future.result(20)
 
 
-def copy_under_kills(broker, copiers: list[Copier], reader: Reader, chance: random.Random) -> dict[str, int]:
-    """Until the reader has seen as many as there are. Returns what was killed."""
-    plan = [(MESSAGES * (number + 1) // (2 * KILLS + 1), number % 2) for number in range(2 * KILLS)]
+def copy_under_kills(
+    broker, source: Source, copiers: list[Copier], reader: Reader, chance: random.Random
+) -> dict[str, int]:
+    """Until the reader has seen as many as there are. Returns what was killed.
+
+    Each kill comes in the middle of a portion, and the portion after the next is written only when it is over: however
+    fast the copiers are, every kill of the plan is made, and they are at work at each.
+    """
+    portion = MESSAGES // (2 * KILLS + 1)
+    plan = [(portion * number + portion // 2, number % 2) for number in range(2 * KILLS)]
     killed = {"brokers": 0, "copiers": 0}
     done, began = 0, time.monotonic()
+    source.fill(2 * portion)
     while reader.count < MESSAGES:
         assert time.monotonic() - began < IN_ALL_S, f"{reader.count} of {MESSAGES} after {IN_ALL_S} s, {killed}"
         done = max(reader.count, done + sum(copier.progress() for copier in copiers))
@@ -152,6 +170,7 @@ def copy_under_kills(broker, copiers: list[Copier], reader: Reader, chance: rand
             else:
                 chance.choice(copiers).kill()
                 killed["copiers"] += 1
+            source.fill(source.written + portion if plan else MESSAGES)
         for copier in copiers:
             copier.look_after()
         time.sleep(0.02)
@@ -190,12 +209,11 @@ def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, k
             bad_network(proxy)
             copiers_reach = proxy.bootstrap
         make_topics(broker.bootstrap)
-        fill_source(broker.bootstrap)
         reader = Reader(broker.bootstrap, "onlooker")
         reader.start()
         copiers = [Copier(kind, copiers_reach, f"copier-{number}") for number in range(COPIERS)]
         try:
-            killed = copy_under_kills(broker, copiers, reader, chance)
+            killed = copy_under_kills(broker, Source(broker.bootstrap), copiers, reader, chance)
             time.sleep(0.5)  # what would be there twice comes now
         finally:
             for copier in copiers:
@@ -222,17 +240,17 @@ def test_the_sdk_copies_exactly_once_in_apache_kafka_too(kind, monkeypatch):
     monkeypatch.setenv("SESSION_MS", "6000")  # it takes no shorter ones
     kafka = os.environ["KAFKA"]
     make_topics(kafka)
-    fill_source(kafka)
     with ChaosProxy(kafka, seed=SEED) as proxy:
         bad_network(proxy)
         copiers = [Copier(kind, proxy.bootstrap, f"{name}-{number}") for number in range(COPIERS)]
         reader = Reader(kafka, f"{name}-onlooker")
         reader.start()
         try:
-            copy_under_kills(None, copiers, reader, chance)
+            killed = copy_under_kills(None, Source(kafka), copiers, reader, chance)
             time.sleep(0.5)
         finally:
             for copier in copiers:
                 copier.kill()
             reader.end()
+    assert killed == {"brokers": 0, "copiers": 2 * KILLS}
     check(reader.found)
