@@ -330,7 +330,7 @@ class Fetcher:
         if part.preferred_read_replica >= 0 and part.preferred_read_replica != node.node_id:
             self._follow(state, part.preferred_read_replica)
         if part.diverging_epoch is not None and part.diverging_epoch.end_offset >= 0:
-            return self._cut(state, part.diverging_epoch.end_offset)
+            return self._told_by_leader(node, state) and self._cut(state, part.diverging_epoch.end_offset)
         state.high_watermark = part.high_watermark
         state.last_stable_offset = part.last_stable_offset
         state.log_start_offset = part.log_start_offset
@@ -357,11 +357,9 @@ class Fetcher:
         return True
 
     def _refused(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
-        is_follower = state.replica == node.node_id
-        if is_follower:
-            self._read_from_leader(state)
+        by_leader = self._told_by_leader(node, state)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return False if is_follower else self._out_of_range(state)  # a follower may be behind: the leader knows
+            return by_leader and self._out_of_range(state)
         error = error_of(code, f"{state.tp}: {code.text}")
         if code in _SESSION_TOPICS:
             node.session.failed(forgotten=True)
@@ -372,6 +370,12 @@ class Fetcher:
             return False
         state.refused = error
         return True
+
+    def _told_by_leader(self, node: _Node, state: PartitionState) -> bool:
+        """Whether the leader says it, who knows where the log ends. A follower may be behind, and is left for it."""
+        if state.replica == node.node_id:
+            self._read_from_leader(state)
+        return self._cluster.metadata.leader(state.tp) == node.node_id
 
     def _wait(self, state: PartitionState) -> None:
         pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.outside.rng.random())

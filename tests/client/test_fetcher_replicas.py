@@ -1,6 +1,7 @@
 """Which broker is read from: the follower that the leader names for our rack, and the leader again after trouble."""
 
 import pytest
+from fencepost.client.subscription import Need
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.protocol.errors import ErrorCode
 from scripted_fetches import ScriptedFetches
@@ -49,6 +50,37 @@ def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(clus
     asked.answer(0, b"from the leader")
     assert cluster.next().node_id == 1
     assert cluster.values() == [b"from the leader"]
+
+
+def test_a_follower_that_has_less_than_was_read_does_not_say_that_the_log_was_cut(cluster):
+    """To a fetch that names an epoch it answers with where its own log ends, not with OFFSET_OUT_OF_RANGE."""
+    followed(cluster).answer(0, b"0")
+    asked = cluster.next()
+    assert (asked.node_id, asked.offset) == (2, 1)
+    asked.answer(ends_at=0)
+    again = cluster.next()
+    assert (again.node_id, again.offset, again.request.rack_id) == (1, 1, "")
+    assert cluster.values() == [b"0"]
+    assert cluster.state.refused is None
+    again.answer(ends_at=0)  # the leader's word is another matter
+    cluster.wait()
+    assert cluster.state.refused is not None
+
+
+@pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
+def test_what_a_follower_says_of_its_log_when_the_leader_is_asked_again_is_not_the_leaders_word(cluster, answer):
+    asked = followed(cluster)
+    asked.answer(0, b"0")
+    asked = cluster.next()
+    cluster.brokers = (1,)
+    cluster.lead(1, epoch=0)  # the follower is gone from the metadata, and its last answer is on the way
+    cluster.values()
+    again = cluster.next()
+    assert (again.node_id, again.offset) == (1, 1)
+    asked.answer(**answer)
+    cluster.wait()
+    assert cluster.state.refused is None
+    assert (cluster.state.position, cluster.state.need) == (1, Need.NOTHING)
 
 
 def test_the_leader_is_asked_for_a_follower_again_after_a_while(cluster):

@@ -31,13 +31,15 @@ class Asked:
         (topic,) = self.request.topics
         return topic.partitions[0].fetch_offset
 
-    def answer(self, offset=None, value=b"v", *, code=0, replica=-1):
-        """A record at this offset, or nothing."""
+    def answer(self, offset=None, value=b"v", *, code=0, replica=-1, ends_at=None):
+        """A record at this offset, or nothing. ends_at: where the broker has no more of the epoch that was named."""
         record = [] if offset is None else [memoryview(build([Record(offset, 5, None, value)], base_offset=offset))]
         Part = FetchResponse.Topic.Partition
         part = Part(
             partition_index=0, error_code=code, high_watermark=99, records=record, preferred_read_replica=replica
         )
+        if ends_at is not None:
+            part.diverging_epoch = Part.EpochEndOffset(epoch=0, end_offset=ends_at)
         topic = FetchResponse.Topic(topic="t", topic_id=ZERO_UUID, partitions=[part])
         self.future.set_result(FetchResponse(responses=[topic], session_id=0))
 
