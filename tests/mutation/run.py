@@ -33,7 +33,7 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "storage/log_snapshots.py": ("tests/storage/test_log_snapshots.py", "tests/storage"),
     "protocol/batches.py": ("tests/protocol/test_batches.py", "tests/protocol tests/broker/handlers/test_produce.py"),
     "broker/transactions/table.py": ("tests/broker/transactions/test_table.py", "tests/broker/transactions"),
-    "broker/transactions/unit.py": ("tests/broker/transactions/test_coordinator.py", "tests/broker/transactions"),
+    "broker/transactions/unit.py": ("tests/broker/transactions/test_unit.py", "tests/broker/transactions"),
     "broker/turns.py": ("tests/broker/test_turns.py", "tests/broker/test_unwanted_work.py"),
     "storage/aborted.py": ("tests/storage/test_aborted.py", "tests/storage"),
     "storage/retention.py": ("tests/storage/test_retention.py", "tests/storage"),
@@ -87,6 +87,8 @@ def _mutate(tool: Path, module: str, tests: tuple[str, ...], sample: int, seed: 
     _configure(module, tests[0], 1.0)
     _run(tool / "cosmic-ray", "init", "mutate.toml", session.name)
     of = _keep(session, _annotations(ROOT / module), sample, seed)
+    if apart := _set_apart(tool, session):
+        print(f"{module}: {apart} of the sample are not Python", flush=True)
     for files in tests:
         began = time.monotonic()
         _run(sys.executable, *_pytest(files))
@@ -103,7 +105,7 @@ def _mutate(tool: Path, module: str, tests: tuple[str, ...], sample: int, seed: 
 
 
 def _pytest(files: str) -> list[str]:
-    return ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files.split()]
+    return ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=ci", *files.split()]
 
 
 def _configure(module: str, files: str, timeout_s: float) -> None:
@@ -129,9 +131,21 @@ def _keep(session: Path, left_alone: list[tuple[tuple[int, int], tuple[int, int]
         places = {job: (row, column) for job, row, column in found}
         jobs = [job for job, at in places.items() if not any(begin <= at < end for begin, end in left_alone)]
         kept = set(random.Random(seed).sample(jobs, min(sample, len(jobs))) if sample else jobs)
-        for table in ("mutation_specs", "work_items"):
-            database.executemany(f"DELETE FROM {table} WHERE job_id = ?", [(job,) for job in places if job not in kept])
+        _forget(database, [job for job in places if job not in kept])
     return len(jobs)
+
+
+def _set_apart(tool: Path, session: Path) -> int:
+    """Forget the changes that are no Python: no test is needed to notice them. Returns how many."""
+    told = _run(tool / "python", ROOT / "tests" / "mutation" / "not_python.py", session.name)
+    with sqlite3.connect(session) as database:
+        _forget(database, told.split())
+    return len(told.split())
+
+
+def _forget(database: sqlite3.Connection, jobs: list[str]) -> None:
+    for table in ("mutation_specs", "work_items"):
+        database.executemany(f"DELETE FROM {table} WHERE job_id = ?", [(job,) for job in jobs])
 
 
 def _results(session: Path) -> tuple[Counter[str], list[str]]:
@@ -150,9 +164,11 @@ def _outcome(worker: str, test: str, output: str) -> str:
     return word.rsplit(".", 1)[-1].lower()
 
 
-def _run(*command: object) -> None:
+def _run(*command: object) -> str:
+    """Returns what the command said."""
     environment = os.environ | {"PYTHONPATH": str(WORK), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([str(part) for part in command], cwd=WORK, env=environment, check=True, stdout=subprocess.DEVNULL)
+    words = [str(part) for part in command]
+    return subprocess.run(words, cwd=WORK, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 if __name__ == "__main__":
