@@ -1,6 +1,7 @@
 """Which aborted transactions a reader is told of, against the plain definition, over random histories."""
 
-from fencepost.storage.aborted import AbortedTransaction, by_first_offset, overlapping
+import pytest
+from fencepost.storage.aborted import TXN_ENTRY, AbortedTransaction, by_first_offset, overlapping, pack, unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +58,15 @@ def test_an_end_in_the_range_is_found_though_what_was_open_then_began_before_it(
 def test_entries_are_told_by_where_their_transactions_begin():
     entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
     assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
+
+
+def test_entries_are_read_as_they_were_written():
+    entries = [AbortedTransaction(1, 2, 3, 4), AbortedTransaction(2**40, 0, 9, 5)]
+    assert unpack(pack(entries)) == entries
+
+
+@pytest.mark.parametrize("version", [-1, 1, 2, 2**15 - 1])
+def test_an_entry_of_another_version_is_not_read(version):
+    entry = TXN_ENTRY.pack(version, 1, 2, 3, 4)
+    with pytest.raises(ValueError, match=f"version {version}"):
+        unpack(pack([AbortedTransaction(1, 2, 3, 4)]) + entry)

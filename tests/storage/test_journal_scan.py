@@ -290,6 +290,18 @@ def test_a_journal_that_is_gone_is_damage_if_the_checkpoint_knows_of_it(disk):
         scan(disk, DIRECTORY, incarnation=1)
 
 
+def test_a_file_under_the_number_of_an_earlier_one_is_damage(disk):
+    first, second, *_ = long_journal(disk).files()
+    content = read(disk, second)
+    disk.unlink(second)
+    disk.unlink(first)
+    file = disk.open(first, create=True)
+    file.write([content], 0)
+    file.close()
+    with pytest.raises(JournalDamaged, match="its header says"):
+        scan(disk, DIRECTORY)
+
+
 def test_a_copy_of_a_file_under_another_number_is_damage(disk):
     driven = long_journal(disk)
     file = disk.open(f"{DIRECTORY}/{99:020d}.journal", create=True)
