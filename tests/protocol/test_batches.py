@@ -61,6 +61,20 @@ def test_sequences_wrap_to_zero_after_the_largest_int(base, delta, last):
     assert found.last_sequence == last
 
 
+@pytest.mark.parametrize("base_offset", [70, 71])
+def test_the_next_offset_is_one_behind_the_last(base_offset):
+    found = read(view(batch(records=3, base_offset=base_offset)))
+    assert (found.last_offset, found.next_offset) == (base_offset + 2, base_offset + 3)
+
+
+@pytest.mark.parametrize("bit", range(15))
+def test_each_attribute_is_told_by_its_own_bit_alone(bit):
+    found = read(view(batch(attributes=1 << bit)))
+    told = (found.is_log_append_time, found.is_transactional, found.is_control, found.delete_horizon_ms is not None)
+    assert told == (bit == 3, bit == 4, bit == 5, bit == 6)
+    assert found.codec == (1 << bit if bit < 3 else 0)
+
+
 def test_a_batch_without_sequence_has_no_last_sequence_either():
     assert read(view(batch(records=3))).last_sequence == -1
 
@@ -176,6 +190,21 @@ def test_a_timestamp_type_is_set_and_taken_back_beside_all_other_attributes(attr
 def test_only_the_bit_for_it_makes_the_base_timestamp_a_delete_horizon(attributes):
     assert read(view(batch(attributes=attributes, base_timestamp=99))).delete_horizon_ms is None
     assert read(view(batch(attributes=attributes | 0x40, base_timestamp=99))).delete_horizon_ms == 99
+
+
+@pytest.mark.parametrize(
+    ("sequence", "epoch", "code"),
+    [
+        (-1, -1, ErrorCode.INVALID_RECORD),
+        (-1, 0, ErrorCode.INVALID_RECORD),
+        (0, -1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, -1, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_of_a_producer_a_negative_sequence_is_refused_before_a_negative_epoch(sequence, epoch, code):
+    with pytest.raises(KafkaError) as caught:
+        check_produced(view(batch(producer_id=7, producer_epoch=epoch, base_sequence=sequence)))
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x18])
