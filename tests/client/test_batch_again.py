@@ -62,6 +62,23 @@ def test_work_that_is_run_again_takes_its_consumers_batch_once():
     within(main)
 
 
+def test_a_batch_can_be_used_again_after_a_seek_to_where_it_begins():
+    async def main(world):
+        await write(world, *[b"before"] * 300, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=300)
+            await anext(batches)
+            batch = await anext(batches)
+            await roll_back(producer, batch)
+            consumer.seek(T0, 300)
+            async with producer.transaction(batch):
+                pass
+            assert (await consumer.committed())[T0].offset == 303
+
+    within(main)
+
+
 def test_a_batch_that_has_come_again_cannot_be_used_any_more():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")

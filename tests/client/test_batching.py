@@ -269,3 +269,14 @@ def test_of_many_values_as_many_are_taken_as_there_is_room_for():
     _, index, count = made.accumulator.extend(made.topic, values, 0, 5)
     assert (index, count, made.accumulator.free_bytes) == (0, 10, 0)
     assert made.accumulator.extend(made.topic, values, 10, 5) is None
+
+
+@pytest.mark.parametrize(("base_offset", "offsets"), [(-1, [-1, -1]), (0, [0, 1]), (1, [1, 2])])
+def test_a_record_stands_behind_the_base_offset_and_nowhere_if_nobody_said_it(base_offset, offsets):
+    making = Making()
+    for _ in range(2):
+        making.add()
+    (batch,) = making.drain()
+    batch.base_offset = base_offset
+    making.accumulator.finish(batch)
+    assert [batch.metadata(index).offset for index in range(2)] == offsets

@@ -77,6 +77,20 @@ def test_a_join_says_what_the_member_wants_has_and_why():
     assert request.rebalance_timeout_ms == 60_000
 
 
+@pytest.mark.parametrize("api", [Api.JOIN, Api.SYNC])
+def test_a_member_that_is_refused_keeps_its_id_to_leave_with_or_to_come_again(api):
+    m = member()
+    stable(m, T0)
+    m.join_request({"t"}, ())
+    if api is Api.JOIN:
+        assert joined(m, code=E.GROUP_AUTHORIZATION_FAILED, member_id="") is Turn.REFUSE
+    else:
+        joined(m, generation=2)
+        assert synced(m, code=E.GROUP_AUTHORIZATION_FAILED) is Turn.REFUSE
+    assert (m.member_id, m.state) == ("m1", State.UNJOINED)
+    assert m.leave("bye").member_id == "m1"
+
+
 @pytest.mark.parametrize("api", Api)
 @pytest.mark.parametrize("code", E)
 def test_every_code_of_every_api_has_one_meaning(api, code):
