@@ -111,10 +111,22 @@ def test_of_a_group_made_smaller_the_last_to_come_back_are_refused() -> None:
     ]
 
 
-def test_ids_are_told_to_so_many_newcomers_only() -> None:
-    driver = GroupDriver(most_pending=3)
-    errors = [driver.join().error for _ in range(4)]
-    assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+def test_a_client_that_cannot_join_twice_is_a_member_at_once() -> None:
+    """Before version 4 of JoinGroup no client knows MEMBER_ID_REQUIRED (KIP-394)."""
+    driver = GroupDriver()
+    answer = driver.join(must_know_id=False)
+    driver.wait(0)
+    assert (answer.error, answer.got.member_id) == (ErrorCode.NONE, "m1")
+    driver.join(must_know_id=False)
+    assert list(driver.group.members) == ["m1", "m2"]
+    assert not driver.group.pending
+
+
+@pytest.mark.parametrize("most", [3, 300])
+def test_ids_are_told_to_so_many_newcomers_only(most: int) -> None:
+    driver = GroupDriver(most_pending=most)
+    errors = [driver.join().error for _ in range(most + 1)]
+    assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * most + [ErrorCode.GROUP_MAX_SIZE_REACHED]
     driver.wait(SESSION_MS)
     assert driver.join().error is ErrorCode.MEMBER_ID_REQUIRED
 

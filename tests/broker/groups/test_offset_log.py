@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 from fencepost.broker.groups import offset_log
-from fencepost.broker.groups.records import Place
+from fencepost.broker.groups.records import Committed, Place
 from fencepost.broker.groups.states import State
 from fencepost.broker.settings import BrokerSettings
+from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.storage.journal import Part
 from offset_requests import Producer, commit, delete, fetch
 from simulated_broker import SimulatedBroker
 
@@ -134,6 +136,36 @@ def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
         assert fetch(world, "g") == {}
         with world.after_power_cut() as later:
             assert fetch(later, "g") == {}
+
+
+def test_the_time_is_in_minutes_to_the_millisecond() -> None:
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 1)
+        offsets = world.broker.group_offsets
+        age_ms = world.broker.store.age_ms()
+        offsets.commit("g", [(("t", 0), Committed(5, -1, "", 0, age_ms))])
+        world.broker.store.age_ms = lambda: age_ms + 60 * 60_000 - 1  # type: ignore[method-assign]
+        offsets.forget_expired("g")
+        assert offsets.has_committed("g")
+        world.broker.store.age_ms = lambda: age_ms + 60 * 60_000  # type: ignore[method-assign]
+        offsets.forget_expired("g")
+        assert not offsets.has_committed("g")
+
+
+@pytest.mark.parametrize("producer_id", [-1, 0, 1, 2**40])
+def test_the_batch_of_a_commit_is_a_transactions_if_a_producer_makes_it(
+    monkeypatch: pytest.MonkeyPatch, producer_id: int
+) -> None:
+    with SimulatedBroker() as world:
+        offsets = world.broker.group_offsets
+        written: list[Part] = []
+        offsets.topic.ensure()
+        monkeypatch.setattr(offsets.topic, "commit", written.extend)
+        offset = Committed(5, -1, "", 0, 0)
+        offsets.commit("g", [(("t", 0), offset)], producer_id=producer_id, producer_epoch=min(producer_id, 0))
+        (part,) = written
+        batch = read(memoryview(b"".join(part.data)))
+        assert (batch.producer_id, batch.is_transactional) == (producer_id, producer_id >= 0)
 
 
 @pytest.mark.parametrize("jump_ms", [400 * DAY_MS, -400 * DAY_MS])

@@ -1,0 +1,95 @@
+"""One unit for all that a decision writes: what it asks room for, and where its markers will stand."""
+
+from types import SimpleNamespace
+
+import pytest
+from fencepost.broker.transactions.transaction import MarkerOrder
+from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
+from fencepost.protocol.batches import made
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from raw_batches import batch
+
+DATA = {("t", 0): 0}
+OFFSETS = ("__consumer_offsets", 5)
+
+
+class Partitions:
+    """As much of a broker as a unit reaches: logs that are only ends, and room for so many bytes."""
+
+    def __init__(self, *ends):
+        self.logs = {
+            number: SimpleNamespace(log_id=number, offline=None, end_offset=end) for number, end in enumerate(ends)
+        }
+        self.room_bytes = 1 << 40
+        self.written, self.told = [], []
+        self.store = self.group_offsets = self
+
+    def admits(self, size_bytes, *, internal):
+        assert internal, "it may use the last of the space"
+        return size_bytes <= self.room_bytes
+
+    def append(self, log, written):
+        self.append_together([(log, written)])
+
+    def append_together(self, appends):
+        self.written.append([(log.log_id, written) for log, written in appends])
+
+    def end_transaction(self, *decided):
+        assert self.written, "not before it is logged"
+        self.told.append(decided)
+
+
+def order(producer_id, partitions, *, commit=True):
+    return MarkerOrder(commit, producer_id, 3, partitions)
+
+
+def filled(broker, kinds):
+    """A unit of these parts, and what its bytes are with the framing of each."""
+    unit, log = TransactionUnit(broker), broker.logs[0]
+    size = 0
+    for kind in kinds:
+        if kind == "batch":
+            part = made(memoryview(batch(records=4)))
+            unit.add((log, part))
+        else:
+            part = marker_of(order(7, DATA), 1_000)
+            if kind == "marker":
+                unit.mark(order(7, DATA), 1_000)
+            else:
+                unit.add_marks([(log, part)])
+        size += PART_BYTES + part.size
+    return unit, size
+
+
+@pytest.mark.parametrize(
+    "kinds", [["batch"], ["marker"], ["ahead"], ["batch", "marker", "ahead"], ["ahead", "batch", "marker", "batch"]]
+)
+def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kinds):
+    broker = Partitions(0)
+    unit, size = filled(broker, kinds)
+    broker.room_bytes = size - 1
+    with pytest.raises(KafkaError) as refused:
+        unit.commit()
+    assert (refused.value.code, broker.written) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+    broker.room_bytes = size
+    unit.commit()
+    assert [len(parts) for parts in broker.written] == [len(kinds)]
+
+
+def test_several_markers_for_one_partition_of_offsets_stand_one_behind_the_other():
+    broker = Partitions(40, 90)
+    unit = TransactionUnit(broker)
+    unit.mark(order(7, {OFFSETS: 0}), 1_000)
+    unit.mark(order(8, {OFFSETS: 1, **DATA}, commit=False), 1_000)
+    unit.mark(order(9, {OFFSETS: 0}, commit=False), 1_000)
+    unit.mark(order(10, {OFFSETS: 0}), 1_000)
+    unit.commit()
+    assert broker.told == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
+
+
+def test_partitions_whose_log_is_gone_are_passed_over_and_a_unit_of_none_writes_nothing():
+    broker = Partitions(0)
+    unit = TransactionUnit(broker)
+    unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
+    unit.commit()
+    assert (broker.written, broker.told) == ([], [])
