@@ -234,9 +234,14 @@ class Producer:
     ) -> Delivery:
         """Take a record. Waits for room in the buffer only; the delivery, if awaited, says where it was written.
 
+        Cancelled, it has not taken it.
+
         partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
         RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
         """
+        accumulator = self._accumulator
+        if accumulator.filled:
+            await self._leave_time()
         machine = self._machine
         if not self._is_open or self._home.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
             self._check_open()
@@ -258,17 +263,24 @@ class Producer:
             timestamp_ms = self._now_ms()
         elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
             raise _no_timestamp(timestamp_ms)
-        accumulator = self._accumulator
         placed = None
         if not accumulator.waiting:
             placed = accumulator.append(found, partition, key, value, pairs, timestamp_ms)
         if placed is None:
             placed = await self._append_late(found, partition, key, value, pairs, timestamp_ms)
-        if accumulator.filled:  # a loop of sends must leave the event loop time to write, and to read answers
-            accumulator.filled = False
+        if accumulator.filled:
             self._sender.wake()
-            await asyncio.sleep(0)
         return Delivery(*placed)
+
+    async def _leave_time(self) -> None:
+        """A loop of sends must leave the event loop time to write, and to read answers.
+
+        Before a record is taken, never after: who is cancelled here is to know that it was not.
+        """
+        begun = self._transactions_begun()
+        self._accumulator.filled = False
+        await asyncio.sleep(0)
+        self._check_same(begun)
 
     async def send_and_wait(
         self,
