@@ -164,12 +164,12 @@ class Batch(Sequence[Record]):
         One that was rolled back meanwhile, with an earlier batch, stays where that begins.
         """
         self._release()
-        self._settled(self)
         for state in self._own():
             first = self.first_offsets[state.tp]
             if state.rewinds == self._rewinds[state] or state.position > first:
                 state.rewinds += 1
                 state.go_on(first)
+        self._settled(self)
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
@@ -178,7 +178,6 @@ class Batch(Sequence[Record]):
         Where nothing was ever committed, nothing of this was: then it comes again.
         """
         self._release()
-        self._settled(self)
         for state in self._own():
             state.rewinds += 1
             first = self.first_offsets[state.tp]
@@ -186,6 +185,7 @@ class Batch(Sequence[Record]):
                 state.move(first)
             else:
                 state.ask(Need.COMMITTED, fallback=first)
+        self._settled(self)
         self._subscription.on_change()
 
 

@@ -384,8 +384,9 @@ class Consumer:
         group = self._member()
         self._reading.settle()
         if offsets is None:
-            await group.commit()
-            self._reading.forget()
+            positions = self._subscription.positions()
+            await group.commit(positions)
+            self._reading.settled_to(positions)
         else:
             await group.commit({TopicPartition(*tp): offset_of(one) for tp, one in offsets.items()})
 

@@ -4,7 +4,7 @@ The rule: records are given from one place, without waiting, and positions move 
 A run that is being iterated is settled before anything else looks at a position.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .batches import Batch
@@ -13,7 +13,7 @@ from .fetched import Fetched
 from .positions import RESETS
 from .settings import ConsumerSettings
 from .subscription import Need, PartitionState, Subscription
-from .values import ConsumerGroupMetadata, Record, TopicPartition
+from .values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 
 NO_RECORDS: Iterator[Record] = iter(())
 
@@ -199,14 +199,18 @@ class Reading:
         itself = self._commits_itself
         return Batch(records, firsts, self._subscription, group, self._settled, commits_itself=itself)
 
-    def forget(self) -> None:
-        """All that was given is accounted for."""
-        self._since = {}
+    def settled_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """What was given below these has had its outcome; what was given behind them meanwhile has not."""
+        self.settle()
+        for state in [state for state in self._since if state.tp in offsets]:
+            after = offsets[state.tp].offset
+            if state.position > after:
+                self._since[state] = after
+            else:
+                del self._since[state]
 
     def _settled(self, batch: Batch) -> None:
-        self.settle()
-        for state in [state for state in self._since if state.tp in batch.offsets]:
-            del self._since[state]
+        self.settled_to(batch.offsets)
 
 
 def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:

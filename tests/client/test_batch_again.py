@@ -2,6 +2,8 @@
 alone is refused.
 """
 
+import asyncio
+
 import pytest
 from fencepost.client.errors import (
     AbortableTransactionError,
@@ -14,6 +16,11 @@ from txn_world import within
 
 T0 = ("t", 0)
 FAILED = AbortableTransactionError("as it happens")
+
+
+async def all_given(consumer, most):
+    (records,) = (await consumer.getmany(timeout_ms=5_000, max_records=most)).values()
+    return values(records)
 
 
 async def roll_back(producer, batch):
@@ -209,5 +216,38 @@ def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
             assert "enable_auto_commit=False" in refused.value.hint
             async with producer.transaction() as tx:  # nothing was begun
                 await tx.send("t", b"b")
+
+    within(main)
+
+
+@pytest.mark.parametrize("how", ["transaction", "commit"])
+def test_what_is_given_while_the_records_before_it_are_committed_is_rolled_back_with_what_follows(how):
+    async def main(world):
+        await write(world, *(b"%d" % number for number in range(6)))
+        producer = await world.producer()
+        async with member(world) as consumer:
+
+            async def two():
+                return await all_given(consumer, 2)
+
+            if how == "transaction":
+                async with producer.transaction() as tx:
+                    assert await two() == [b"0", b"1"]
+                    await tx.send_offsets_to_transaction(consumer)
+                    assert await two() == [b"2", b"3"]
+            else:
+                assert await two() == [b"0", b"1"]
+                committing = asyncio.ensure_future(consumer.commit())
+                await asyncio.sleep(0)
+                assert await two() == [b"2", b"3"]
+                await committing
+            assert consumer.last_batch.first_offsets == {T0: 2}
+            with pytest.raises(AbortableTransactionError):
+                async with producer.transaction() as tx:
+                    assert await two() == [b"4", b"5"]
+                    await tx.send_offsets_to_transaction(consumer)
+                    raise FAILED
+            assert await two() == [b"2", b"3"]
+            assert (await consumer.committed(T0))[T0].offset == 2
 
     within(main)
