@@ -100,6 +100,7 @@ class ProducerPool:
         self._ending: set[asyncio.Task[None]] = set()  # producers that are replaced
         self._fence: ProducerFencedError | None = None
         self._started = self._closed = False
+        self._starting = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<ProducerPool {self.prefix!r} {self._slots.taken} of {self.size} taken {self._life}>"
@@ -120,8 +121,16 @@ class ProducerPool:
         """Fence whoever had these ids, and abort what was left open under any of them. Producers come when needed.
 
         Raises BrokerUnreachableError, AuthenticationError, AuthorizationError and the like; it may be called again.
+        Once it has succeeded that does nothing: it would fence our own.
         """
-        self._check_open()
+        async with self._starting:
+            self._check_open()
+            if self._started:
+                self._home.check()
+            else:
+                await self._start()
+
+    async def _start(self) -> None:
         self._home.enter()
         ids = [str(settings.transactional_id) for settings in self._settings]
         first = self._settings[0]

@@ -285,6 +285,20 @@ def test_a_start_fences_its_predecessor_and_ends_what_that_left_open_on_every_sl
     within(main, version)
 
 
+def test_a_second_start_does_nothing_and_does_not_fence_our_own():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=2)
+        await asyncio.gather(pool.start(), pool.start())
+        async with pool.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await pool.start()
+        async with pool:
+            assert await one(pool, b"b") == "committed"
+        assert await world.values() == [b"a", b"b"]
+
+    within(main)
+
+
 @both
 def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(version):
     async def main(world: TxnWorld) -> None:
