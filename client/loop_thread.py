@@ -88,8 +88,9 @@ class _Running:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
+        """Once it has begun: a task that is cancelled before never runs, and what it was to end would stay open."""
         if self._task is not None:
-            self._task.cancel()
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def _run(self) -> None:
         try:

@@ -80,9 +80,8 @@ class PooledTransaction:
     def __enter__(self) -> Transaction:
         try:
             return Transaction(self._thread.run(self._inner.__aenter__), self._thread)
-        except BaseException as error:
-            if not isinstance(error, Exception):  # it may have begun in the moment of the interruption
-                end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
+        except BaseException as error:  # a signal's, perhaps: it may have begun in that moment
+            end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -163,7 +163,12 @@ class Transaction:
         self._thread.run(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
 
     def __enter__(self) -> Self:
-        self._thread.run(self._inner.__aenter__)
+        try:
+            self._thread.run(self._inner.__aenter__)
+        except BaseException as error:  # a signal's, perhaps: it may have begun in that moment
+            if self._inner.is_begun:
+                end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

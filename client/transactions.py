@@ -92,9 +92,14 @@ class Transaction:
                 raise self._transactor.machine.failure() from error
             raise
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is the one that the producer began last."""
+        return self._number == self._transactor.begun
+
     def _check_open(self) -> None:
         """Nothing that is meant for this transaction goes into another."""
-        if self._number != self._transactor.begun:
+        if not self.is_begun:
             raise IllegalStateError("this transaction is not the producer's open one")
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
