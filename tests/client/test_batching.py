@@ -5,6 +5,7 @@ from fencepost.client.batching import RECORD_OVERHEAD_BYTES, Accumulator, Topic,
 from fencepost.client.errors import RecordTooLargeError
 from fencepost.protocol.batches import check_produced
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.producing import payload
 from fencepost.protocol.records import records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -280,3 +281,11 @@ def test_a_record_stands_behind_the_base_offset_and_nowhere_if_nobody_said_it(ba
     batch.base_offset = base_offset
     making.accumulator.finish(batch)
     assert [batch.metadata(index).offset for index in range(2)] == offsets
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 10_000])
+@pytest.mark.parametrize("name", ["", "n", "é" * 100])
+def test_headers_count_for_no_less_than_they_take(name, size):
+    headers = [(name, bytes(size)), (name, None)]
+    taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
+    assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows

@@ -263,7 +263,7 @@ def test_a_leader_that_writes_nonsense_is_reported_and_the_member_is_out():
     joined(m)
     with pytest.raises(MalformedFrame):
         m.on_sync(SyncGroupResponse(assignment=b""), m.stamp)
-    assert m.state is State.UNJOINED
+    assert (m.state, m.member_id) == (State.UNJOINED, "m1"), "the coordinator still has it as a member"
 
 
 def test_a_dynamic_member_says_that_it_leaves_and_a_static_one_does_not():

@@ -27,7 +27,7 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "storage/journal_scan.py": ("tests/storage/test_journal_scan.py", "tests/storage"),
     "storage/journal_format.py": ("tests/storage/test_journal_format.py", "tests/storage"),
     "broker/transactions/machine.py": ("tests/broker/transactions/test_machine.py", "tests/broker/transactions"),
-    "client/sequences.py": ("tests/client/test_sequences.py", "tests/client"),
+    "client/sequences.py": ("tests/client/test_sequences.py tests/client/test_sequences_model.py", "tests/client"),
     "broker/groups/machine.py": ("tests/broker/groups/test_machine.py", "tests/broker/groups"),
     "broker/groups/offset_log.py": ("tests/broker/groups/test_offset_log.py", "tests/broker/groups"),
     "storage/log_snapshots.py": ("tests/storage/test_log_snapshots.py", "tests/storage"),
