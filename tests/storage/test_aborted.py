@@ -1,9 +1,20 @@
 """Which aborted transactions a reader is told of, against the plain definition, over random histories."""
 
 import pytest
-from fencepost.storage.aborted import TXN_ENTRY, AbortedTransaction, by_first_offset, overlapping, pack, unpack
+from fencepost.protocol.batches import read
+from fencepost.protocol.records import Marker, control_marker
+from fencepost.storage.aborted import (
+    TXN_ENTRY,
+    AbortedTransaction,
+    TransactionSpans,
+    by_first_offset,
+    overlapping,
+    pack,
+    unpack,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_batches import batch
 
 OFFSETS = st.integers(0, 30)
 
@@ -55,6 +66,13 @@ def test_an_end_in_the_range_is_found_though_what_was_open_then_began_before_it(
     assert overlapping(entries, 6, 10)[0] == entries[1:]
 
 
+def test_a_search_goes_on_behind_an_entry_before_which_another_was_open():
+    entries = [AbortedTransaction(7, 12, 20, 10), AbortedTransaction(8, 10, 30, 31)]
+    assert overlapping(entries, 0, 15) == (entries, True)
+    assert overlapping(entries, 0, 11) == (entries[1:], True)
+    assert overlapping(entries, 0, 10) == ([], True)
+
+
 def test_entries_are_told_by_where_their_transactions_begin():
     entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
     assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
@@ -70,3 +88,28 @@ def test_an_entry_of_another_version_is_not_read(version):
     entry = TXN_ENTRY.pack(version, 1, 2, 3, 4)
     with pytest.raises(ValueError, match=f"version {version}"):
         unpack(pack([AbortedTransaction(1, 2, 3, 4)]) + entry)
+
+
+def followed(*steps):
+    """What a span is told of for each of these, an offset each: (producer, "data", "plain" or a marker)."""
+    spans, found = TransactionSpans(), []
+    for offset, (producer_id, step) in enumerate(steps):
+        if isinstance(step, Marker):
+            sent = bytearray(control_marker(step, producer_id, 0, 0, 1_000))
+        else:
+            bits = 0x10 if step == "data" else 0
+            sent = bytearray(batch(attributes=bits, producer_id=producer_id, producer_epoch=0, base_sequence=0))
+        sent[:8] = offset.to_bytes(8, "big")
+        found.append(spans.follow(read(memoryview(sent))))
+    return found
+
+
+def test_an_abort_spans_its_data_and_the_last_stable_offset_is_behind_it_or_where_another_is_open():
+    found = followed((7, "data"), (8, "data"), (7, "data"), (7, Marker.ABORT), (8, Marker.ABORT), (7, Marker.ABORT))
+    assert [each for each in found if each] == [AbortedTransaction(7, 0, 3, 1), AbortedTransaction(8, 1, 4, 5)]
+    assert pack(filter(None, found))
+
+
+def test_only_markers_of_aborts_of_what_has_data_abort_anything():
+    found = followed((7, "data"), (7, Marker.COMMIT), (7, Marker.ABORT), (8, "plain"), (8, Marker.ABORT))
+    assert found == [None] * 5

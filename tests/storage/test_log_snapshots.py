@@ -166,3 +166,58 @@ def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snaps
     driver.start_at(driver.log.segments[0].end_offset)
     driver.snapshot()
     assert driver.log.snapshots.hold_segments
+
+
+@pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
+def test_a_segment_below_the_start_is_held_wherever_in_a_later_one_the_start_is(start_at):
+    driver = LogDriver(segment_bytes=300)
+    for sequence in range(9):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    driver.checkpoint()
+    first, second, *_ = driver.log.segments
+    assert second.end_offset > first.end_offset + 1
+    driver.start_at(first.end_offset + (start_at == "in the next"))
+    driver.snapshot()
+    assert driver.log.snapshots.hold_segments
+
+
+def kept(driver: LogDriver, *snapshots: Snapshot) -> list[Snapshot]:
+    driver.log.snapshots.kept = list(snapshots)
+    return driver.log.snapshots.kept
+
+
+def test_the_newest_two_of_what_is_flushed_are_chosen_and_those_before_them_go():
+    driver = LogDriver()
+    for sequence in range(5):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    of_a_producer(driver, 5)
+    one, two, three, four, ahead = (Snapshot(offset, empty=False) for offset in (1, 2, 4, 5, 6))
+    none = Snapshot(3, empty=True)
+    snapshots = driver.log.snapshots
+    left = kept(driver, one, two, three, four, ahead)
+    assert snapshots.choose() == ((three, four), [snapshots.path(one), snapshots.path(two)])
+    assert left == [three, four, ahead]
+    assert snapshots.choose() == ((three, four), [])
+    left = kept(driver, one, none, four)
+    assert snapshots.choose() == ((none, four), [snapshots.path(one)])
+    assert left == [none, four]
+    left = kept(driver, one, two, none)
+    assert snapshots.choose() == ((none,), [snapshots.path(one), snapshots.path(two)])
+    assert left == [none]
+
+
+def test_bytes_since_that_none_was_left_are_those_behind_what_was_flushed_by_then():
+    driver = a_transaction_in_segments()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    driver.log.snapshots.adopt()
+    driver.values(b"flushed")
+    driver.flush()
+    driver.values(b"in the tail")
+    assert driver.log.snapshots.adopt()
+    tail_bytes = driver.log.tail_bytes
+    assert tail_bytes > 0
+    before = driver.log.snapshots.taken_bytes
+    of_a_producer(driver, 0)
+    assert driver.log.bytes_since_snapshot == tail_bytes + driver.log.snapshots.taken_bytes - before
