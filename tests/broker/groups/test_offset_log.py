@@ -13,6 +13,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.journal import Part
+from group_client import alone
 from offset_requests import Producer, commit, delete, fetch
 from simulated_broker import SimulatedBroker
 
@@ -136,6 +137,27 @@ def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
         assert fetch(world, "g") == {}
         with world.after_power_cut() as later:
             assert fetch(later, "g") == {}
+
+
+def test_a_restart_and_a_snapshot_know_of_each_offset_what_the_commit_left_in_memory() -> None:
+    world = SimulatedBroker(kept_for(60))
+    world.broker.topics.create("t", 3)
+    commit(world, "g", "t", {0: 5, 1: 6, 2: 7})
+    Producer(world, "x").send_offsets("g", "t", {0: 8, 1: 9})
+    alone(world, "members")
+    offsets = world.broker.group_offsets
+    before = offsets.all_of("g")
+    assert [found.position for found in before.values()] == [0, 1, 2]
+    rows = list(offsets.rows())
+    assert {len(row) for row in rows} == {2, 4}
+    with world.after_power_cut() as later:
+        assert later.broker.group_offsets.all_of("g") == before
+        assert sorted(later.broker.group_offsets.rows(), key=repr) == sorted(rows, key=repr)
+    with SimulatedBroker(kept_for(60)) as other:
+        taken = other.broker.group_offsets
+        for row in rows:
+            taken.put_row(taken.read_row(tuple(row)))
+        assert sorted(taken.rows(), key=repr) == sorted(rows, key=repr)
 
 
 def test_the_time_is_in_minutes_to_the_millisecond() -> None:

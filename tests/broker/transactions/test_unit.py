@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from fencepost.broker.catalogue import MarkerDebt, marker_owed
 from fencepost.broker.transactions.transaction import MarkerOrder
 from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
 from fencepost.protocol.batches import made
@@ -22,7 +23,9 @@ class Partitions:
         }
         self.room_bytes = 1 << 40
         self.written, self.told = [], []
-        self.store = self.group_offsets = self
+        self.logged = []
+        self.store = self.group_offsets = self.topics = self
+        self.catalogue = SimpleNamespace(marker_debts={})
 
     def admits(self, size_bytes, *, internal):
         assert internal, "it may use the last of the space"
@@ -33,6 +36,13 @@ class Partitions:
 
     def append_together(self, appends):
         self.written.append([(log.log_id, written) for log, written in appends])
+
+    def append_part(self, log_id, written):
+        return log_id
+
+    def commit(self, changes, parts):
+        self.logged += changes
+        self.written.append(parts)
 
     def end_transaction(self, *decided):
         assert self.written, "not before it is logged"
@@ -93,3 +103,17 @@ def test_partitions_whose_log_is_gone_are_passed_over_and_a_unit_of_none_writes_
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
     unit.commit()
     assert (broker.written, broker.told) == ([], [])
+
+
+@pytest.mark.parametrize("earlier", [None, MarkerDebt(2, 0, False), MarkerDebt(9, 0, True)])
+def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
+    broker = Partitions(0, 0)
+    broker.logs[1].offline = "damaged"
+    if earlier is not None:
+        broker.catalogue.marker_debts[1, 7] = earlier
+    unit = TransactionUnit(broker)
+    unit.mark(order(7, {("t", 0): 0, ("u", 0): 1}, commit=True), 1_000)
+    unit.commit()
+    epoch, commit = (3, True) if earlier is None else (max(earlier.producer_epoch, 3), earlier.commit)
+    assert broker.written == [[0]]
+    assert broker.logged == [marker_owed(1, 7, MarkerDebt(epoch, 0, commit))]
