@@ -55,6 +55,8 @@ class ClientTransaction:
     attempted: something of this transaction was sent, or is about to be.
     maybe_ended: an EndTxn of this transaction may have been carried out, and nobody said so.
     suspect: the broker refused the epoch: it ended the transaction by itself, or somebody else has the id.
+    forgotten: the broker does not know our producer id: nothing is open, and InitProducerId tells whether somebody else
+    has the transactional id, or it was only not used for transactional.id.expiration.ms.
     """
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
@@ -68,7 +70,7 @@ class ClientTransaction:
         self.partitions: set[TopicPartition] = set()  # written to; with version 1: added before
         self.adding: dict[TopicPartition, None] = {}  # to be added, and not answered yet
         self.groups: set[str] = set()
-        self.attempted = self.maybe_ended = self.suspect = False
+        self.attempted = self.maybe_ended = self.suspect = self.forgotten = False
         self.error: KafkaError | None = None  # what spoiled the transaction, or ended the producer
         self.outcome: Outcome | None = None  # of the last transaction
         self.told: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
@@ -176,7 +178,7 @@ class ClientTransaction:
         self.partitions.clear()
         self.adding.clear()
         self.groups.clear()
-        self.attempted = self.maybe_ended = self.suspect = self._loose = False
+        self.attempted = self.maybe_ended = self.suspect = self.forgotten = self._loose = False
 
     def may_write_to(self, partition: TopicPartition) -> bool:
         """Whether a batch may go there now. With version 1 the partition is noted, to be added first.
@@ -218,7 +220,9 @@ class ClientTransaction:
         if verdict is Verdict.FATAL:
             self._break(error)
             return
-        if verdict is Verdict.FENCED:
+        if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and self.can_renew:
+            self.forgotten = True
+        elif verdict is Verdict.FENCED:
             self.suspect = True
             error = fenced("unknown", error)
         if self.state in (State.IN_TRANSACTION, State.FLUSHING):
@@ -302,11 +306,13 @@ class ClientTransaction:
             self._break(error_of(code))
 
     def needs_identity_to_abort(self) -> bool:
-        """Version 1, and the abort was refused with our epoch: InitProducerId tells who ended the transaction.
+        """The id is forgotten; or version 1, and the abort was refused with our epoch: InitProducerId tells what is so.
 
-        If the broker did by itself, our pair is the one before its bump and gets the next (KIP-588); else it is fenced.
+        If the broker ended it by itself, our pair is the one before its bump, and gets the next (KIP-588); else it is
+        fenced.
         """
-        return self.state is State.ABORTING and self.suspect and self.version < 2 and self.can_renew
+        refused = self.forgotten or (self.suspect and self.version < 2)
+        return self.state is State.ABORTING and refused and self.can_renew
 
     def gave_up(self, error: KafkaError) -> None:
         """Time is over and the end is not answered."""
