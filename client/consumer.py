@@ -288,7 +288,7 @@ class Consumer:
         while (state := self._subscription.state(tp)).position < 0:
             if state.refused is not None:
                 raise state.refused
-            await self._polls.poll(deadline_ms)
+            await self._polls.look(deadline_ms)
             if not await self._polls.wait(deadline_ms, news=True):
                 raise RequestTimedOutError(f"the position of {tp} is not known")
         return state.position

@@ -76,6 +76,7 @@ class Group:
         self._watches_all = False
         self._polling: asyncio.Future[None] | None = None
         self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
+        self._given_up: asyncio.Task[None] | None = None  # cancelled by us, which is no cancellation of who polls
         self.leaving = False
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
@@ -126,7 +127,7 @@ class Group:
         While the member has partitions that it may keep, a join is not waited for: it goes on in the background.
         Raises what the group refuses with, and what listeners raise.
         """
-        if self._in_listener:
+        if self.in_listener:
             raise IllegalStateError("a rebalance listener may not read, only look, seek and commit")
         if self._polling is not None:
             await self._other_poll(deadline_ms)
@@ -171,7 +172,7 @@ class Group:
 
     async def _belong(self, deadline_ms: float) -> None:
         membership = self._membership
-        while not self.leaving:
+        while not self.leaving and self._subscription.is_subscribed:
             if membership.state is State.FENCED:
                 await self._finish(self._give_up())
                 raise self._commits.fenced()
@@ -202,10 +203,12 @@ class Group:
         if (step := self._step) is not None:
             await asyncio.wait([step])
             self._step = None if self._step is step else self._step
-            step.result()
+            if step is not self._given_up:
+                step.result()
 
     @property
-    def _in_listener(self) -> bool:
+    def in_listener(self) -> bool:
+        """Whether the rebalance listener is who asks."""
         return self._step is not None and self._step is asyncio.current_task()
 
     async def _topics(self) -> frozenset[str]:
@@ -360,6 +363,7 @@ class Group:
                 failure = await self._give_everything_up()
         except TimeoutError:
             if self._step is not None:
+                self._given_up = self._step
                 self._step.cancel()
             log.warning("group %s: leaving without waiting for the listener", self._group_id)
         except Exception as error:
@@ -385,7 +389,7 @@ class Group:
     async def _give_everything_up(self) -> Exception | None:
         """Once the step that a cancelled poll has left is done. Returns what its listener raised."""
         failure = None
-        if not self._in_listener:
+        if not self.in_listener:
             try:
                 await self._end_step()
             except Exception as error:
@@ -418,6 +422,6 @@ class Group:
                 "the consumer is being closed", timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms())
             )
         finally:
-            await self._heart.stop()
-            await self._commits.stop()
+            self._heart.stop()
+            self._commits.stop()
             self._cluster.on_metadata.remove(self._metadata_changed)

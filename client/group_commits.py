@@ -146,8 +146,7 @@ class GroupCommits:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """What began by itself is not waited for."""
         if self._committing is not None:
             self._committing.cancel()
-            await asyncio.gather(self._committing, return_exceptions=True)

@@ -79,9 +79,9 @@ class Polls:
         self.subscription.on_change = lambda: None
         self.fetcher.close()
         self._wake()
+        self.positions.close()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self.positions.close()
                 if self.group is not None and self._started:
                     await self.group.close(timeout_ms=timeout_ms)
         except TimeoutError:
@@ -136,6 +136,15 @@ class Polls:
         if self.subscription.needs_positions:
             self.positions.find()
 
+    async def look(self, deadline_ms: float) -> None:
+        """As poll, for who wants to know a position and takes no records: a rebalance listener may, too."""
+        if self.group is None or not self.group.in_listener:
+            await self.poll(deadline_ms)
+            return
+        self.check_open()
+        self.cluster.check()
+        self.positions.find()
+
     async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
         """Until something has happened. Returns whether it has, in time. news: what lies here already is none."""
         left_ms = deadline_ms - self._clock.monotonic_ms()
@@ -143,7 +152,7 @@ class Polls:
             return False
         if not news and self.reading.has_some(wanted):
             return True
-        if self.group is not None and self.group.needs_poll:
+        if self.group is not None and self.group.needs_poll and not self.group.in_listener:
             await asyncio.sleep(0)  # a join that is not done in time begins again at once
             return True
         if self.whole is not None and self.whole.needs_poll:

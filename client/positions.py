@@ -54,11 +54,9 @@ class Positions:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     async def _run(self) -> None:
         attempt = 0

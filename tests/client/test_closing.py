@@ -127,3 +127,49 @@ def test_a_cancelled_transaction_keeps_nobody_for_longer_than_its_shield_and_the
         assert await world.values() == [b"a", b"c"]
 
     within(main, version)
+
+
+@pytest.mark.parametrize("how", ["close", "unsubscribe"])
+def test_who_polls_is_not_cancelled_when_a_listener_is_waited_for_no_longer(how):
+    class Slow:
+        async def on_partitions_assigned(self, partitions):
+            await asyncio.sleep(1_000)
+
+        def on_partitions_revoked(self, partitions):
+            pass
+
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        consumer = reader(world, group_id="g")
+        consumer.subscribe(["t"], listener=Slow())
+        async with consumer:
+            polling = asyncio.create_task(consumer.getmany(timeout_ms=60_000))
+            await asyncio.sleep(10)
+            await (consumer.close() if how == "close" else consumer.unsubscribe())
+            await asyncio.wait({polling})
+            assert not polling.cancelled()
+            if how == "close":
+                assert isinstance(polling.exception(), ClosedError)
+            else:
+                assert polling.result() == {}
+                assert consumer.state().membership == "unjoined", "it did not join again, for no topics"
+
+    within(main)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1, 5_000])
+def test_a_consumer_that_is_closed_while_it_looks_for_its_position_leaves_nothing_running(timeout_ms):
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"a")
+        before = asyncio.all_tasks()
+        consumer = reader(world, group_id="g", topics=["t"])
+        async with consumer:
+            await consumer.getone()
+            await consumer.seek_to_committed()
+            assert await consumer.getmany(timeout_ms=0) == {}
+            await consumer.close(timeout_ms=timeout_ms)
+            await asyncio.sleep(1)
+        left = asyncio.all_tasks() - before
+        assert not [task for task in left if "Heart" in repr(task) or "Positions" in repr(task)]
+
+    within(main)

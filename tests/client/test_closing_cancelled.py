@@ -117,6 +117,21 @@ def test_a_close_is_cancelled_anywhere_and_the_member_leaves_all_the_same(commit
     assert at_every_turn(main) > 5
 
 
+def test_a_consumer_that_looks_for_its_position_is_closed_and_cancelled_anywhere_and_leaves():
+    async def main(world, cancelling):
+        await write(world, b"1")
+        consumer = member(world)
+        await consumer.start()
+        await consumer.getone()
+        await consumer.seek_to_committed()
+        await consumer.getmany()
+        with contextlib.suppress(asyncio.CancelledError):
+            await cancelling(consumer.close())
+        await until_nobody_is_in_the_group(world)
+
+    assert at_every_turn(main) > 2
+
+
 def test_unsubscribe_is_cancelled_anywhere_and_the_member_leaves_all_the_same():
     async def main(world, cancelling):
         await write(world, b"1")

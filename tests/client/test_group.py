@@ -186,7 +186,7 @@ def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
-        await a.group._heart.stop()  # as a process that was stopped
+        a.group._heart.stop()  # as a process that was stopped
         b.keep_polling()
         await until(lambda: b.assigned == ALL)
         with pytest.raises(CommitFailedError):

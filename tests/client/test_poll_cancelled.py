@@ -206,3 +206,39 @@ def test_a_poll_may_be_cancelled_anywhere_and_its_listener_is_heard_out():
             assert listener.calls[:2] == ["begun", "done"]
 
     assert at_every_turn(main) > 10
+
+
+@pytest.mark.parametrize("committed", [None, 1])
+@pytest.mark.parametrize("look", ["position", "seek_to_end", "lag"])
+def test_a_listener_may_ask_for_the_positions_of_what_has_come(look, committed):
+    class Looks:
+        consumer = None
+
+        async def on_partitions_assigned(self, partitions):
+            if look == "position":
+                found.append(await consumer.position(*partitions))
+            elif look == "seek_to_end":
+                await consumer.seek_to_end(*partitions)
+            else:
+                found.append((await consumer.lag())[T0])
+
+        def on_partitions_revoked(self, partitions):
+            pass
+
+    async def main(world):
+        nonlocal consumer
+        await write(world, b"0", b"1", b"2")
+        if committed is not None:
+            async with reader(world) as before:
+                await before.assigned()
+                await before.commit({T0: committed})
+        async with (consumer := reader(world, Looks())):
+            await consumer.assigned()
+            await write(world, b"3")
+            wanted = b"3" if look == "seek_to_end" else b"%d" % (committed or 0)
+            assert await one(consumer) == wanted
+        first = committed or 0
+        assert found == {"position": [first], "seek_to_end": [], "lag": [3 - first]}[look]
+
+    consumer, found = None, []
+    within(main)

@@ -111,7 +111,7 @@ class Member:
     async def vanish(self) -> None:
         """As a process that is killed."""
         await self.stop_polling()
-        await self.group._heart.stop()
+        self.group._heart.stop()
         await self.group._stop_joining()
         await self.cluster.close()
 
