@@ -125,7 +125,7 @@ class Cluster:
         """Idempotent; waits for no broker."""
         self._closed = True
         if self.home.is_elsewhere:  # whatever there was ended with its loop, or ends there
-            if self.home.loop is not None and self.home.loop.is_running():
+            if self.home.loop is not None and self.home.loop.is_running() and not self.home.is_forked:
                 asyncio.run_coroutine_threadsafe(self.close(), self.home.loop)
             return
         keeper, self._keeper = self._keeper, None

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import multiprocessing
 import warnings
 
 import pytest
 from fencepost.client.admin import Admin
 from fencepost.client.consumer import Consumer
-from fencepost.client.errors import IllegalStateError
+from fencepost.client.errors import ForkedError, IllegalStateError
 from fencepost.client.producer import Producer
 from fencepost.testing.served import ObservedBroker
 
@@ -85,3 +86,34 @@ def test_a_consumer_in_another_loop_refuses_to_read(servers, group, use):
 
 def test_an_admin_in_another_loop_refuses_to_ask(servers):
     _in_a_second_loop(lambda: Admin(servers), Admin.list_topics, Admin.list_topics)
+
+
+def _in_the_child(client, use, told):
+    async def main():
+        try:
+            await asyncio.wait_for(use(client), 10)
+        except Exception as error:
+            told.put(type(error))
+        await asyncio.wait_for(client.close(), 5)
+        told.put("closed")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("make", "use"), [(Producer, _write), (Consumer, lambda consumer: consumer.end_offsets([("t", 0)]))]
+)
+def test_a_child_that_was_forked_inside_of_the_loop_is_refused_and_its_parent_goes_on(servers, make, use):
+    async def main():
+        context = multiprocessing.get_context("fork")
+        async with make(servers) as client:
+            await use(client)
+            told = context.Queue()
+            child = context.Process(target=_in_the_child, args=(client, use, told))
+            child.start()
+            assert await asyncio.to_thread(told.get, timeout=30) is ForkedError
+            assert await asyncio.to_thread(told.get, timeout=30) == "closed"
+            await asyncio.to_thread(child.join)
+            await use(client)
+
+    asyncio.run(main())
