@@ -1,5 +1,6 @@
 """The bank of bugs, for the SDK where its tests enumerate what a simulation meets seldom: each names its test file."""
 
+import asyncio
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -9,10 +10,16 @@ from fencepost.client.batches import Batch
 from fencepost.client.delivery import Delivery
 from fencepost.client.fetched import Fetched
 from fencepost.client.fetcher import Fetcher
+from fencepost.client.group import Group
 from fencepost.client.group_commits import GroupCommits
+from fencepost.client.loop_thread import _Running
+from fencepost.client.producer import Producer
 from fencepost.client.producer_pool import ProducerPool
+from fencepost.client.reading import Reading
 from fencepost.client.serialization import Serializers
 from fencepost.client.slots import Slots
+from fencepost.client.transaction import ClientTransaction, fenced
+from fencepost.client.transaction_answers import Verdict
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -62,7 +69,76 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
     _around(stack, Batch, "__init__", wrapper)
 
 
+@killed_by("tests/client/test_batch_again.py")
+def sdk_what_is_given_beside_a_commit_counts_as_committed(stack: ExitStack) -> None:
+    """A rollback of the next transaction does not bring it back."""
+
+    def settled_to(self: Any, offsets: Any) -> None:
+        self.settle()
+        self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
+
+    _replaced(stack, Reading, "settled_to", settled_to)
+
+
+@killed_by("tests/client/test_send_cancelled.py")
+def sdk_a_send_that_is_cancelled_has_taken_its_record(stack: ExitStack) -> None:
+    """Who sends it again has it twice."""
+
+    def wrapper(send: Any) -> Any:
+        async def sent(self: Any, *given: Any, **more: Any) -> Any:
+            delivery = await send(self, *given, **more)
+            await asyncio.sleep(0)
+            return delivery
+
+        return sent
+
+    _around(stack, Producer, "send", wrapper)
+
+
+@killed_by("tests/client/test_forgotten_ids.py")
+def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
+    def wrapper(refuse: Any) -> Any:
+        def refused(self: Any, verdict: Any, error: Any) -> None:
+            refuse(self, verdict, fenced("unknown") if verdict is Verdict.FENCED else error)
+
+        return refused
+
+    _around(stack, ClientTransaction, "refused_write", wrapper)
+
+
+# ---- what goes on after its end ------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_sync_interrupted.py")
+def sdk_a_blocking_call_that_is_interrupted_at_once_never_runs(stack: ExitStack) -> None:
+    _replaced(stack, _Running, "cancel", lambda self: self._task.cancel())
+
+
+@killed_by("tests/client/test_closing.py")
+def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -> None:
+    def wrapper(close: Any) -> Any:
+        async def closed(self: Any, timeout_ms: float = 5_000) -> None:
+            await asyncio.sleep(0)
+            await close(self, timeout_ms)
+
+        return closed
+
+    _around(stack, Group, "close", wrapper)
+
+
 # ---- the pool ------------------------------------------------------------------------------------------------
+
+
+@killed_by("tests/client/test_producer_pool.py")
+def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
+    def wrapper(start: Any) -> Any:
+        async def started(self: Any) -> None:
+            self._started = False
+            await start(self)
+
+        return started
+
+    _around(stack, ProducerPool, "start", wrapper)
 
 
 @killed_by("tests/client/test_producer_pool.py")
