@@ -1,7 +1,8 @@
 """Rows that are written: which columns the sink takes, and Arrow batches of them as the lists that a producer takes.
 
 The rule: columns and what they mean are those of Spark's Kafka sink: `value`, and if they are there `key`, `topic`,
-`partition` and `headers`. Columns of other names are left out. Source: Spark's KafkaWriter and KafkaRowWriter.
+`partition` and `headers`, in these very letters. Columns of other names are left out: `Key` is one of the user's own.
+Source: Spark's KafkaWriter and KafkaRowWriter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,11 @@ class TopicRows(NamedTuple):
 
 def check_columns(schema: Any, topic: str | None) -> None:
     """schema: a StructType. Raises InvalidConfigurationError for what cannot be written."""
-    types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
+    types = {each.name: each.dataType.simpleString() for each in schema.fields}
+    names = [each.name for each in schema.fields]
+    for name in TAKEN:
+        if names.count(name) > 1:
+            raise InvalidConfigurationError(f"there are two columns {name!r}", hint="drop or rename one of them")
     if "value" not in types:
         raise InvalidConfigurationError(
             "there is no column 'value'", hint='name it: selectExpr("to_json(struct(*)) as value")'
@@ -51,7 +56,7 @@ def check_columns(schema: Any, topic: str | None) -> None:
 
 def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
     """batch: a pyarrow.RecordBatch. One for each topic that its rows go to. Raises InvalidConfigurationError."""
-    places = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    places = {name: index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
         return batch.column(places[name]) if name in places else None

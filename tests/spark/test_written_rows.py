@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
-from fencepost.spark.written_rows import columns_of
+from fencepost.spark.written_rows import check_columns, columns_of
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,25 @@ def test_headers_that_no_record_can_have_are_refused_by_name(wrong, says):
     with pytest.raises(InvalidConfigurationError, match=says):
         list(columns_of(batch, "t"))
     assert list(columns_of(batch.slice(0, 2), "t"))
+
+
+OTHERS = ("Key", "VALUE", "Topic", "Partition", "Headers")
+
+
+def test_a_name_in_other_letters_is_another_column_as_in_sparks_kafka_sink():
+    fields = [StructField(name, IntegerType()) for name in OTHERS]
+    check_columns(StructType([StructField("value", BinaryType()), *fields]), "t")
+    with pytest.raises(InvalidConfigurationError, match="no column 'value'"):
+        check_columns(StructType(fields), "t")
+    with pytest.raises(InvalidConfigurationError, match="nor a column 'topic'"):
+        check_columns(StructType([StructField("value", BinaryType()), *fields]), None)
+    for names in (("value", *OTHERS), (*OTHERS, "value")):
+        columns = [pa.array([b"it"]) if name == "value" else pa.array([1]) for name in names]
+        (found,) = columns_of(pa.RecordBatch.from_arrays(columns, list(names)), "t")
+        assert found == ("t", [b"it"], None, None, None)
+
+
+def test_which_of_two_columns_of_one_name_is_meant_is_not_guessed():
+    twice = StructType([StructField(name, StringType()) for name in ("value", "key", "key", "other", "other")])
+    with pytest.raises(InvalidConfigurationError, match="two columns 'key'"):
+        check_columns(twice, "t")
