@@ -63,6 +63,8 @@ _REFUSED = {
 _SECRET = re.compile(r"password|secret|jaas|token|ssl\.key\b|\.pem\b|credential", re.IGNORECASE)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "us": 0.001}
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_CLASS_IN_CLASS = re.compile(r"(?<!\\)\[[^]\\]*(?:\\.[^]\\]*)*(?:\[|&&)")
+"""Of a pattern: a union or an intersection in Java, and in Python a "[" or "&", which no topic's name has."""
 _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 FETCH_BYTES = 4 << 20
 """Of one partition in one fetch, where kafka.max.partition.fetch.bytes does not say."""
@@ -306,10 +308,12 @@ def _selection(own: Mapping[str, str]) -> Selection:
         raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} has to be set: {said} is")
     name, value = given[0], own[given[0]]
     if name == "subscribePattern":
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise InvalidConfigurationError(f"option {name!r}: {value!r} is no pattern: {error}") from None
+        problem = _why_no_pattern(value)
+        if problem:
+            raise InvalidConfigurationError(
+                f"option {name!r}: {value!r} is no pattern of Python's: {problem}",
+                hint="write it without what only Java has, such as [a-z&&[^x]], \\p{Alpha} and \\Q…\\E",
+            )
         if not value:
             raise _wrong(name, value, "a pattern")
         return Selection(pattern=value)
@@ -328,6 +332,17 @@ def _selection(own: Mapping[str, str]) -> Selection:
     if not partitions:
         raise _wrong(name, value, f"partitions, as in {form}")
     return Selection(partitions=tuple(sorted(partitions)))
+
+
+def _why_no_pattern(text: str) -> str:
+    """Empty if it is one."""
+    if _CLASS_IN_CLASS.search(text):
+        return "a class within a class"
+    try:
+        re.compile(text)
+    except re.error as error:
+        return str(error)
+    return ""
 
 
 def _starting(own: Mapping[str, str], streaming: bool) -> Bound:

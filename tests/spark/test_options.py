@@ -74,6 +74,16 @@ def test_exactly_one_way_to_select(given):
     assert "subscribe" in refusal(SERVERS | given)
 
 
+@pytest.mark.parametrize("java", ["[a-z&&[^x]]+", "[a-c[x-z]]+", "[[:alpha:]]+", r"\p{Lower}+", r"\Qa.b\E", "(?<n>a)"])
+def test_a_pattern_that_means_something_else_in_java_is_refused(java):
+    assert "subscribePattern" in refusal(SERVERS | {"subscribePattern": java})
+
+
+@pytest.mark.parametrize("same", [r"orders-[a-z]+[^x]", r"a\[b[c]", "(?i)orders.*", r"o[\]\w-]+(?!dlq)", "[]a]|[^]b]"])
+def test_a_pattern_that_means_the_same_in_java_is_taken(same):
+    assert source_options(SERVERS | {"subscribePattern": same}, streaming=True).selection.pattern == same
+
+
 @pytest.mark.parametrize("wrong", ["x", "{}", '{"a":0}', '{"a":[-1]}', '{"a":["0"]}', '{"a":[true]}', "[1]"])
 def test_an_assignment_that_cannot_be_read_is_refused(wrong):
     assert "assign" in refusal(SERVERS | {"assign": wrong})
