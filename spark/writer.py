@@ -53,6 +53,11 @@ NAMELESS = (
     " for the next run of the query, or for preparedTimeout. Set checkpointLocation, queryName or sinkId on the sink"
 )
 
+REPEATABLE = (
+    "a write to %s in foreachBatch has no sinkId and batchId: it is all or nothing, and it is written again when its"
+    " batch is"
+)
+
 _said: set[str] = set()
 
 
@@ -112,7 +117,9 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "Bat
     return BatchWriter(*_prepared(given, schema, streaming=False))
 
 
-def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tuple[SinkOptions, str, Limits, str]:
+def _prepared(
+    given: Mapping[str, str], schema: Any, *, streaming: bool
+) -> tuple[SinkOptions, str, Limits, str, str | None]:
     """What a writer is made of. Raises InvalidConfigurationError, BrokerUnreachableError and the like."""
     options = sink_options(given, streaming=streaming)
     check_columns(schema, options.topic)
@@ -137,7 +144,8 @@ def _prepared(given: Mapping[str, str], schema: Any, *, streaming: bool) -> tupl
             hint="leave it out, or set deliveryGuarantee to at_least_once",
         )
     attempt = (stream_mark(options) if streaming else "") + os.urandom(8).hex()
-    return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), attempt
+    query = checkpoint.query_id(options.checkpoint)
+    return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), attempt, query
 
 
 def _say_once(text: str) -> None:
@@ -147,15 +155,22 @@ def _say_once(text: str) -> None:
 
 
 class SinkWriter:
-    """What both writers do. attempt: shared by all tasks of this attempt, and by no other attempt."""
+    """What both writers do.
+
+    attempt: shared by all tasks of this attempt, and by no other attempt. query: whose the checkpoint is that was given
+    as an option; None: none was, or it cannot be read from here.
+    """
 
     is_stream: bool
 
-    def __init__(self, options: SinkOptions, guarantee: str, limits: Limits, attempt: str) -> None:
+    def __init__(
+        self, options: SinkOptions, guarantee: str, limits: Limits, attempt: str, query: str | None = None
+    ) -> None:
         self.options = options
         self.guarantee = guarantee
         self.limits = limits
         self.attempt = attempt
+        self.query = query
 
     @hinted()
     def write(self, iterator: Iterable[Any]) -> TaskMessage:
@@ -183,7 +198,13 @@ class SinkWriter:
         owner = here.query_id or ""
         if not self.is_stream:
             if options.sink_id is None or options.batch_id is None:
-                return SinkBatch(UNNAMED + self.attempt, 0, "", self.attempt)
+                if owner and options.guarantee == EXACTLY_ONCE:
+                    raise WrongUseError(
+                        "this write belongs to a batch of a stream, which may be run again, and has no name",
+                        hint="give it sinkId and batchId, or leave deliveryGuarantee out",
+                    )
+                return SinkBatch(UNNAMED + self.attempt, 0, owner, self.attempt)
+            owner = owner or self.query or ""
             run_id = here.run_id or ""
             return SinkBatch(options.sink_id, options.batch_id, owner, self.attempt, run_id, bool(run_id))
         if here.batch_id is None:
@@ -202,10 +223,12 @@ class SinkWriter:
     @hinted()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
         """Commit the batch, or find that it is. Raises SinkConflictError, BatchRefusedError, and what is not known."""
-        if self.guarantee == AT_LEAST_ONCE or not messages:  # without tasks nothing was written
+        if all(message is not None and message.done is None for message in messages):  # what tasks did, is what counts
             return None
         done = complete([None if message is None else message.done for message in messages])
         key = done[0].batch.sink
+        if key.startswith(UNNAMED) and done[0].batch.owner:
+            log.warning(REPEATABLE, self.options.topic or "topics")
         if done[0].batch.number != number:
             raise WrongUseError(f"Spark commits batch {number}, and told the tasks {done[0].batch.number}")
         where = next((message.checkpoint for message in messages if message is not None), None)
@@ -269,7 +292,8 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if self.guarantee == AT_LEAST_ONCE:
             return
         done = [None if message is None else message.done for message in messages]
-        sink = next((each.batch.sink for each in done if each is not None), self.options.sink_id)
+        known = self.options.sink_id or self.query
+        sink = next((each.batch.sink for each in done if each is not None), known)
         mark = stream_mark(self.options)
         if sink is None and not mark:
             log.warning(NAMELESS, batchId)

@@ -4,6 +4,7 @@ Spark calls abort with the messages of the tasks that were done, and None for ot
 nothing. Of a batch write it is a copy of the writer that tasks have; of a stream it is a new one.
 """
 
+import json
 import threading
 import time
 
@@ -14,7 +15,7 @@ from fencepost.client import sync
 from fencepost.client.admin_values import NewTopic
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger
-from fencepost.spark.sink import SinkConflictError
+from fencepost.spark.sink import SinkConflictError, WrongUseError
 from fencepost.spark.sink_options import sink_options
 from fencepost.spark.writer import JOB_GROUP, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -39,11 +40,11 @@ class Sink:
         with sync.Admin(self.servers) as admin:
             admin.create_topics([NewTopic(topic, 1)])
 
-    def job(self, is_stream, *, number=0, schema=SCHEMA, **more):
+    def job(self, is_stream, *, number=0, schema=SCHEMA, query="", **more):
         options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **more}
         if is_stream and not more:
             options["checkpointLocation"] = f"s3://nobody-can-read/{self.topic}"
-        return Job(options, schema, self.topic, is_stream=is_stream, number=number)
+        return Job(options, schema, query or self.topic, is_stream=is_stream, number=number)
 
     def open(self):
         """The transactions that hold readers up, prepared or not."""
@@ -220,6 +221,65 @@ def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query
     jobs[0].commit([jobs[0].task([arrow(b"1")])])
     with pytest.raises(SinkConflictError, match="written twice"):
         jobs[1].commit([jobs[1].task([arrow(b"2")])])
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by default", "asked for"])
+def test_a_write_of_a_foreachbatch_without_a_name_is_not_taken_for_exactly_once(sink, named, caplog):
+    """Its batch may be run again, and nothing tells the second write from another one."""
+    for run in RUNS:
+        job = sink.job(False, **({"deliveryGuarantee": "exactly_once"} if named else {}))
+        job.properties = {JOB_GROUP: run, QUERY_ID: "q"}
+        if named:
+            with pytest.raises(WrongUseError, match="sinkId and batchId"):
+                job.task([arrow(b"1")])
+        else:
+            job.commit([job.task([arrow(b"1")])])
+    assert sink.rows() == ([] if named else [b"1", b"1"])
+    assert ("sinkId and batchId" in caplog.text) is not named
+
+
+def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_the_checkpoint_that_it_is_given(sink, tmp_path):
+    """A new thread of Python has none of the query's properties."""
+    for query in "ab":
+        (tmp_path / query / "offsets").mkdir(parents=True)
+        (tmp_path / query / "metadata").write_text(json.dumps({"id": query}))
+        (tmp_path / query / "offsets" / "0").write_text("v1\n{}\n{}")
+
+    def write(query, value):
+        job = sink.job(False, sinkId=sink.topic, batchId="0", checkpointLocation=str(tmp_path / query))
+        job.commit([job.task([arrow(value)])])
+
+    write("a", b"1")
+    write("a", b"1")
+    with pytest.raises(SinkConflictError, match="of query 'a'"):
+        write("b", b"2")
+    assert sink.rows() == [b"1"]
+
+
+def test_an_abort_without_messages_leaves_another_query_if_the_checkpoint_says_whose_it_is(sink, tmp_path):
+    (tmp_path / "metadata").write_text(json.dumps({"id": "one"}))
+    more = {"checkpointLocation": str(tmp_path)}  # the same path, on two machines
+    one, other = (sink.job(True, query=query, **more) for query in ("one", "other"))
+    one.task([arrow(b"1")])
+    message = other.task([arrow(b"2")])
+    one.abort([None])
+    assert len(sink.open()) == 1
+    other.commit([message])
+    assert sink.rows() == [b"2"]
+
+
+def test_what_tasks_prepared_is_decided_whatever_the_broker_seems_to_be_by_then(sink, monkeypatch):
+    """The process that commits a stream asks the broker anew."""
+    job = sink.job(True)
+    messages = [job.task([arrow(b"1")])]
+    seen = ledger.Facts(False, "", ledger.SAFE_TIMEOUT_MS)
+
+    async def facts(_):
+        return seen
+
+    monkeypatch.setattr(ledger, "facts", facts)
+    job.commit(messages)
+    assert sink.rows() == [b"1"]
 
 
 @KINDS
