@@ -3,6 +3,7 @@
 from simulation import (  # noqa: F401 (each adds its own)
     cleanup_mutants,
     code_mutants,
+    follower_mutants,
     limit_mutants,
     sdk_code_mutants,
     sdk_mutants,

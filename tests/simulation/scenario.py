@@ -9,6 +9,7 @@ from produce_requests import create, fetch, fetched, list_offsets
 from simulation.cleaned import CLEANUPS, KeyedIncarnation, KeyedProducer, configs_of
 from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
+from simulation.followers import Followers
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
 from simulation.heavy_requests import Asker
 from simulation.history import EMPTIED, Dump, Entry, Finish, Healed, Listed, Place, name_of
@@ -63,7 +64,7 @@ async def play(world: World, seconds: float) -> dict[str, int]:
     if world.rng("end").random() < 0.5:
         await world.restart(power=True)
     await look(world)
-    return faults.struck
+    return faults.struck | world.met
 
 
 def clients_of(world: World) -> list[Any]:
@@ -87,6 +88,8 @@ def clients_of(world: World) -> list[Any]:
     clients += [keyed(world, f"kt{number}", 1 + number % 2) for number in range(2)]
     clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
     clients += limited_clients_of(world)
+    if world.schedule.has_follower:
+        clients.append(Followers(world))
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))

@@ -12,9 +12,10 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker import housekeeping
+from fencepost.client import fetcher
 from simulation.limits import Limits
 
-AS_SHIPPED, FAST_READS = 0.25, 0.4  # shares of the seeds
+AS_SHIPPED, FAST_READS, FOLLOWED = 0.25, 0.4, 0.3  # shares of the seeds
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,15 @@ class Schedule:
     forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
     limits: Limits = field(default_factory=Limits)
     late_end_txns: float = 0.06  # share of the EndTxn requests that stay on the way
+    has_follower: bool = False  # the SDK's clients see one
+    leader_only_ms: int = fetcher._LEADER_ONLY_MS  # for so long its consumers do not go back to it
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
-        return replace(cls._of(seed), limits=Limits.of(seed))
+        rng = random.Random(f"{seed} follower")
+        has_follower, leader_only_ms = rng.random() < FOLLOWED, rng.choice((300, 2_000, fetcher._LEADER_ONLY_MS))
+        followed = {"has_follower": True, "leader_only_ms": leader_only_ms} if has_follower else {}
+        return replace(cls._of(seed), limits=Limits.of(seed), **followed)
 
     @classmethod
     def _of(cls, seed: int) -> "Schedule":
@@ -82,4 +88,5 @@ class Schedule:
         with ExitStack() as stack:
             for name, value in constants.items():
                 stack.enter_context(mock.patch.object(housekeeping, name, value))
+            stack.enter_context(mock.patch.object(fetcher, "_LEADER_ONLY_MS", self.leader_only_ms))
             yield

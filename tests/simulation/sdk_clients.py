@@ -17,11 +17,10 @@ from fencepost.effects.simulated.rng import SeededRng
 from simulation.history import Begin, End, Init, Op, Place, Producer, Send
 from simulation.plain_clients import RETRIED
 from simulation.processes import Process, ProcessNet
-from simulation.world import ADDRESS, TXN_TIMEOUT_MS, World
+from simulation.world import ADDRESS, RACK, TXN_TIMEOUT_MS, World
 
 import fencepost as fp
 
-BOOTSTRAP = f"{ADDRESS[0]}:{ADDRESS[1]}"
 PATIENT = {"request_timeout_ms": 1_500, "retry_backoff_ms": 60, "retry_backoff_max_ms": 600}
 COMMITS = 0.8
 LAST_WORD_S = 20.0  # virtual: a close that takes longer hangs
@@ -90,9 +89,12 @@ class SdkClient(ABC):
         """What it does until it closes its clients."""
 
     async def started(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
-        """A client of the SDK that has found the broker."""
+        """A client of the SDK that has found the broker; consumers are near the follower, if there is one."""
+        bootstrap = f"{ADDRESS[0]}:{self.world.bootstrap_port}"
+        if make is fp.Consumer and self.world.schedule.has_follower:
+            keywords["client_rack"] = RACK
         while True:
-            client = make(BOOTSTRAP, *arguments, client_id=self.name, outside=self._outside, **PATIENT, **keywords)
+            client = make(bootstrap, *arguments, client_id=self.name, outside=self._outside, **PATIENT, **keywords)
             self.prepare(client)
             try:
                 await client.start()

@@ -206,6 +206,19 @@ def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
     _replaced(stack, Fetcher, "_rack_id", lambda self, states: self._settings.client_rack)
 
 
+@killed_by("tests/client/test_fetcher_replicas.py")
+def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
+    """Its answer was on the way when it left the metadata."""
+
+    def told(self: Any, node: Any, state: Any) -> bool:
+        is_followed: bool = state.replica == node.node_id
+        if is_followed:
+            self._read_from_leader(state)
+        return not is_followed
+
+    _replaced(stack, Fetcher, "_told_by_leader", told)
+
+
 @killed_by("tests/client/test_reading_one_by_one.py")
 def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
     """And others are never read."""

@@ -1,7 +1,4 @@
-"""The SDK as applications use it that are in each other's way: pauses, slow work on each record, two producers.
-
-Followers are not here: the simulated broker leads everything itself (tests/client/test_fetcher_replicas.py has them).
-"""
+"""The SDK as applications use it that are in each other's way: pauses, slow work on each record, two producers."""
 
 import asyncio
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ A few seeds, always the same number; `make sim SEEDS=n` runs more, and says how 
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from simulation.run import simulate
 from small_parts import leave_small_parts
 
 SEEDS = (*range(1, 6),)
+FOLLOWED = (9, 32)  # seeds with a follower
 RUN = Path(__file__).with_name("run.py")
 
 
@@ -22,6 +24,16 @@ def test_no_seed_shows_an_anomaly_and_all_clients_finish():
         result = simulate(seed)
         assert result.good, f"{result}\nagain: make sim SEED={seed}"
         assert result.lives > 1
+
+
+def test_no_seed_with_a_follower_shows_an_anomaly():
+    met = Counter()
+    for seed in FOLLOWED:
+        result = simulate(seed, 15.0)
+        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=15"
+        met.update(result.struck)
+    for what in ("named", "gave", "withheld", "behind"):
+        assert met[f"follower: {what}"] > 5
 
 
 def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):

@@ -26,6 +26,8 @@ from simulation.processes import Process, ProcessNet, owned_task
 from simulation.schedules import Schedule
 
 ADDRESS = ("127.0.0.1", 9092)
+LEADER_PORT = 9_192  # of the relay that stands for it where there is a follower, too
+RACK = "r2"  # of the follower
 TXN_TIMEOUT_MS = 4_000
 SWEEP_MS = 1_000
 PREPARED_MAX_MS = 6_000
@@ -74,6 +76,7 @@ class World:
         self.delays = {"journal": JOURNAL_S, "segments": SEGMENTS_S, "reads": READS_S}
         self.failures: list[str] = []
         self.errors: Counter[int] = Counter()  # that brokers answered with, by code
+        self.met: Counter[str] = Counter()  # what clients came across
         self.broker: Broker | None = None
         self.lives = 0
         self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
@@ -83,6 +86,7 @@ class World:
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
         self.schedule = Schedule.of(seed)
         self.settings = settings(durability_mode="fsync" if seed % OS_EVERY else "os", **self.schedule.settings)
+        self.bootstrap_port = LEADER_PORT if self.schedule.has_follower else ADDRESS[1]  # of the SDK's clients
         self._cold = self.rng("cold")
         self._prepare = prepare
         self._process: Process | None = None
