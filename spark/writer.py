@@ -9,6 +9,7 @@ Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution,
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,7 +45,11 @@ from .written_rows import check_columns, columns_of
 log = logging.getLogger("fencepost.spark")
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
-JOB_GROUP = "spark.jobGroup.id"  # a stream's is the id of its run
+JOB_GROUP, JOB_TAGS = "spark.jobGroup.id", "spark.job.tags"
+"""A stream's group is the id of its run, until the user's code sets another. One of the tags names the session of the
+outermost execution, and a stream has a session of its own in each run, whatever group or thread the user's code sets.
+Source: StreamExecution, SQLExecution.executionIdJobTag."""
+_SESSION = re.compile("spark-session-([^,]+?)-execution-root-id-")
 MARGIN_S = 10.0
 ABORT_TIMEOUT_MS = 10_000
 
@@ -91,17 +96,18 @@ def place() -> Place:
     of = context.getLocalProperty
     query_id = of(QUERY_ID)
     where = checkpoint.place_of(of(checkpoint.FOLDER), of(checkpoint.DESCRIPTION), query_id)
-    return Place(
-        context.partitionId(), context.taskAttemptId(), of(BATCH_ID), query_id, _run_id(query_id, of(JOB_GROUP)), where
-    )
+    run_id = _run_id(of(JOB_TAGS), of(JOB_GROUP) if query_id else None)
+    return Place(context.partitionId(), context.taskAttemptId(), of(BATCH_ID), query_id, run_id, where)
 
 
-def _run_id(query_id: str | None, job_group: str | None) -> str | None:
-    """Of the stream. None: outside a stream, or where the user's code has set a job group of its own, which may be the
-    same in the next run."""
+def _run_id(tags: str | None, job_group: str | None) -> str | None:
+    """Of the stream, if the task belongs to one. None: Spark does not say."""
+    found = _SESSION.search(tags or "")
+    if found is not None:
+        return found[1]
     try:
-        return str(UUID(job_group)) if query_id and job_group else None
-    except ValueError:
+        return str(UUID(job_group)) if job_group else None
+    except ValueError:  # the user's own, which may be the same in the next run
         return None
 
 
@@ -205,7 +211,7 @@ class SinkWriter:
                     )
                 return SinkBatch(UNNAMED + self.attempt, 0, owner, self.attempt)
             owner = owner or self.query or ""
-            run_id = here.run_id or ""
+            run_id = (here.run_id or "") if owner else ""
             return SinkBatch(options.sink_id, options.batch_id, owner, self.attempt, run_id, bool(run_id))
         if here.batch_id is None:
             raise WrongUseError(

@@ -17,7 +17,7 @@ from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger
 from fencepost.spark.sink import SinkConflictError, WrongUseError
 from fencepost.spark.sink_options import sink_options
-from fencepost.spark.writer import JOB_GROUP, QUERY_ID, SinkWriter
+from fencepost.spark.writer import JOB_GROUP, JOB_TAGS, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from served_broker import ServedBroker
 from spark_runners import Job
@@ -223,6 +223,36 @@ def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query
         jobs[1].commit([jobs[1].task([arrow(b"2")])])
 
 
+def tags(session):
+    """Of a job, as Spark has them; the last is of the frame's session, which may be the user's."""
+    return f"spark-session-{session}-execution-root-id-7,spark-session-users-execution-id-8"
+
+
+@pytest.mark.parametrize("group", [None, "nightly", *RUNS], ids=["no group", "a name", "a uuid", "another uuid"])
+def test_runs_of_a_foreachbatch_are_told_apart_whatever_job_group_the_users_code_sets(sink, group):
+    """The same write in the next run is found to be decided; a second one in the same run stops the query."""
+
+    def write(session, value):
+        job = sink.job(False, sinkId=sink.topic, batchId="7")
+        job.properties = {key: text for key, text in ((JOB_GROUP, group), (QUERY_ID, "q")) if text}
+        job.properties[JOB_TAGS] = tags(session)
+        job.commit([job.task([arrow(value)])])
+
+    write("one", b"1")
+    write("two", b"1")
+    with pytest.raises(SinkConflictError, match="written twice"):
+        write("two", b"2")
+    assert sink.rows() == [b"1"]
+
+
+def test_a_batch_write_outside_of_streams_may_be_repeated_in_one_session(sink):
+    for _ in range(2):
+        job = sink.job(False, sinkId=sink.topic, batchId="7")
+        job.properties = {JOB_TAGS: tags("users")}
+        job.commit([job.task([arrow(b"1")])])
+    assert sink.rows() == [b"1"]
+
+
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "asked for"])
 def test_a_write_of_a_foreachbatch_without_a_name_is_not_taken_for_exactly_once(sink, named, caplog):
     """Its batch may be run again, and nothing tells the second write from another one."""
@@ -245,14 +275,17 @@ def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_the_checkpoint_that_i
         (tmp_path / query / "metadata").write_text(json.dumps({"id": query}))
         (tmp_path / query / "offsets" / "0").write_text("v1\n{}\n{}")
 
-    def write(query, value):
+    def write(query, run, value):
         job = sink.job(False, sinkId=sink.topic, batchId="0", checkpointLocation=str(tmp_path / query))
+        job.properties = {JOB_TAGS: tags(run)}
         job.commit([job.task([arrow(value)])])
 
-    write("a", b"1")
-    write("a", b"1")
+    write("a", "run-1", b"1")
+    write("a", "run-2", b"1")
+    with pytest.raises(SinkConflictError, match="written twice"):
+        write("a", "run-2", b"2")
     with pytest.raises(SinkConflictError, match="of query 'a'"):
-        write("b", b"2")
+        write("b", "run-3", b"2")
     assert sink.rows() == [b"1"]
 
 

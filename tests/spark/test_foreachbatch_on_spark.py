@@ -1,0 +1,71 @@
+"""Writes of a foreachBatch on real Spark: what a task is told of the run that it belongs to, and what follows.
+
+Runs are told apart by properties that Spark sets without promising them: if this fails and test_runners.py does not,
+Spark has changed.
+"""
+
+import threading
+
+import pytest
+
+from fencepost import sync
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.mark.parametrize("where", ["with a job group of its own", "in a thread"])
+def test_a_second_write_with_one_sink_id_stops_the_query_and_one_that_is_repeated_does_not(
+    spark, spark_broker, tmp_path, where
+):
+    servers, source, target = spark_broker.bootstrap, f"in-{len(where)}", f"out-{len(where)}"
+    with sync.Producer(servers) as producer:
+        producer.send(source, b"row")
+    checkpoint = str(tmp_path / "checkpoint")
+    seconds = iter([None, None, "another"])  # what each run writes after its first write; none has failed before
+
+    def write(batch, number, value):
+        rows = batch.selectExpr(f"'{value}' as value")  # a new frame makes its session the thread's active one
+        spark._jvm.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
+        options = {"kafka.bootstrap.servers": servers, "topic": target, "sinkId": target, "batchId": str(number)}
+        options["checkpointLocation"] = checkpoint
+        rows.write.format("fencepost").options(**options).mode("append").save()
+
+    def elsewhere(*given):
+        if where != "in a thread":
+            spark.sparkContext.setJobGroup("nightly", "of the user's own")
+            write(*given)
+            return
+        problems = []
+
+        def run():
+            try:
+                write(*given)
+            except Exception as problem:
+                problems.append(problem)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if problems:
+            raise problems[0]
+
+    def each(batch, number):
+        elsewhere(batch, number, "one")
+        second = next(seconds)
+        if second is not None:
+            elsewhere(batch, number, second)
+        raise RuntimeError("stopped after the write")
+
+    def ended():
+        reader = spark.readStream.format("fencepost").option("kafka.bootstrap.servers", servers)
+        stream = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
+        query = stream.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint).start()
+        with pytest.raises(Exception, match="STREAM_FAILED") as caught:
+            query.awaitTermination(120)
+        return str(caught.value)
+
+    assert "stopped after the write" in ended()
+    assert "stopped after the write" in ended()
+    assert "written twice" in ended()
+    frame = spark.read.format("fencepost").option("kafka.bootstrap.servers", servers).option("subscribe", target)
+    assert [bytes(row.value) for row in frame.load().collect()] == [b"one"]
