@@ -8,7 +8,6 @@ from numbered_batches import Sent, producer, send
 
 NONE = ErrorCode.NONE
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
 
 

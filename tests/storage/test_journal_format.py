@@ -38,6 +38,11 @@ def test_a_round_header_is_as_documented_and_fits_one_place_only():
         assert form.read_round_header(packed, other.seed, 8192) is None
 
 
+@pytest.mark.parametrize(("first", "units", "last"), [(1, 1, 1), (1, 2, 2), (3, 3, 5), (7, 0, 6), (1000, 100, 1099)])
+def test_the_last_unit_of_a_round_is_so_many_behind_the_first(first, units, last):
+    assert ROUND._replace(first_unit=first, units=units).last_unit == last
+
+
 def test_kinds_of_parts_and_sizes_are_as_documented():
     assert (form.APPEND, form.LOG_START, form.CREATE, form.DROP) == (1, 2, 3, 4)
     assert (form.BATCH_UNIT_BYTES, form.PREFIX_BYTES, form.LEAST_UNIT_BYTES) == (45, 8, 45)

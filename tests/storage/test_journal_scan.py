@@ -268,6 +268,11 @@ def test_a_missing_first_file_is_damage_if_the_checkpoint_needs_it(disk):
     assert scan(disk, DIRECTORY, checkpointed_unit=unit.number).last_unit == 12
     with pytest.raises(JournalDamaged, match="missing"):
         scan(disk, DIRECTORY, checkpointed_unit=unit.number - 1)
+    for path in sorted({unit.path for unit in scan(disk, DIRECTORY).units()})[:-1]:
+        disk.unlink(path)
+    first_unit = scan(disk, DIRECTORY).first_unit
+    with pytest.raises(JournalDamaged, match=f"unit {first_unit - 1} is missing"):
+        scan(disk, DIRECTORY, checkpointed_unit=first_unit - 2)
 
 
 def test_units_may_begin_above_the_checkpoint_in_the_first_file_of_a_start(disk):

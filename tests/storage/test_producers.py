@@ -133,10 +133,11 @@ def test_a_producer_that_restarts_with_a_new_id_can_write_the_same_again(partiti
 # Refused after having been judged good
 
 
-def test_a_batch_turned_away_holds_back_the_ones_behind_it(partition):
-    partition.states.turned_away(make(P, 0, 10, 5))
-    assert [partition.send(P, 0, n, 5) for n in (15, 20)] == [GAP, GAP]
-    assert [partition.send(P, 0, n, 5) for n in (10, 15, 20)] == [0, 5, 10]
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_a_batch_turned_away_holds_back_the_ones_behind_it(partition, epoch):
+    partition.states.turned_away(make(P, epoch, 10, 5))
+    assert [partition.send(P, epoch, n, 5) for n in (15, 20)] == [GAP, GAP]
+    assert [partition.send(P, epoch, n, 5) for n in (10, 15, 20)] == [0, 5, 10]
 
 
 def test_the_lowest_of_several_turned_away_must_come_first(partition):
