@@ -221,3 +221,17 @@ def test_bytes_since_that_none_was_left_are_those_behind_what_was_flushed_by_the
     before = driver.log.snapshots.taken_bytes
     of_a_producer(driver, 0)
     assert driver.log.bytes_since_snapshot == tail_bytes + driver.log.snapshots.taken_bytes - before
+
+
+@pytest.mark.parametrize(("count", "slices"), [(1, 0), (3, 0), (4, 1), (7, 2)])
+def test_a_snapshot_of_many_producers_is_prepared_a_slice_at_a_time(monkeypatch, count, slices):
+    monkeypatch.setattr(log_snapshots, "SLICE_PRODUCERS", 3)
+    driver = LogDriver()
+    for number in range(count):
+        driver.values(b"value", producer_id=number, producer_epoch=0, base_sequence=0)
+    driver.flush()
+    snapshots = driver.log.snapshots
+    assert [snapshots.prepare() for _ in range(slices + 1)] == [True] * slices + [False]
+    job = snapshots.job()
+    assert job is not None
+    assert job.offset == count

@@ -430,3 +430,25 @@ def test_of_what_members_say_only_topics_are_read(protocol_type: str, subscripti
     driver = GroupDriver()
     driver.stable(protocol_type=protocol_type, protocols=(("range", subscription),))
     assert driver.group.subscribed_topics == topics
+
+
+def test_generations_are_numbered_up_to_the_largest_int_and_begin_again_at_one() -> None:
+    driver = GroupDriver()
+    (member_id,) = driver.stable()
+    for before, after in ((29, 30), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1)):
+        driver.group.generation = before
+        driver.group.leader = member_id
+        assert driver.join(member_id, protocols=(("range", b"%d" % before),)).got.generation == after
+        driver.sync(member_id, {member_id: b"all"})
+
+
+@pytest.mark.parametrize("next_id", [0, 800])  # ids that come before and after the others'
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_static_member_that_returns_leads_only_if_it_led(next_id: int, leads: bool) -> None:
+    driver = GroupDriver()
+    driver.ids = 500
+    led, _ = driver.stable(2, static=True)
+    driver.ids = next_id
+    returned = driver.join("", "i0" if leads else "i1").got
+    assert (returned.leader == returned.member_id, returned.skip_assignment) == (leads, leads)
+    assert leads or returned.leader == led

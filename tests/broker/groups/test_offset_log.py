@@ -184,10 +184,12 @@ def test_the_batch_of_a_commit_is_a_transactions_if_a_producer_makes_it(
         offsets.topic.ensure()
         monkeypatch.setattr(offsets.topic, "commit", written.extend)
         offset = Committed(5, -1, "", 0, 0)
-        offsets.commit("g", [(("t", 0), offset)], producer_id=producer_id, producer_epoch=min(producer_id, 0))
+        producer = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": 0}
+        offsets.commit("g", [(("t", 0), offset)], **producer)
         (part,) = written
         batch = read(memoryview(b"".join(part.data)))
-        assert (batch.producer_id, batch.is_transactional) == (producer_id, producer_id >= 0)
+        assert (batch.producer_id, batch.producer_epoch) == (producer_id, min(producer_id, 0))
+        assert batch.is_transactional is (producer_id >= 0)
 
 
 @pytest.mark.parametrize("jump_ms", [400 * DAY_MS, -400 * DAY_MS])
