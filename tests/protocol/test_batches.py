@@ -55,7 +55,9 @@ def test_every_field_is_read_from_its_place():
 
 
 @pytest.mark.requirement("S-29")
-@pytest.mark.parametrize(("base", "delta", "last"), [(2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 4, 2)])
+@pytest.mark.parametrize(
+    ("base", "delta", "last"), [(0, 0, 0), (0, 3, 3), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 4, 2)]
+)
 def test_sequences_wrap_to_zero_after_the_largest_int(base, delta, last):
     found = read(view(batch(last_offset_delta=delta, producer_id=1, producer_epoch=0, base_sequence=base)))
     assert found.last_sequence == last
@@ -170,6 +172,13 @@ def test_log_append_time_sets_the_bit_the_time_and_the_crc():
     assert (changed.is_log_append_time, changed.max_timestamp, changed.base_offset) == (True, NOW_MS + 5, 50)
     assert changed.buffer[61:] == found.buffer[61:]
     assert not found.is_log_append_time
+
+
+@pytest.mark.parametrize(("size", "code"), [(25, ErrorCode.CORRUPT_MESSAGE), (26, ErrorCode.INVALID_RECORD)])
+def test_what_no_message_of_any_magic_is_as_small_as_is_corrupt_whatever_its_magic(size, code):
+    with pytest.raises(KafkaError) as caught:
+        check_produced(view(batch(magic=0, length=size - 12)))
+    assert caught.value.code == code
 
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}

@@ -71,6 +71,7 @@ def test_a_search_goes_on_behind_an_entry_before_which_another_was_open():
     assert overlapping(entries, 0, 15) == (entries, True)
     assert overlapping(entries, 0, 11) == (entries[1:], True)
     assert overlapping(entries, 0, 10) == ([], True)
+    assert overlapping(entries[1:], 0, 10) == ([], True)
 
 
 def test_entries_are_told_by_where_their_transactions_begin():
