@@ -14,6 +14,8 @@ from typing import Any
 from fencepost.client.outside import Outside
 from fencepost.client.transaction_requests import maybe_done
 from fencepost.effects.simulated.rng import SeededRng
+from fencepost.effects.simulated.transport import SimulatedTransport
+from simulation.faults import END_TXN
 from simulation.history import Begin, End, Init, Op, Place, Producer, Send
 from simulation.plain_clients import RETRIED
 from simulation.processes import Process, ProcessNet
@@ -54,9 +56,13 @@ class SdkClient(ABC):
         self.clients: list[Any] = []
         self._process = Process(world.loop, name)
         self._host = world.net.host(ADDRESS[0])
-        net = ProcessNet(self._host, self._process, lambda transport, keys: world.on_send(transport, keys))
+        net = ProcessNet(self._host, self._process, self.on_send)
         self._outside = Outside(world.clock, SeededRng(f"{world.seed} {name} sdk"), net)
         self._numbers = 0
+
+    def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
+        """Before requests leave. keys: of their APIs."""
+        self.world.on_send(transport, keys)
 
     async def run(self) -> None:
         """To its end; a process that vanishes is killed, and closes nothing."""
@@ -193,6 +199,8 @@ class SdkProducer(SdkClient):
 class SdkIncarnation(SdkClient):
     """One process with a transactional id, until it is fenced, unsure, or killed in the middle of something."""
 
+    lost = 0.03  # share of its EndTxns
+
     def __init__(self, world: World, transactional_id: str, number: int, tv: int, places: Sequence[Place]) -> None:
         super().__init__(world, f"{transactional_id}#{number}", places)
         self.transactional_id = transactional_id
@@ -200,6 +208,22 @@ class SdkIncarnation(SdkClient):
         self._txns = 0
         self._given: set[Producer] = set()
         self._said_yes = False  # the broker, to the last EndTxn: what nobody was asked is no End
+        self._accidents = world.rng(f"{self.name} loses EndTxns")
+        self._lost_until = 0.0
+        self._patience_s = self._accidents.choice((1.0, 10.0))
+
+    def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
+        """Now and then none of its EndTxns arrives, for about as long as it waits for an answer."""
+        super().on_send(transport, keys)
+        if END_TXN not in keys or self.world.over:
+            return
+        now = self.world.loop.time()
+        if self._accidents.random() < self.lost:
+            self._lost_until = now + self._accidents.uniform(0.8, 1.3) * self._patience_s
+        if now < self._lost_until:
+            for connection in self._host.connections:
+                if connection.client is transport:
+                    connection.cut()
 
     async def live(self) -> None:
         self.producer = await self.started(
@@ -207,7 +231,7 @@ class SdkIncarnation(SdkClient):
             transactional_id=self.transactional_id,
             transaction_timeout_ms=TXN_TIMEOUT_MS,
             delivery_timeout_ms=self.rng.choice((2_000, 8_000)),
-            max_block_ms=self.rng.choice((1_000, 10_000)),
+            max_block_ms=int(self._patience_s * 1000),
         )
         await self.work()
 
@@ -319,7 +343,7 @@ class SdkIncarnation(SdkClient):
 
     async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
         """An unknown commit is asked after; what the SDK says of it is held against the log. Or it is left behind."""
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.6:
             for op in ends:
                 op.info()
             await self.producer.init_transactions()

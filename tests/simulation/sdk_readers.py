@@ -73,6 +73,8 @@ class Listener:
 class SdkMover(SdkIncarnation):
     """A member of a group that consumes, transforms and produces, each batch in a transaction, as the README does."""
 
+    lost = 0.1  # what its consumer does when a commit was not answered is seen only while it keeps its partitions
+
     def __init__(
         self, world: World, transactional_id: str, number: int, tv: int, inputs: Sequence[Place], output: str
     ) -> None:
