@@ -88,6 +88,11 @@ class Batch(Sequence[Record]):
     def _own(self) -> Iterator[PartitionState]:
         return (state for state in self._states if self._subscription.is_current(state))
 
+    @property
+    def _was_assigned_by_hand(self) -> bool:
+        """So no generation fences who commits it late."""
+        return self.group_metadata is not None and self.group_metadata.generation < 0
+
     def claim(self, by: "Sources") -> None:
         """A transaction works on it: for the first time, or again after it was rolled back and nothing was read since.
 
@@ -134,12 +139,20 @@ class Batch(Sequence[Record]):
             )
 
     def _check_order(self, state: PartitionState, by: "Sources") -> None:
-        """Raises if a commit would pass over a batch that is not committed yet, or take committed offsets back."""
+        """Raises if a commit would pass over a batch that is not committed yet, take committed offsets back, or be made
+        again from records that come again.
+        """
         if state.claimed_by is not None and state.claimed_by is not by:
             raise IllegalStateError(
                 f"another open transaction works on a batch of {state.tp}: if one is committed and the other is not, "
                 "records would be lost or come twice",
                 hint="end that transaction first, or give each producer a consumer of its own",
+            )
+        came_back = state.tp in self._subscription.assigned and not self._subscription.is_current(state)
+        if came_back and self._was_assigned_by_hand:
+            raise IllegalStateError(
+                f"{state.tp} was given away and assigned again since this batch was read: it comes again",
+                hint="read the next batch instead of using this one",
             )
         jumps, offset = state.committed
         if jumps == self._jumps[state] and self.first_offsets[state.tp] < offset:

@@ -134,7 +134,11 @@ class Consumer:
             self._whole.subscribed()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these, without sharing them. Those that were assigned before keep their positions."""
+        """Read exactly these, without sharing them. Those that were assigned before keep their positions.
+
+        Raises IllegalStateError after `subscribe`, and for one that was given away and comes back while a transaction
+        works on its records.
+        """
         self._polls.check_open()
         self._reading.settle()
         chosen = [TopicPartition(*partition) for partition in partitions]

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .errors import IllegalStateError
 from .values import OffsetAndMetadata, TopicPartition
@@ -43,6 +44,7 @@ class PartitionState:
     """
 
     __slots__ = (
+        "__weakref__",
         "claimed_by",
         "committed",
         "epoch",
@@ -157,6 +159,7 @@ class Subscription:
         self.listener: Any = None
         self.manual = False
         self.assigned: dict[TopicPartition, PartitionState] = {}
+        self._given_away: WeakSet[PartitionState] = WeakSet()  # as long as a batch knows them
         self.assignments = 0  # grows with every change of `assigned`
         self.asked_for = False  # whether an assignment was made at all, be it of no partitions
         self.on_change: Callable[[], None] = lambda: None
@@ -183,9 +186,21 @@ class Subscription:
         return self.topics
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these, without sharing. Raises: IllegalStateError after `subscribe`."""
+        """Read exactly these, without sharing.
+
+        Raises: IllegalStateError after `subscribe`, and for a partition that was given away and comes back while a
+        transaction still works on a batch of it: nobody else shares it, so no generation would fence that commit, and
+        the same records would be read again for another one.
+        """
         if self.is_subscribed:
             raise IllegalStateError("topics are subscribed to", hint="unsubscribe() first")
+        partitions = list(partitions)
+        for tp in partitions:
+            if any(state.tp == tp and state.claimed_by is not None for state in self._given_away):
+                raise IllegalStateError(
+                    f"an open transaction works on a batch of {TopicPartition(*tp)}, from before it was given away",
+                    hint="end that transaction, then assign the partition again",
+                )
         self.manual = True
         self._set(partitions)
 
@@ -224,6 +239,7 @@ class Subscription:
         before = self.assigned
         need = Need.COMMITTED
         self.assigned = {tp: before.get(tp) or PartitionState(tp, need) for tp in dict.fromkeys(partitions)}
+        self._given_away.update(state for tp, state in before.items() if tp not in self.assigned)
         for tp in held:
             self.assigned[tp].held = True
         self.assignments += 1

@@ -10,7 +10,7 @@ from fencepost.client.errors import (
     IllegalStateError,
 )
 from fencepost.client.producer import Producer
-from reading import member, values, write
+from reading import member, reader, values, write
 from txn_world import BOOTSTRAP, within
 
 T0 = ("t", 0)
@@ -218,5 +218,81 @@ def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
                     await copy(producer, batch)
             await copy(other, batch)
             assert await world.values("out") == [b"a", b"b"]
+
+    within(main)
+
+
+# ---- partitions that were assigned by hand -----------------------------------------------------------------------
+
+
+def give_away(consumer, how):
+    consumer.assign([("other", 0)] if how == "for another" else [])
+
+
+away = pytest.mark.parametrize("how", ["for none", "for another"])
+
+
+@both
+@away
+def test_a_partition_does_not_come_back_by_hand_while_a_transaction_works_on_it(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        one, other = await world.producer("x"), await world.producer("y")
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            async with one.transaction(batch) as tx:
+                for record in batch:
+                    await tx.send("out", record.value)
+                give_away(consumer, how)
+                with pytest.raises(IllegalStateError, match="an open transaction works on a batch of t-0") as refused:
+                    consumer.assign([T0])
+                assert refused.value.hint
+                assert T0 not in consumer.assignment()
+            consumer.assign([T0])
+            await copy(other, await anext(batches))
+            assert await world.values("out") == [b"a", b"b", b"c"]
+
+    within(main, version)
+
+
+@both
+@away
+def test_a_batch_from_before_its_partition_came_back_by_hand_is_not_committed(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            give_away(consumer, how)
+            consumer.assign([T0])
+            with pytest.raises(IllegalStateError, match="it comes again") as refused:
+                await copy(producer, batch)
+            assert refused.value.hint
+            again = await anext(batches)
+            await copy(producer, again)
+            with pytest.raises(IllegalStateError, match="it comes again"):
+                await copy(producer, batch)
+            assert await world.values("out") == values(again) == [b"a", b"b"]
+
+    within(main, version)
+
+
+def test_a_batch_whose_partition_was_only_given_away_is_committed():
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            consumer.assign([])
+            await copy(producer, batch)
+            consumer.assign([T0])
+            await copy(producer, await anext(batches))
+            assert await world.values("out") == [b"a", b"b", b"c"]
 
     within(main)

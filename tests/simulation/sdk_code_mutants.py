@@ -18,6 +18,7 @@ from fencepost.client.producer_pool import ProducerPool
 from fencepost.client.reading import Reading
 from fencepost.client.serialization import Serializers
 from fencepost.client.slots import Slots
+from fencepost.client.subscription import Subscription
 from fencepost.client.transaction import ClientTransaction, fenced
 from fencepost.client.transaction_answers import Verdict
 from simulation.code_mutants import killed_by
@@ -57,6 +58,22 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
         self._settled(self)
 
     _replaced(stack, Batch, "committed", committed)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
+    """Its records are read again for another transaction, and both commit."""
+
+    def assign(self: Any, partitions: Any) -> None:
+        self.manual = True
+        self._set(partitions)
+
+    _replaced(stack, Subscription, "assign", assign)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
+    _replaced(stack, Batch, "_was_assigned_by_hand", False)
 
 
 @killed_by("tests/client/test_batch_again.py")
