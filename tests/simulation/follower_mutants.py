@@ -7,7 +7,11 @@ from simulation.mutants import _around, _replaced, mutant
 @mutant
 def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
     """What it does not have is outside the log, or was cut: the position is reset."""
-    _replaced(stack, Fetcher, "_told_by_leader", lambda self, node, state: True)
+
+    def wrapper(told_by_leader):
+        return lambda self, node, state: told_by_leader(self, node, state) or True
+
+    _around(stack, Fetcher, "_told_by_leader", wrapper)
 
 
 @mutant
