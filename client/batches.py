@@ -53,7 +53,7 @@ class Batch(Sequence[Record]):
         """commits_itself: its consumer does, now and then, whatever becomes of a transaction."""
         self._records = records
         self._states = tuple(taken)
-        self._rewinds = {state: state.rewinds for state in taken}
+        self._rewinds = {state: state.rewinds.count for state in taken}
         self._jumps = {state: state.jumps for state in taken}
         self._claimed_by: Sources | None = None  # the newest transaction that it was given to
         self.commits_itself = commits_itself
@@ -107,7 +107,7 @@ class Batch(Sequence[Record]):
         self._check_outcome(by)
         for state in self._states:
             self._check_order(state, by)
-        rewound = [state for state in self._own() if state.rewinds != self._rewinds[state]]
+        rewound = [state for state in self._own() if self._comes_again(state)]
         for state in rewound:
             if state.position != self.first_offsets[state.tp]:
                 raise IllegalStateError(
@@ -117,12 +117,18 @@ class Batch(Sequence[Record]):
         for state in rewound:
             after = self.offsets[state.tp]
             state.go_on(after.offset, after.leader_epoch)
-            self._rewinds[state] = state.rewinds
+            self._rewinds[state] = state.rewinds.count
         self._claimed_by = by
         for state in self._states:
+            end = self._jumps[state], self.offsets[state.tp].offset
+            state.claimed_end = max(state.claimed_end, end) if state.claimed_by is by else end
             state.claimed_by = by
         if rewound:
             self._subscription.on_change()
+
+    def _comes_again(self, state: PartitionState) -> bool:
+        """Whether a rollback has gone back to before its end since it was read."""
+        return state.rewinds.lowest_since(self._rewinds[state]) < self.offsets[state.tp].offset
 
     def _check_outcome(self, by: "Sources") -> None:
         """Raises if an earlier transaction has committed this batch, or perhaps has."""
@@ -147,6 +153,13 @@ class Batch(Sequence[Record]):
                 f"another open transaction works on a batch of {state.tp}: if one is committed and the other is not, "
                 "records would be lost or come twice",
                 hint="end that transaction first, or give each producer a consumer of its own",
+            )
+        jumps, offset = state.claimed_end
+        is_new = state.claimed_by is by and self._claimed_by is not by
+        if is_new and jumps == self._jumps[state] and self.offsets[state.tp].offset < offset:
+            raise IllegalStateError(
+                f"this transaction has a later batch of {state.tp}: its offsets would be taken back",
+                hint="send the offsets of the latest batch only: they are those of the earlier ones too",
             )
         came_back = state.tp in self._subscription.assigned and not self._subscription.is_current(state)
         if came_back and self._was_assigned_by_hand:
@@ -179,8 +192,8 @@ class Batch(Sequence[Record]):
         self._release()
         for state in self._own():
             first = self.first_offsets[state.tp]
-            if state.rewinds == self._rewinds[state] or state.position > first:
-                state.rewinds += 1
+            if state.rewinds.count == self._rewinds[state] or state.position > first:
+                state.rewinds.add(first)
                 state.go_on(first)
         self._settled(self)
         self._subscription.on_change()
@@ -192,11 +205,12 @@ class Batch(Sequence[Record]):
         """
         self._release()
         for state in self._own():
-            state.rewinds += 1
             first = self.first_offsets[state.tp]
             if self.group_metadata is None:
+                state.rewinds.add(first)
                 state.move(first)
             else:
+                state.rewinds.add(0)
                 state.ask(Need.COMMITTED, fallback=first)
         self._settled(self)
         self._subscription.on_change()

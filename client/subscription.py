@@ -6,9 +6,12 @@ it drops what was fetched ahead. Source: Kafka's SubscriptionState.
 """
 
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
+from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -31,21 +34,49 @@ class Need(Enum):
     OFFSET = auto()  # the offset at `reset_to`
 
 
+class Rewinds:
+    """How often a partition was read again from an earlier offset, and how far back."""
+
+    __slots__ = ("_lowest", "count")
+
+    KEPT = 1_000
+
+    def __init__(self) -> None:
+        self.count = 0
+        # (count, offset): both increase. An entry tells the lowest offset from that rewind on
+        self._lowest: list[tuple[int, int]] = []
+
+    def add(self, offset: int) -> None:
+        """Reading begins at `offset` again."""
+        self.count += 1
+        while self._lowest and self._lowest[-1][1] >= offset:
+            self._lowest.pop()
+        self._lowest.append((self.count, offset))
+        if len(self._lowest) > self.KEPT:  # for whoever is as old as that, the lower offset is the safe answer
+            self._lowest[:2] = [(self._lowest[1][0], self._lowest[0][1])]
+
+    def lowest_since(self, count: int) -> float:
+        """The lowest offset that any rewind after the first `count` went back to, infinite if there was none."""
+        following = bisect_right(self._lowest, count, key=itemgetter(0))
+        return self._lowest[following][1] if following < len(self._lowest) else inf
+
+
 class PartitionState:
     """Where a consumer stands in one partition.
 
     position: the next offset to give to the application, -1 while it is not known. `fetch_offset` is ahead of it by
     what lies in `fetched`. `fallback` is where to go when there turns out to be no committed offset, None for the
     reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position. `rewinds`
-    counts those back to what was rolled back: what was given before one comes again. `jumps` counts all other ones.
-    claimed_by: the open transaction that works on a batch of this partition. committed: (jumps, offset) up to where
-    transactions have committed batches that were read after so many jumps. held: nothing is given before
-    on_partitions_assigned is done, which may seek.
+    are those back to what was rolled back: it comes again. `jumps` counts all other ones.
+    claimed_by: the open transaction that works on batches of this partition. claimed_end: (jumps, offset) where the
+    last of them ends. committed: the same, up to where transactions have committed batches. Both hold for batches that
+    were read after so many jumps. held: nothing is given before on_partitions_assigned is done, which may seek.
     """
 
     __slots__ = (
         "__weakref__",
         "claimed_by",
+        "claimed_end",
         "committed",
         "epoch",
         "fallback",
@@ -90,9 +121,10 @@ class PartitionState:
         self.replica_epoch = -1  # the leader's epoch when it did
         self.replica_until_ms = 0  # how long to believe it; without a replica: until when not to ask for another
         self.epoch = 0
-        self.rewinds = 0
+        self.rewinds = Rewinds()
         self.jumps = 0
         self.claimed_by: Sources | None = None
+        self.claimed_end: tuple[int, int] = (0, -1)
         self.committed: tuple[int, int] = (0, -1)
         self.paused = False
         self.held = False

@@ -222,6 +222,34 @@ def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
     within(main)
 
 
+@both
+@pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
+def test_an_earlier_batch_does_not_take_back_offsets_of_a_later_one_in_its_transaction(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+
+        async def send_both(later, earlier):
+            async with producer.transaction(later if how == "transaction(batch)" else None) as tx:
+                if how != "transaction(batch)":
+                    await tx.send_offsets_to_transaction(later)
+                await tx.send_offsets_to_transaction(earlier)
+
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            earlier, later = await anext(batches), await anext(batches)
+            with pytest.raises(IllegalStateError, match="has a later batch of t-0") as refused:
+                await send_both(later, earlier)
+            assert refused.value.hint
+            again = await anext(batches)
+            assert values(again) == [b"c", b"d"]
+            async with producer.transaction(earlier) as tx:
+                await tx.send_offsets_to_transaction(again)
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main, version)
+
+
 # ---- partitions that were assigned by hand -----------------------------------------------------------------------
 
 

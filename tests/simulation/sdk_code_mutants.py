@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import ExitStack
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,7 @@ from fencepost.client.producer_pool import ProducerPool
 from fencepost.client.reading import Reading
 from fencepost.client.serialization import Serializers
 from fencepost.client.slots import Slots
-from fencepost.client.subscription import Subscription
+from fencepost.client.subscription import Rewinds, Subscription
 from fencepost.client.transaction import ClientTransaction, fenced
 from fencepost.client.transaction_answers import Verdict
 from simulation.code_mutants import killed_by
@@ -265,6 +266,23 @@ def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
         return passing
 
     _around(stack, Fetched, "_deserialized", wrapper)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> None:
+    def wrapper(check: Any) -> Any:
+        def forgetful(self: Any, state: Any, by: Any) -> None:
+            state.claimed_end = (0, -1)
+            check(self, state, by)
+
+        return forgetful
+
+    _around(stack, Batch, "_check_order", wrapper)
+
+
+@killed_by("tests/client/test_batch_once.py")
+def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
+    _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------
