@@ -16,8 +16,8 @@ from ..effects.clock import SystemClock
 from ..effects.disk import SystemDisk
 from ..effects.rng import SystemRng
 from ..protocol import batches, records
-from ..storage.log import PartitionLog
-from ..storage.log_settings import LogSettings
+from ..storage.log.partition_log import PartitionLog
+from ..storage.log.settings import LogSettings
 from ..storage.recovery import open_store
 from ..storage.store import StoreSettings
 from ..storage.upkeep import Upkeep

@@ -15,7 +15,7 @@ from ..effects.disk import Disk, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
-from ..storage.log import PartitionLog
+from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
 from .connection import Connection

@@ -14,9 +14,9 @@ from ..protocol import batches
 from ..protocol.batches import CorruptBatch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Record, build, records
-from ..storage.journal import Part
+from ..storage.journal.journal import Part
 from ..storage.layout import CATALOGUE_LOG_ID
-from ..storage.log_reads import ColdRead
+from ..storage.log.reads import ColdRead
 from ..storage.store import Store
 from ..storage.system_errors import MISPLACED
 from .catalogue import Catalogue, Change

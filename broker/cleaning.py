@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from ..effects.disk import TryLater
 from ..protocol.errors import KafkaError
-from ..storage.log import PartitionLog
+from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 from ..storage.system_errors import may_pass
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..effects.clock import Clock
 from ..effects.disk import CannotOpen, Lane, TryLater
-from ..storage.log import PartitionLog
+from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 from ..storage.upkeep import LOST_AGE_MS, SNAPSHOTS_A_RUN, Removal, Upkeep
 from .cleaning import Cleaning

@@ -13,10 +13,10 @@ from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import Record, keyed_batch, records
-from ..storage.journal import Part, UnitRefused
-from ..storage.log import PartitionLog
-from ..storage.log_opening import leave_as_it_is
-from ..storage.log_reads import ColdRead
+from ..storage.journal.journal import Part, UnitRefused
+from ..storage.log.opening import leave_as_it_is
+from ..storage.log.partition_log import PartitionLog
+from ..storage.log.reads import ColdRead
 from .java_hash import partition_for
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..protocol.skimming import check_keys, outside
 from .decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:
-    from ..storage.log import PartitionLog
+    from ..storage.log.partition_log import PartitionLog
     from .topics import Topic
 
 NO_LEADER_EPOCH = -1  # what a client sends that does not know one

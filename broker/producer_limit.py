@@ -3,7 +3,7 @@
 The rule: a new producer takes the place of the one that was silent for longest, on whatever partition, and has no
 transaction open there. It is looked at once a round, so the bound is passed by no more than one round brings. A new
 producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never
-given out. Eviction is not logged (see storage/producers.py for why that is sound).
+given out. Eviction is not logged (see storage/producers/producers.py for why that is sound).
 Cost: a round looks at the logs that it moved; an eviction is O(log n) in the number of logs.
 Kafka has no such bound; it forgets by time alone. See KAFKA-8092 and KIP-936.
 """
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush, heapreplace
 
-from ..storage.log import PartitionLog
+from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 
 log = logging.getLogger("fencepost.broker")

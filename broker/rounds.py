@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from ..effects.disk import Lane
-from ..storage.journal import RoundWrite
-from ..storage.log import PartitionLog
+from ..storage.journal.journal import RoundWrite
+from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 
 # Up to these sizes the loop does itself what would cost more to hand over: a round without a sync, and one that is

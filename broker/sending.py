@@ -14,7 +14,7 @@ from ..effects.gathering import neighbours_joined
 from ..effects.net import Elsewhere, Writable, idle_socket, send_now
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import Buffer
-from ..storage.file_parts import FilePart, let_go
+from ..storage.log.file_parts import FilePart, let_go
 from .metrics import Metrics
 
 WINDOW_BYTES = 256 << 10  # of a part, copied at one time

@@ -27,7 +27,7 @@ from ..protocol.batches import (
 from ..protocol.errors import MalformedFrame
 from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable, read_uvarint, uvarint
-from ..storage.journal import UnitRefused
+from ..storage.journal.journal import UnitRefused
 from .connection import PRODUCE, Connection
 from .partition import Partition
 from .straight_transactions import StraightTransactions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.compression import Codec
 from ..protocol.errors import ErrorCode, KafkaError
-from ..storage.journal import Part
-from ..storage.log_settings import LogSettings
+from ..storage.journal.journal import Part
+from ..storage.log.settings import LogSettings
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
 from .options import InvalidOption

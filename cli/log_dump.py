@@ -13,18 +13,20 @@ from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, File, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import CorruptBatch
-from ..storage import checkpoints, kept_parts, layout, log_snapshots, store_checkpoint
-from ..storage.aborted import TXN_ENTRY
-from ..storage.aborted import unpack as unpack_aborted
+from ..storage import checkpoints, layout, store_checkpoint
 from ..storage.checkpoints import Damaged, NewerFormat
-from ..storage.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
-from ..storage.journal_format import CREATE
-from ..storage.journal_preparing import file_sequence
-from ..storage.journal_reading import read_header, round_units, rounds
-from ..storage.log_manifest import Manifest
-from ..storage.producer_snapshots import ANY_SEQUENCE, NONE_OPEN
-from ..storage.producer_snapshots import unpack as unpack_producers
-from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, parse_name
+from ..storage.journal import kept_parts
+from ..storage.journal.format import CREATE
+from ..storage.journal.preparing import file_sequence
+from ..storage.journal.reading import read_header, round_units, rounds
+from ..storage.log.aborted import TXN_ENTRY
+from ..storage.log.aborted import unpack as unpack_aborted
+from ..storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
+from ..storage.log.manifest import Manifest
+from ..storage.log.segment import LOG_SUFFIX, TXN_SUFFIX, parse_name
+from ..storage.producers import snapshots
+from ..storage.producers.encoding import ANY_SEQUENCE, NONE_OPEN
+from ..storage.producers.encoding import unpack as unpack_producers
 from .failures import Failure
 from .log_facts import Fact, batch_fact, created, part_facts, plain, record_facts, time_of, unit_facts
 
@@ -103,7 +105,7 @@ class _Dump:
             return self._coordinators
         if file_sequence(name) is not None:
             return self._journal_file
-        if name.endswith(log_snapshots.SUFFIX):
+        if name.endswith(snapshots.SUFFIX):
             return self._snapshot
         if kept_parts.list_old_names([name]):
             return self._segment
@@ -175,7 +177,7 @@ class _Dump:
         }
 
     def _snapshot(self, path: str) -> Iterator[Fact]:
-        payload = checkpoints.read_file(self._disk, path, log_snapshots.KIND, log_snapshots.VERSION)
+        payload = checkpoints.read_file(self._disk, path, snapshots.KIND, snapshots.VERSION)
         producers = unpack_producers(payload)
         yield {"is": "snapshot", "path": path, "producers": len(producers), "size_bytes": len(payload)}
         for producer_id, producer in producers.items():

@@ -16,7 +16,7 @@ from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.compression import Codec
 from ..protocol.errors import KafkaError
 from ..protocol.records import read_marker, records
-from ..storage.journal_format import APPEND, CREATE, DROP, LOG_START, Part, Unit
+from ..storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part, Unit
 from ..storage.layout import CATALOGUE_LOG_ID
 
 Fact = dict[str, Any]

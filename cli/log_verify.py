@@ -22,17 +22,19 @@ from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch
 from ..protocol.errors import KafkaError
 from ..protocol.records import records
-from ..storage import checkpoints, kept_parts, layout, log_snapshots, store_checkpoint
-from ..storage.aborted import TXN_ENTRY
-from ..storage.aborted import unpack as unpack_aborted
+from ..storage import checkpoints, layout, store_checkpoint
 from ..storage.checkpoints import Damaged, NewerFormat
-from ..storage.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
-from ..storage.journal_format import APPEND, CREATE, DROP, LOG_START, Part
-from ..storage.journal_scan import scan
-from ..storage.log_manifest import Manifest
-from ..storage.producer_snapshots import unpack as unpack_producers
-from ..storage.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState
-from ..storage.segment import scan as scan_segment
+from ..storage.journal import kept_parts
+from ..storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part
+from ..storage.journal.scan import scan
+from ..storage.log.aborted import TXN_ENTRY
+from ..storage.log.aborted import unpack as unpack_aborted
+from ..storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
+from ..storage.log.manifest import Manifest
+from ..storage.log.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState
+from ..storage.log.segment import scan as scan_segment
+from ..storage.producers import snapshots
+from ..storage.producers.encoding import unpack as unpack_producers
 from ..storage.store_checkpoint import LogEntry, StoreCheckpoint
 from .failures import Failure
 from .log_aborts import AbortCheck
@@ -303,7 +305,7 @@ class _Look:
     def _snapshot(self, path: str) -> None:
         self._report.counts["snapshots"] += 1
         try:
-            unpack_producers(checkpoints.read_file(self._disk, path, log_snapshots.KIND, log_snapshots.VERSION))
+            unpack_producers(checkpoints.read_file(self._disk, path, snapshots.KIND, snapshots.VERSION))
         except FileNotFoundError:
             self._report.damage(path, "it is missing")
         except (Damaged, NewerFormat, ValueError) as error:

@@ -7,10 +7,11 @@ copies and links in our folders; nothing of theirs goes, or keeps a broker from 
 from collections.abc import Callable, Collection
 
 from ..effects.disk import Disk
-from . import kept_parts, layout, store_checkpoint
+from . import layout, store_checkpoint
 from .checkpoints import UNFINISHED
-from .journal_preparing import PREPARING, file_sequence
-from .log import PartitionLog
+from .journal import kept_parts
+from .journal.preparing import PREPARING, file_sequence
+from .log.partition_log import PartitionLog
 
 
 def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:

@@ -15,14 +15,16 @@ from ..effects.clock import Clock
 from ..effects.disk import Disk, Lock
 from ..effects.rng import Rng
 from ..protocol import batches
-from . import checkpoints, kept_parts, layout, log_opening, store_checkpoint
-from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
-from .journal_scan import Scan, scan
+from . import checkpoints, layout, store_checkpoint
+from .journal import kept_parts
+from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
+from .journal.scan import Scan, scan
 from .leftovers import holds_anything, name_foreign_files, remove_leftovers
-from .log import PartitionLog
-from .log_flush import run_syncs
-from .log_settings import LogSettings
-from .open_files import OpenFiles
+from .log import opening
+from .log.flush import run_syncs
+from .log.open_files import OpenFiles
+from .log.partition_log import PartitionLog
+from .log.settings import LogSettings
 from .store import Store, StoreSettings, created_log
 from .store_checkpoint import LogEntry, StoreCheckpoint
 from .system_errors import may_pass
@@ -125,7 +127,7 @@ class _Recovery:
             self._open_log(entry, start.age_ms)
         kept = self._list_kept(start.incarnation)
         for log in self.logs.values():
-            log_opening.tidy(log)
+            opening.tidy(log)
         self._apply_kept(start.age_ms)
         self._replay(journal, start)
         incarnation = max(journal.incarnation, start.incarnation) + 1

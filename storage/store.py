@@ -15,11 +15,11 @@ from ..effects.disk import Buffer, Disk, Lock
 from ..protocol import batches
 from ..protocol.batches import LENGTH_ENDS_AT, Batch, pack_head
 from . import layout
-from .journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, PlacedBatch, RoundWrite
-from .log import PartitionLog
-from .log_settings import LogSettings
-from .open_files import OpenFiles
-from .segment import LEADER_EPOCH
+from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, PlacedBatch, RoundWrite
+from .log.open_files import OpenFiles
+from .log.partition_log import PartitionLog
+from .log.segment import LEADER_EPOCH
+from .log.settings import LogSettings
 
 TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly

@@ -12,7 +12,7 @@ import msgpack
 
 from ..effects.disk import Disk
 from . import checkpoints, layout
-from .log_settings import LogSettings
+from .log.settings import LogSettings
 
 KIND = "store"
 VERSION = 1

@@ -12,9 +12,9 @@ from itertools import islice
 
 from ..effects.disk import Disk, TryLater
 from . import layout, store_checkpoint
-from .log import PartitionLog
-from .log_flush import FlushJob, SyncJob, run_syncs
-from .open_files import OpenFiles
+from .log.flush import FlushJob, SyncJob, run_syncs
+from .log.open_files import OpenFiles
+from .log.partition_log import PartitionLog
 from .recovery import entries
 from .store import Store
 from .store_checkpoint import LogEntry, StoreCheckpoint

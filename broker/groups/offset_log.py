@@ -15,7 +15,7 @@ from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
-from ...storage.journal import Part
+from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..coordinator_snapshots import Row
 from ..internal_topic import InternalTopic

@@ -15,10 +15,10 @@ from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
-from ...storage.aborted import AbortedTransaction
-from ...storage.file_parts import left_in_file, let_go
-from ...storage.log_reads import AbortedLookup, ColdRead, Gone
-from ...storage.segment import Slice
+from ...storage.log.aborted import AbortedTransaction
+from ...storage.log.file_parts import left_in_file, let_go
+from ...storage.log.reads import AbortedLookup, ColdRead, Gone
+from ...storage.log.segment import Slice
 from ..dispatch import Call, handles
 from ..fetch_sessions import Fetching, Key, Told, Wanted, add_wanted, has_no_news
 from ..partition import Partition, storage_error
@@ -27,7 +27,7 @@ from ..waiting import Parked, Waiter
 from ..wide_fetch import WideFetch, chunks, leave_place, take_place
 
 if TYPE_CHECKING:
-    from ...storage.log import PartitionLog
+    from ...storage.log.partition_log import PartitionLog
     from ..broker import Broker
 
 Answer = FetchResponse.Topic.Partition

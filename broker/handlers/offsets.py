@@ -18,8 +18,8 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from ...storage.log_reads import Gone
-from ...storage.log_times import LatestLookup, TimeLookup, Timestamped
+from ...storage.log.reads import Gone
+from ...storage.log.times import LatestLookup, TimeLookup, Timestamped
 from ..dispatch import Call, handles
 from ..partition import Partition, storage_error
 from ..turns import Steps, answer_each

@@ -1,9 +1,9 @@
 """Produce: batches into partitions, each checked, judged and appended in one step, each with an error of its own.
 
 The rules: what a client may send (KIP-98, Kafka's LogValidator) stands in partition.py, what its sequences must be in
-storage/producers.py. A duplicate is a success with the offset of the first time, and is not answered before that is
-durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long to look into
-is looked into by a worker first (long_produce.py).
+storage/producers/producers.py. A duplicate is a success with the offset of the first time, and is not answered before
+that is durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long to look
+into is looked into by a worker first (long_produce.py).
 Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 
@@ -16,7 +16,7 @@ from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_B
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
-from ...storage.producers import ProducerStates
+from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
 from ..connection import OlderConnection
 from ..decompression_budget import OverBudget

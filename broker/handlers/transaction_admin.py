@@ -21,7 +21,7 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ...storage.producers import ProducerDescription
+from ...storage.producers.producers import ProducerDescription
 from ..dispatch import Call, handles
 from ..partition import Partition
 from ..safe_pattern import InvalidPattern, SafePattern

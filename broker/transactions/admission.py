@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ...storage.log import PartitionLog
+from ...storage.log.partition_log import PartitionLog
 from ..connection import Connection
 from ..partition import Partition
 from . import machine

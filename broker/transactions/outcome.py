@@ -6,7 +6,7 @@ new one with epoch 0 follows. An outcome that was logged is never changed.
 Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
-from ...storage.producers import RETIRED_EPOCH
+from ...storage.producers.producers import RETIRED_EPOCH
 from .table import Do
 from .transaction import NO_EPOCH, NO_ID, Decision, Given, MarkerOrder, Status, Transaction
 

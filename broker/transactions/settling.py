@@ -19,7 +19,7 @@ from ..topic_names import OFFSETS_TOPIC
 from . import machine
 
 if TYPE_CHECKING:
-    from ...storage.journal import Part
+    from ...storage.journal.journal import Part
     from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")

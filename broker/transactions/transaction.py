@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
-from ...storage.producers import RETIRED_EPOCH
+from ...storage.producers.producers import RETIRED_EPOCH
 
 NO_ID = -1
 NO_EPOCH = -1

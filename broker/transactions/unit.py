@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...protocol.batches import Batch, made
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
-from ...storage.journal import UnitRefused
-from ...storage.log import PartitionLog
+from ...storage.journal.journal import UnitRefused
+from ...storage.log.partition_log import PartitionLog
 from ..catalogue import Change, MarkerDebt, marker_owed
 from ..topic_names import OFFSETS_TOPIC
 from .transaction import MarkerOrder

@@ -7,7 +7,7 @@ import struct
 import pytest
 from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
-from fencepost.storage.compaction import Compaction
+from fencepost.storage.cleaning.compaction import Compaction
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient

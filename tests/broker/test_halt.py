@@ -73,8 +73,8 @@ def test_the_scripted_run_syncs_every_kind_of_file(sites):
     names = "\n".join(sites)
     for part in (
         "journal.py:_sync_each Sync",  # rounds
-        "journal_preparing.py:_make Sync",  # files made ahead
-        "journal_preparing.py:_make SyncDirectory",
+        "preparing.py:_make Sync",  # files made ahead
+        "preparing.py:_make SyncDirectory",
         "open_files.py:<lambda> Sync",  # segments
         "open_files.py:<lambda> SyncDirectory",  # folders of logs
         "checkpoints.py:_fill Sync",

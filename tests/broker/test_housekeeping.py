@@ -11,7 +11,7 @@ from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.operations import Unlink
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage import upkeep
-from fencepost.storage.journal import Journal
+from fencepost.storage.journal.journal import Journal
 from fencepost.storage.upkeep import SHARED_RUN_BYTES, SNAPSHOTS_A_RUN, FlushRun, Removal
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker

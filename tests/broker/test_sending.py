@@ -14,7 +14,7 @@ from fencepost.broker.metrics import Metrics
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
-from fencepost.storage.file_parts import FilePart
+from fencepost.storage.log.file_parts import FilePart
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from served_broker import ServedBroker
 from small_parts import uses

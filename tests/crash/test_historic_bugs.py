@@ -1,7 +1,7 @@
 """Bugs of other brokers' log layers, one test each: what was lost, doubled or believed there is not here.
 
-Those about producer state are in tests/storage/test_producers_history.py, those about compaction in test_compaction.py
-and test_compaction_runs.py beside it.
+Those about producer state are in tests/storage/producers/test_producers_history.py, those about compaction in
+tests/storage/cleaning.
 """
 
 import errno

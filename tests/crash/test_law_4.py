@@ -14,7 +14,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import store_checkpoint
-from fencepost.storage.producers import RETIRED_EPOCH
+from fencepost.storage.producers.producers import RETIRED_EPOCH
 from fencepost.storage.store import StoreSettings
 from store_driver import DIRECTORY, Driven
 from store_dump import dump

@@ -6,8 +6,9 @@ from typing import Any
 
 from fencepost.protocol.raw_records import raw_records
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
-from fencepost.storage import compaction, log
-from fencepost.storage.compaction_rules import AbortedSpans, KeyMap, name_of
+from fencepost.storage.cleaning import compaction
+from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, name_of
+from fencepost.storage.log import partition_log as log
 from simulation.mutants import _around, _replaced, mutant
 
 

@@ -25,10 +25,23 @@ from fencepost.effects import lanes, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
-from fencepost.storage import journal_scan, layout, log_indexes, log_opening, log_reads, log_times, recovery
-from fencepost.storage.log import PartitionLog
-from fencepost.storage.log_snapshots import ProducerSnapshots, Snapshot
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage import layout, recovery
+from fencepost.storage.journal import scan as journal_scan
+from fencepost.storage.log import (
+    indexes as log_indexes,
+)
+from fencepost.storage.log import (
+    opening as log_opening,
+)
+from fencepost.storage.log import (
+    reads as log_reads,
+)
+from fencepost.storage.log import (
+    times as log_times,
+)
+from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.producers.producers import ProducerStates
+from fencepost.storage.producers.snapshots import ProducerSnapshots, Snapshot
 from simulation.mutants import MUTANTS, Patches, _around, _replaced
 
 KILLED_BY: dict[str, str] = {}
@@ -48,7 +61,7 @@ def killed_by(file: str) -> Callable[[Patches], Patches]:
 # ---- what stands on the disk ---------------------------------------------------------------------------------
 
 
-@killed_by("tests/storage/test_log_machine.py")
+@killed_by("tests/storage/log/test_log_machine.py")
 def no_producers_are_known_as_of_the_flushed_offset(stack: ExitStack) -> None:
     """The marker of an id for one transaction is above it, and finds no producer when it is applied again."""
 
@@ -90,7 +103,7 @@ def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) ->
     _replaced(stack, log_opening, "_look", lambda log, look_from: None)
 
 
-@killed_by("tests/storage/test_journal_scan.py")
+@killed_by("tests/storage/journal/test_scan.py")
 def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> None:
     def wrapper(scan: Any) -> Any:
         return lambda *arguments, **more: scan(*arguments, **more | {"synced_unit": 0})
@@ -99,7 +112,7 @@ def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> No
         _around(stack, module, "scan", wrapper)
 
 
-@killed_by("tests/storage/test_kept_parts.py")
+@killed_by("tests/storage/journal/test_kept_parts.py")
 def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> None:
     _replaced(stack, recovery, "_without", lambda log, path: f"without {path}, removed, the log opens")
 
@@ -114,7 +127,7 @@ def closed_standard_files_stay_closed(stack: ExitStack) -> None:
     _replaced(stack, serving, "_open_standard_files", lambda: None)
 
 
-@killed_by("tests/storage/test_kept_parts.py")
+@killed_by("tests/storage/journal/test_kept_parts.py")
 def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
     _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
 
@@ -134,7 +147,7 @@ def every_folder_is_taken_for_a_log(stack: ExitStack) -> None:
     _replaced(stack, layout, "parse_log_directory_name", lambda name: ("t", 0, 0))
 
 
-@killed_by("tests/storage/test_producers.py")
+@killed_by("tests/storage/producers/test_producers.py")
 def producers_are_evicted_within_their_transactions(stack: ExitStack) -> None:
     def evict(self: Any, count: int = 1) -> int:
         first = list(self._producers)[:count]
@@ -154,7 +167,7 @@ def verify_believes_the_index_of_aborted_transactions(stack: ExitStack) -> None:
 # ---- what readers find ---------------------------------------------------------------------------------------
 
 
-@killed_by("tests/storage/test_log_reads.py")
+@killed_by("tests/storage/log/test_reads.py")
 def what_was_aborted_in_segments_that_are_gone_is_nothing(stack: ExitStack) -> None:
     def run(self: Any) -> Any:
         found = self.run()
@@ -166,7 +179,7 @@ def what_was_aborted_in_segments_that_are_gone_is_nothing(stack: ExitStack) -> N
     _replaced(stack, log_reads.ColdRead, "run_committed", run)
 
 
-@killed_by("tests/storage/test_log_reads.py")
+@killed_by("tests/storage/log/test_reads.py")
 def what_was_aborted_is_looked_up_when_the_data_was_read(stack: ExitStack) -> None:
     def run(self: Any) -> Any:
         found = self.run()
@@ -176,7 +189,7 @@ def what_was_aborted_is_looked_up_when_the_data_was_read(stack: ExitStack) -> No
     _replaced(stack, log_reads.ColdRead, "run_committed", run)
 
 
-@killed_by("tests/storage/test_log_reads.py")
+@killed_by("tests/storage/log/test_reads.py")
 def no_segment_means_no_such_time(stack: ExitStack) -> None:
     def wrapper(run: Any) -> Any:
         def ran(self: Any) -> Any:
@@ -190,12 +203,12 @@ def no_segment_means_no_such_time(stack: ExitStack) -> None:
     _around(stack, log_times._Lookup, "run", wrapper)
 
 
-@killed_by("tests/storage/test_log_reads.py")
+@killed_by("tests/storage/log/test_reads.py")
 def every_error_of_a_reader_is_damage(stack: ExitStack) -> None:
     _replaced(stack, PartitionLog, "holds", lambda self, states: True)
 
 
-@killed_by("tests/storage/test_log_indexes.py")
+@killed_by("tests/storage/log/test_indexes.py")
 def aborted_transactions_are_derived_from_one_segment(stack: ExitStack) -> None:
     _around(stack, log_indexes, "derive_aborted", lambda derive: lambda segments: derive([list(segments)[-1]]))
 

@@ -7,7 +7,7 @@ from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.producers.producers import ProducerStates
 from simulation.mutants import _around, _replaced, mutant
 
 # ---- who is forgotten ----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.protocol.errors import ErrorCode
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.producers.producers import ProducerStates
 from simulation.history import Forgotten, ForgottenGroup, History
 
 LIMITED = 0.4  # share of the seeds that have a limit, for each kind of limit

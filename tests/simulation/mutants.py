@@ -28,9 +28,9 @@ from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
 from fencepost.broker.turns import Job
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.storage.log import PartitionLog
-from fencepost.storage.log_reads import AbortedLookup
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.log.reads import AbortedLookup
+from fencepost.storage.producers.producers import ProducerStates
 from fencepost.storage.store import Store
 from simulation.run import Result, simulate
 

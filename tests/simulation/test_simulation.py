@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fencepost.storage.file_parts import FilePart
+from fencepost.storage.log.file_parts import FilePart
 from simulation.run import simulate
 from small_parts import leave_small_parts
 

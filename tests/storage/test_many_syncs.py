@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 from fencepost.effects.simulated.operations import Sync, SyncDirectory
-from fencepost.storage.log_flush import SyncJob, run_syncs
-from fencepost.storage.open_files import OpenFiles
+from fencepost.storage.log.flush import SyncJob, run_syncs
+from fencepost.storage.log.open_files import OpenFiles
 
 COUNT = 100
 

@@ -9,7 +9,8 @@ import pytest
 from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Open, Read
-from fencepost.storage import layout, log_opening
+from fencepost.storage import layout
+from fencepost.storage.log import opening as log_opening
 from fencepost.storage.system_errors import is_limit, may_pass
 from recovery_oracle import SETTINGS, Workload, check
 from scripted_workloads import WORKLOADS, producer_snapshots

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import store_checkpoint, upkeep
-from fencepost.storage.journal_format import BLOCK_BYTES
-from fencepost.storage.journal_scan import JournalDamaged, scan
-from fencepost.storage.log import PartitionLog
+from fencepost.storage.journal.format import BLOCK_BYTES
+from fencepost.storage.journal.scan import JournalDamaged, scan
+from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, SMALL, Driven
 from store_dump import dump_log

@@ -22,7 +22,7 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.storage import store_checkpoint
 from fencepost.storage.checkpoints import Damaged, NewerFormat
-from fencepost.storage.journal_scan import JournalDamaged
+from fencepost.storage.journal.scan import JournalDamaged
 from fencepost.storage.recovery import RecoveryReport, StoreDamaged, open_store
 from fencepost.storage.store import Store, StoreSettings
 from produce_requests import batch, create, idempotent, produce

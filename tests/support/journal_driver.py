@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from disk_files import read
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.storage.journal import APPEND, Journal, Part, RoundWrite
-from fencepost.storage.journal_scan import Scan, scan
+from fencepost.storage.journal.journal import APPEND, Journal, Part, RoundWrite
+from fencepost.storage.journal.scan import Scan, scan
 
 DIRECTORY = "/journal"
 BLOCK = 4096

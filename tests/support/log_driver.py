@@ -11,10 +11,10 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches, records
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker, Record
-from fencepost.storage import log_opening
-from fencepost.storage.log import LogSettings, PartitionLog
-from fencepost.storage.open_files import OpenFiles
-from fencepost.storage.segment import Slice
+from fencepost.storage.log import opening as log_opening
+from fencepost.storage.log.open_files import OpenFiles
+from fencepost.storage.log.partition_log import LogSettings, PartitionLog
+from fencepost.storage.log.segment import Slice
 
 DIRECTORY = "/data/logs/t-0.1"
 

@@ -3,8 +3,8 @@
 from fencepost.protocol.batches import Batch, read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker, control_marker
-from fencepost.storage import producer_snapshots
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.producers import encoding as producer_snapshots
+from fencepost.storage.producers.producers import ProducerStates
 from raw_batches import batch
 
 TRANSACTIONAL = 0x10

@@ -14,8 +14,8 @@ from typing import Any
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.protocol import batches
 from fencepost.protocol.records import Marker, control_marker, records
-from fencepost.storage.log import PartitionLog
-from fencepost.storage.producers import RETIRED_EPOCH
+from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.producers.producers import RETIRED_EPOCH
 from fencepost.storage.store import StoreSettings
 from store_driver import Driven, batch_of, values_of
 from store_dump import batches_of, committed

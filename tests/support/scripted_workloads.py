@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import permutations
 
 from fencepost.protocol.records import Marker
-from fencepost.storage.producers import RETIRED_EPOCH
+from fencepost.storage.producers.producers import RETIRED_EPOCH
 from recovery_oracle import Workload
 
 ME, OTHER = (1000, 0), (1001, 0)

@@ -2,8 +2,8 @@
 
 import pytest
 from fencepost.broker import connection
-from fencepost.storage import file_parts
-from fencepost.storage.open_files import OpenFiles
+from fencepost.storage.log import file_parts
+from fencepost.storage.log.open_files import OpenFiles
 
 FROM_BYTES = 200
 

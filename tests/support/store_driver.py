@@ -6,8 +6,8 @@ from typing import Any
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol import batches, records
-from fencepost.storage.log import PartitionLog
-from fencepost.storage.log_settings import LogSettings
+from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.log.settings import LogSettings
 from fencepost.storage.recovery import RecoveryReport, open_store
 from fencepost.storage.store import Store, StoreSettings
 from fencepost.storage.upkeep import CheckpointRun, Upkeep

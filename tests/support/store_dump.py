@@ -5,7 +5,7 @@ from typing import Any
 
 from fencepost.protocol import batches
 from fencepost.protocol.batches import Batch
-from fencepost.storage.log import PartitionLog
+from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.store import Store
 from one_partition import contents
 

@@ -12,7 +12,7 @@ from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
-from fencepost.storage.journal import Part
+from fencepost.storage.journal.journal import Part
 from group_client import alone
 from offset_requests import Producer, commit, delete, fetch
 from simulated_broker import SimulatedBroker

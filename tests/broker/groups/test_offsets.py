@@ -9,9 +9,9 @@ from fencepost.broker.groups.records import UNKNOWN_AGE, Committed, Place, offse
 from fencepost.protocol import batches
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker, Record, build, control_marker, records
-from fencepost.storage.aborted import AbortedTransaction
-from fencepost.storage.compaction_rules import AbortedSpans, KeyMap, Rules
-from fencepost.storage.producers import ProducerStates
+from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, Rules
+from fencepost.storage.log.aborted import AbortedTransaction
+from fencepost.storage.producers.producers import ProducerStates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

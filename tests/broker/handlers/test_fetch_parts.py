@@ -7,7 +7,7 @@ from fencepost.broker.handlers import fetch as handler
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
-from fencepost.storage.file_parts import FilePart
+from fencepost.storage.log.file_parts import FilePart
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from simulated_client import SimulatedClient
 from small_parts import leave_small_parts, uses

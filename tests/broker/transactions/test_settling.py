@@ -7,7 +7,7 @@ from fencepost.broker.transactions.transaction import Decision, Status
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.records import Marker, read_marker
-from fencepost.storage.log import PartitionLog
+from fencepost.storage.log.partition_log import PartitionLog
 from produce_requests import answers, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient

@@ -1,0 +1,1 @@
+"""What makes logs smaller: retention drops whole segments, compaction rewrites them."""

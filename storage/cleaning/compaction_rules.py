@@ -1,0 +1,159 @@
+"""What compaction keeps of each batch. Pure: batches in log order go in, what stands for them comes out.
+
+The latest record of each key stays, and a tombstone for delete.retention.ms after it was first seen here (the delete
+horizon, KIP-534, bit 6; on the store's clock, not the wall's). Of aborted transactions nothing stays. A marker stays
+while a batch of its transaction does, and then until its own horizon. A producer's last batch stays, emptied, since
+its sequences stand in it. Offsets never move. Source: Kafka's Cleaner, CleanedTransactionMetadata, MemoryRecords.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+
+from ...effects.disk import Buffer
+from ...protocol.batches import Batch
+from ...protocol.errors import KafkaError
+from ...protocol.raw_records import emptied, raw_records, rewritten
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
+from ..log.aborted import AbortedTransaction
+
+DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that memory does not depend on their size
+
+
+def name_of(key: bytes) -> bytes:
+    """What stands for a key in the map."""
+    return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
+class AbortedSpans:
+    """Which batches belong to aborted transactions."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        for entry in sorted(aborted, key=lambda entry: entry.first_offset):
+            self._spans.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
+
+    def cover(self, batch: Batch) -> bool:
+        """Whether this data batch was aborted."""
+        spans = self._spans.get(batch.producer_id) if batch.is_transactional else None
+        if spans is None:
+            return False
+        number = bisect_right(spans, (batch.base_offset, 2**63)) - 1
+        return number >= 0 and batch.base_offset <= spans[number][1]
+
+
+class KeyMap:
+    """The latest offset of each key in a stretch of the log, for a bounded number of keys."""
+
+    def __init__(self, aborted: AbortedSpans, most_keys: int) -> None:
+        self.offsets: dict[bytes, int] = {}
+        self._aborted = aborted
+        self._most_keys = most_keys
+
+    def add(self, batch: Batch) -> bool:
+        """Take in one batch, if there is room; there always is for the first.
+
+        Of a batch that does not parse nothing is known, so nothing of it replaces older records.
+        """
+        if batch.is_control or self._aborted.cover(batch):
+            return True
+        if self.offsets and len(self.offsets) + batch.record_count > self._most_keys:
+            return False
+        try:
+            raw = raw_records(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES))
+            found = {name_of(record.key): record.offset for record in raw if record.key is not None}
+        except KafkaError:
+            return True
+        self.offsets.update(found)
+        return True
+
+
+class Rules:
+    """The verdicts of one run of compaction over a log."""
+
+    def __init__(
+        self,
+        latest: Mapping[bytes, int],
+        aborted: AbortedSpans,
+        *,
+        start_offset: int,
+        end_offset: int,
+        last_batches: Collection[int],
+        last_epochs: Mapping[int, int],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        """latest: what the key map of all records below end_offset says; from there on everything stays as it is.
+
+        last_batches: base offsets of the newest batches of living producers.
+        last_epochs: by producer, for those of which only a marker is left.
+        """
+        self._latest = latest
+        self._aborted = aborted
+        self._start_offset = start_offset
+        self._end_offset = end_offset
+        self._last_batches = last_batches
+        self._last_epochs = last_epochs
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + delete_retention_ms
+        self._with_data: set[int] = set()  # producers with a batch in a transaction whose marker is still to come
+
+    def kept(self, batch: Batch) -> Buffer | None:
+        """The batch that is to stand in the log from now on: the same, a smaller one, an empty one, or none."""
+        if batch.base_offset >= self._end_offset:
+            return batch.buffer
+        if batch.is_control:
+            return self._kept_marker(batch)
+        if batch.last_offset < self._start_offset:
+            return self._emptied(batch)
+        if batch.is_transactional:
+            self._with_data.add(batch.producer_id)
+        if self._aborted.cover(batch) or not batch.record_count:
+            return self._emptied(batch)
+        return self._kept_records(batch)
+
+    def _kept_records(self, batch: Batch) -> Buffer | None:
+        horizon_ms = batch.delete_horizon_ms
+        tombstones_go = horizon_ms is not None and horizon_ms <= self._now_ms
+        latest = self._latest
+        tombstones = False
+        try:
+            payload = payload_of(batch, DECOMPRESSED_LIMIT_BYTES)
+            kept = bytearray(batch.record_count)
+            for number, record in enumerate(raw_records(batch, payload)):
+                if record.key is None or latest.get(name_of(record.key), -1) > record.offset:
+                    continue
+                if record.is_tombstone:
+                    if tombstones_go:
+                        continue
+                    tombstones = True
+                kept[number] = 1
+            if not any(kept):
+                return self._emptied(batch)
+            if tombstones and horizon_ms is None:
+                horizon_ms = self._horizon_ms
+            elif all(kept):
+                return batch.buffer
+            return rewritten(batch, payload, kept, delete_horizon_ms=horizon_ms)
+        except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
+            return batch.buffer
+
+    def _emptied(self, batch: Batch) -> Buffer | None:
+        """Only its header, if a producer's sequences stand in it and nowhere else."""
+        if batch.base_offset not in self._last_batches:
+            return None
+        return emptied(batch) if batch.record_count else batch.buffer
+
+    def _kept_marker(self, batch: Batch) -> Buffer | None:
+        if batch.producer_id in self._with_data:
+            self._with_data.discard(batch.producer_id)
+            return batch.buffer
+        horizon_ms = batch.delete_horizon_ms
+        if batch.record_count and horizon_ms is None:
+            payload = payload_of(batch, DECOMPRESSED_LIMIT_BYTES)
+            return rewritten(batch, payload, b"\1" * batch.record_count, delete_horizon_ms=self._horizon_ms)
+        if batch.record_count and horizon_ms is not None and horizon_ms > self._now_ms:
+            return batch.buffer
+        if self._last_epochs.get(batch.producer_id) != batch.producer_epoch:
+            return None
+        return emptied(batch) if batch.record_count else batch.buffer

@@ -1,0 +1,198 @@
+"""Which files a running journal has, in what order they are used, and whether there is room for a unit.
+
+Rules: one file is prepared at a time, and its number is the one after the newest; sizes double from the first to the
+largest; all files together stay under the limit. What blocks is in preparing.py.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from ...effects.disk import Disk
+from .format import BLOCK_BYTES, blocks
+from .preparing import AROUND_UNITS_BYTES, JournalFile, Life, Preparation
+
+FILES_AHEAD = 2
+
+
+class JournalFiles:
+    """All files of a running journal: `held` (units in them may be needed; the last is written to), `ready`, spares."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        life: Life,
+        *,
+        max_bytes: int,
+        first_file_bytes: int,
+        largest_file_bytes: int,
+        keep_free_bytes: int = 0,
+    ) -> None:
+        """Begins with one file, made here. Raises: ValueError, for limits too small to work with; OSError."""
+        self._disk = disk
+        self._directory = directory
+        self._life = life
+        self.max_bytes = max_bytes
+        self._largest = min(largest_file_bytes, max_bytes // 8) // BLOCK_BYTES * BLOCK_BYTES
+        self._first = min(blocks(first_file_bytes), self._largest)
+        if self._first <= AROUND_UNITS_BYTES:
+            raise ValueError(f"a journal of {max_bytes} bytes, with files from {first_file_bytes}, is too small")
+        self._next_bytes = self._first
+        self._next_sequence = life.first_file
+        self._spares: deque[JournalFile] = deque()
+        self._job: Preparation | None = None
+        self._wanted = 0
+        self.on_wanted: Callable[[], None] = _nothing  # told when no ready file takes what is to be written
+        self.starved = False
+        self.held: deque[JournalFile] = deque()
+        self.ready: deque[JournalFile] = deque()
+        self.full_bytes = 0  # of held files that are not written to any more
+        self._keep_free_bytes = 0  # without a first file nothing goes
+        first = self._prepare(self._first)
+        first.run()
+        self.settle()
+        self.advance()
+        self._keep_free_bytes = keep_free_bytes
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> JournalFile:
+        """The file that is written to."""
+        return self.held[-1]
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        """No unit above this ever fits: with the file it follows, its own must stay under the limit."""
+        return self.max_bytes // 2 // BLOCK_BYTES * BLOCK_BYTES - AROUND_UNITS_BYTES
+
+    def admits(self, unit_bytes: int) -> bool:
+        """Whether a ready file takes a unit of this size. If not, the next preparation makes one, if it can be."""
+        for file in self.ready:
+            if file.capacity >= unit_bytes:
+                return True
+        if self._wanted < unit_bytes <= self.largest_unit_bytes:
+            self._wanted = unit_bytes
+        self.on_wanted()
+        return False
+
+    def is_ready_for(self, unit_bytes: int) -> bool:
+        """As admits(), but True as well where waiting helps nothing: no file is that large, or the disk has no room."""
+        return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
+
+    def advance(self) -> JournalFile:
+        """Write to the next ready file from now on."""
+        if self.held:
+            self.full_bytes += self.current.size_bytes
+        self.held.append(self.ready.popleft())
+        return self.current
+
+    def retire(self, through_unit: int, synced_round: int) -> None:
+        """Units up to here are needed no more: their files may be used again.
+
+        A file stays until a round in its successor is synced. So, at any crash, the oldest file that is not the first
+        of its incarnation begins with a round that was on disk, and recovery need not guess.
+        """
+        while len(self.held) > 1 and self.held[0].last_unit <= through_unit:
+            if not 0 < self.held[1].first_round <= synced_round:
+                break
+            file = self.held.popleft()
+            self.full_bytes -= file.size_bytes
+            self._spares.append(file)
+
+    # ---- preparing -------------------------------------------------------------------------------------------
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a preparation may have something to do: too few files are ready, or some are to be used again."""
+        return len(self.ready) < FILES_AHEAD or bool(self._spares) or self._wanted > 0
+
+    def preparation(self) -> Preparation | None:
+        """What makes files ready, if any should be; None while one is under way. Hand it back to settle()."""
+        self.settle()
+        if self._job is not None:
+            return None
+        if self._wanted and any(file.capacity >= self._wanted for file in self.ready):
+            self._wanted = 0
+        # A large file that must wait for others to be needed no more does not keep the ordinary ones waiting.
+        return (self._plan(self._wanted) if self._wanted else None) or self._plan(0)
+
+    def _plan(self, wanted: int) -> Preparation | None:
+        size = self._size_to_make(wanted)
+        reusable = sum(file.size_bytes for file in self._spares if size <= file.size_bytes <= self._largest)
+        new = size if not reusable and (wanted or len(self.ready) < FILES_AHEAD) else 0
+        drop: list[JournalFile] = []
+        if (over := self._total() + reusable + new - self.max_bytes) > 0 and new:
+            drop = self._droppable(over) if wanted else []
+            if sum(file.size_bytes for file in drop) < over:
+                drop, new = [], 0
+        if not (new or (self._spares and not wanted) or reusable):
+            return None
+        return self._prepare(new, size, drop)
+
+    def settle(self) -> None:
+        """Take over what the last preparation made, once it has ended, well or not."""
+        job = self._job
+        if job is None or not job.ended:
+            return
+        self._job = None
+        self.ready += job.made
+        self._next_sequence += len(job.made)
+        self._spares.extendleft(reversed(job.spares))
+        self.starved = job.failed
+        if job.failed:
+            self._next_bytes = max(self._first, blocks(self._next_bytes // 2))
+        elif job.made:
+            self._next_bytes = min(max(self._next_bytes, job.made[-1].size_bytes * 2), self._largest)
+
+    def close(self) -> None:
+        """Let go of all files. Only when no round and no preparation is under way."""
+        self.settle()
+        for file in (*self.held, *self.ready, *self._spares):
+            file.file.close()
+
+    def _size_to_make(self, wanted: int) -> int:
+        """Of a new file: the next doubling, or more if a unit of `wanted` bytes asks for it."""
+        least = blocks(wanted + AROUND_UNITS_BYTES) if wanted else 0
+        if least > self._largest:
+            return least
+        size = self._next_bytes
+        while size < least:
+            size = min(2 * size, self._largest)
+        return size
+
+    def _total(self) -> int:
+        return self.full_bytes + self.current.size_bytes + sum(file.size_bytes for file in self.ready)
+
+    def _droppable(self, over: int) -> list[JournalFile]:
+        """Ready files, newest first, that would make room for a large one."""
+        files: list[JournalFile] = []
+        for file in reversed(self.ready):
+            if over <= 0:
+                break
+            files.append(file)
+            over -= file.size_bytes
+        return files
+
+    def _prepare(self, new: int, size: int = 0, drop: list[JournalFile] | None = None) -> Preparation:
+        drop = drop or []
+        for _ in drop:
+            self.ready.pop()
+        self._next_sequence -= len(drop)
+        spares, self._spares = self._spares, deque()
+        self._job = Preparation(
+            self._disk,
+            self._directory,
+            self._life,
+            self._next_sequence,
+            drop=drop,
+            spares=spares,
+            new_bytes=new,
+            reuse=range(size, self._largest + 1),
+            keep_free_bytes=self._keep_free_bytes,
+        )
+        return self._job
+
+
+def _nothing() -> None:
+    """on_wanted of a journal that somebody else fills."""

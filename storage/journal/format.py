@@ -1,0 +1,353 @@
+"""Bytes of the journal: file headers, round headers, units. Pure.
+
+The rule: nothing is believed before its checksum, no length before the bytes left were counted, and a checksum covers
+what a unit or round is *for* (start of the broker, number, file and place), so that a stale copy of it never passes.
+Byte by byte in docs/formats.md. All integers are big-endian; every checksum is CRC-32C.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from ...protocol.batches import Batch
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+FORMAT = 1
+BLOCK_BYTES = 4096
+
+APPEND, LOG_START, CREATE, DROP = 1, 2, 3, 4
+
+MAX_PARTS = 50_000
+MAX_BYTES_BESIDE_BATCHES = 16 << 20
+COPIED_BELOW_BYTES = 1 << 10  # of a unit's buffers, on average: a checksum call for each costs more than copying them
+MOST_COPIED_BYTES = 64 << 10  # a larger copy takes fresh pages, which cost more than the calls
+
+_FILE_HEADER = struct.Struct(">8sIIIIQQ8sQQQ")
+_FILE_MAGIC = b"FENCEJNL"
+_FILE_CHECKED = 12  # the checksum covers the block from here on
+_RECYCLED = 1
+
+_ROUND_HEADER = struct.Struct(">4sIHHIQQQII")
+_ROUND_CHECKED = 8
+_ENDS_FILE = 1
+_SEED = struct.Struct(">IQ8s")
+_PLACE = struct.Struct(">Q")
+
+_UNIT = struct.Struct(">IIIQI")
+_UNIT_CHECKED = struct.Struct(">IQI")
+_UNIT_PREFIX = struct.Struct(">II")
+_PART = struct.Struct(">BQqI")
+_BATCH_UNIT = struct.Struct(">IIIQIBQqI")
+
+ROUND_MAGIC = b"FPRN"
+ROUND_HEADER_BYTES = _ROUND_HEADER.size
+PREFIX_BYTES = _UNIT_PREFIX.size  # length and checksum, in front of what the checksum covers
+BATCH_UNIT_BYTES = _BATCH_UNIT.size  # a unit of one part is so much longer than the part's bytes
+LEAST_UNIT_BYTES = _UNIT.size + _PART.size
+
+# What Journal.append_batch writes: all of a unit that the checksum covers, up to the 16 stamped bytes of the batch.
+pack_batch_unit = struct.Struct(">IQIBQqI16s").pack
+pack_prefix = _UNIT_PREFIX.pack
+BATCH_HEAD_BYTES = 16
+BATCH_UNIT_CHECKED_BYTES = BATCH_UNIT_BYTES - PREFIX_BYTES + BATCH_HEAD_BYTES
+
+
+class Malformed(Exception):
+    """These bytes are not what they should be; the text says how."""
+
+
+class UnknownFormat(Exception):
+    """A well-formed file header of a format this version does not know."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"journal format {version}")
+        self.version = version
+
+
+class UnitRefused(ValueError):
+    """A unit over its limits (parts, bytes beside batches, or bytes that no file takes). Nothing was changed."""
+
+
+class Part(NamedTuple):
+    """One change to one log. `data`: the bytes as they will stand in the segment, or msgpack, or nothing."""
+
+    kind: int
+    log_id: int
+    offset: int
+    data: Sequence[Buffer]
+    batch: Batch | None = None  # of an append that is to be, where it was read already
+
+
+PlacedBatch: TypeAlias = tuple[int, int, bytes, Buffer]
+"""Log id, offset there, the batch's first 16 bytes as they will stand, and the rest of it."""
+
+FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its unit, kind, log id, offset, data
+
+
+class Unit(NamedTuple):
+    """What is all or nothing. `path` and `position` are where it was found."""
+
+    number: int
+    incarnation: int
+    parts: list[Part]
+    path: str
+    position: int
+
+
+class FileHeader(NamedTuple):
+    """The first block of a journal file. The last four fields are the same in all files of one incarnation."""
+
+    incarnation: int
+    sequence: int
+    size_bytes: int
+    recycled: bool  # what follows the last round is stale, not zero
+    salt: bytes
+    first_file: int
+    first_round: int
+    first_unit: int
+
+    @property
+    def seed(self) -> int:
+        """Where the checksums of this file's round headers begin: they fit no other file, and no client knows it."""
+        return int(crc32c(_SEED.pack(self.incarnation, self.sequence, self.salt)))
+
+
+class RoundHeader(NamedTuple):
+    """What stands at the block where a round begins; `length` bytes of units follow."""
+
+    incarnation: int
+    round: int
+    first_unit: int
+    synced_through: int
+    units: int
+    length: int
+    ends_file: bool
+
+    @property
+    def last_unit(self) -> int:
+        return self.first_unit + self.units - 1
+
+
+def blocks(size_bytes: int) -> int:
+    """The size, rounded up to whole blocks."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+# ---- headers -------------------------------------------------------------------------------------------------
+
+
+def pack_file_header(header: FileHeader) -> bytes:
+    """One block."""
+    flags = _RECYCLED if header.recycled else 0
+    body = _FILE_HEADER.pack(
+        _FILE_MAGIC,
+        0,
+        FORMAT,
+        flags,
+        header.incarnation,
+        header.sequence,
+        header.size_bytes,
+        header.salt,
+        header.first_file,
+        header.first_round,
+        header.first_unit,
+    )[_FILE_CHECKED:]
+    checked = body.ljust(BLOCK_BYTES - _FILE_CHECKED, b"\0")
+    return _FILE_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def read_file_header(block: bytes) -> FileHeader:
+    """Raises: Malformed; UnknownFormat, only for a block whose checksum holds."""
+    if len(block) < BLOCK_BYTES:
+        raise Malformed(f"the file has {len(block)} bytes, its header alone takes {BLOCK_BYTES}")
+    magic, crc, version, flags, *fields = _FILE_HEADER.unpack_from(block)
+    if magic != _FILE_MAGIC:
+        raise Malformed("the file does not begin as a journal file")
+    if crc32c(block[_FILE_CHECKED:BLOCK_BYTES]) != crc:
+        raise Malformed("the file header fails its checksum")
+    if version != FORMAT:
+        raise UnknownFormat(version)
+    incarnation, sequence, size_bytes, *life = fields
+    return FileHeader(incarnation, sequence, size_bytes, bool(flags & _RECYCLED), *life)
+
+
+def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
+    """For a round at this position of the file that the seed belongs to."""
+    checked = _ROUND_HEADER.pack(
+        ROUND_MAGIC,
+        0,
+        FORMAT,
+        _ENDS_FILE if header.ends_file else 0,
+        header.incarnation,
+        header.round,
+        header.first_unit,
+        header.synced_through,
+        header.units,
+        header.length,
+    )[_ROUND_CHECKED:]
+    crc = crc32c(checked, crc32c(_PLACE.pack(position), seed))
+    return ROUND_MAGIC + crc.to_bytes(4, "big") + checked
+
+
+def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | None:
+    """The header at the start of `block`, which was read at `position`; None if there is none."""
+    if len(block) < ROUND_HEADER_BYTES:
+        return None
+    magic, crc, version, flags, *fields = _ROUND_HEADER.unpack_from(block)
+    if magic != ROUND_MAGIC or version != FORMAT:
+        return None
+    checked = block[_ROUND_CHECKED:ROUND_HEADER_BYTES]
+    if crc32c(checked, crc32c(_PLACE.pack(position), seed)) != crc:
+        return None
+    incarnation, number, first_unit, synced_through, units, length = fields
+    return RoundHeader(incarnation, number, first_unit, synced_through, units, length, bool(flags & _ENDS_FILE))
+
+
+# ---- units: writing ------------------------------------------------------------------------------------------
+
+
+def unit_bytes(parts: Sequence[Part]) -> int:
+    """Bytes of the unit these parts make. Raises UnitRefused."""
+    if not 0 < len(parts) <= MAX_PARTS:
+        raise UnitRefused(f"a unit of {len(parts)} parts; 1 to {MAX_PARTS} are allowed")
+    batches = beside = 0
+    for part in parts:
+        if part.kind == APPEND:
+            batches += sum(map(len, part.data))
+        else:
+            beside += sum(map(len, part.data))
+    if beside > MAX_BYTES_BESIDE_BATCHES:
+        raise UnitRefused(f"a unit with {beside} bytes beside batches; {MAX_BYTES_BESIDE_BATCHES} are allowed")
+    return _UNIT.size + _PART.size * len(parts) + batches + beside
+
+
+def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
+    """As frame_unit, for a unit of nothing but batches. Raises UnitRefused."""
+    if not 0 < len(batches) <= MAX_PARTS:
+        raise UnitRefused(f"a unit of {len(batches)} parts; 1 to {MAX_PARTS} are allowed")
+    buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]
+    pack = _PART.pack
+    for log_id, offset, head, rest in batches:
+        buffers += (pack(APPEND, log_id, offset, len(rest) + BATCH_HEAD_BYTES), head, rest)
+    return _checked(buffers, sum(map(len, buffers)))
+
+
+def _checked(buffers: list[Buffer], length: int) -> list[Buffer]:
+    """With length and checksum before them; in one buffer where they are small."""
+    if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
+        whole = b"".join(buffers)
+        return [pack_prefix(length, crc32c(whole)) + whole]
+    crc = 0
+    for buffer in buffers:
+        crc = crc32c(buffer, crc)
+    buffers[0] = b"".join((pack_prefix(length, crc), buffers[0]))
+    return buffers
+
+
+def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
+    """A unit as it stands in the journal."""
+    buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
+    for kind, log_id, offset, data, _ in parts:
+        buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))
+        buffers += data
+    return _checked(buffers, sum(map(len, buffers)))
+
+
+# ---- units: reading ------------------------------------------------------------------------------------------
+
+
+def first_fault(body: memoryview, header: RoundHeader) -> str:
+    """Why these bytes are not the units the header announces; "" if they are.
+
+    A run of NULs is no unit: a length below the least is refused before its checksum is looked at.
+    """
+    unpack = _UNIT.unpack_from
+    incarnation = header.incarnation
+    end = len(body)
+    position = 0
+    for number in range(header.first_unit, header.first_unit + header.units):
+        if end - position < LEAST_UNIT_BYTES:
+            return f"unit {number} is missing"
+        length, crc, started, found, _ = unpack(body, position)
+        start = position + PREFIX_BYTES
+        position = start + length
+        if length < LEAST_UNIT_BYTES - PREFIX_BYTES or position > end:
+            return f"unit {number} has an impossible length ({length})"
+        if crc32c(body[start:position]) != crc:
+            return f"unit {number} fails its checksum"
+        if found != number or started != incarnation:
+            return f"unit {number} is another ({found} of start {started})"
+    return "" if position == end else f"{end - position} bytes follow the last unit"
+
+
+def highest_number(body: memoryview, incarnation: int) -> int:
+    """The highest number among the whole units that `body` begins with; 0 if there is none.
+
+    For rounds whose header is lost: their units are cut, but their numbers are not given again.
+    """
+    highest = position = 0
+    while len(body) - position >= LEAST_UNIT_BYTES:
+        length, crc, started, number, _ = _UNIT.unpack_from(body, position)
+        start = position + PREFIX_BYTES
+        position = start + length
+        if length < LEAST_UNIT_BYTES - PREFIX_BYTES or position > len(body) or started != incarnation:
+            break
+        if crc32c(body[start:position]) != crc:
+            break
+        highest = max(highest, number)
+    return highest
+
+
+def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
+    """The parts of all units above a number, of a round that first_fault found nothing in, one unit after another.
+
+    Recovery makes millions of these. Raises: Malformed, for parts that do not add up to their unit.
+    """
+    unpack = _BATCH_UNIT.unpack_from
+    at = 0
+    end = len(body)
+    while at < end:
+        length, _, _, number, count, kind, log_id, offset, data_bytes = unpack(body, at)
+        first = at + BATCH_UNIT_BYTES
+        start = at + _UNIT.size
+        at += PREFIX_BYTES + length
+        if number <= above:
+            continue
+        if count == 1 and first + data_bytes == at:
+            yield number, kind, log_id, offset, body[first:at]
+        else:
+            for kind, log_id, offset, data in _parts(body[start:at], count):
+                yield number, kind, log_id, offset, data
+
+
+def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memoryview]]:
+    at = 0
+    for _ in range(count):
+        if len(body) - at < _PART.size:
+            raise Malformed("a unit ends within its parts")
+        kind, log_id, offset, data_bytes = _PART.unpack_from(body, at)
+        at += _PART.size
+        if data_bytes > len(body) - at:
+            raise Malformed("a part is longer than its unit")
+        yield kind, log_id, offset, body[at : at + data_bytes]
+        at += data_bytes
+    if at != len(body):
+        raise Malformed("bytes follow the last part of a unit")
+
+
+def read_units(body: memoryview, header: RoundHeader, path: str, position: int, above: int = 0) -> Iterator[Unit]:
+    """As read_parts, whole units with the place of each, for tools. `position`: of `body` in the file."""
+    at = 0
+    while at < len(body):
+        length, _, incarnation, number, count = _UNIT.unpack_from(body, at)
+        start = at
+        at += PREFIX_BYTES + length
+        if number > above:
+            parts = [
+                Part(kind, log_id, offset, (data,) if data else ())
+                for kind, log_id, offset, data in _parts(body[start + _UNIT.size : at], count)
+            ]
+            yield Unit(number, incarnation, parts, path, position + start)

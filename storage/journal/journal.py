@@ -1,0 +1,430 @@
+"""The write-ahead journal: every change of every log is a unit in it, and one sync makes a whole round durable.
+
+Rules: unit and round numbers only grow; a round begins on a block, says which one was synced before it,
+and is released when written (and synced, if it was to be); one is in flight at a time; a sync covers every file with
+unsynced rounds, so nothing released can stand behind a hole. Making a Journal says that all units of earlier ones are
+in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
+"""
+
+import functools
+import os.path
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from ...effects.disk import Buffer, Disk, File
+from ...effects.gathering import write_gathered
+from ..sync_once import SyncOnce
+from .files import JournalFiles
+from .format import APPEND as APPEND
+from .format import (
+    BATCH_HEAD_BYTES,
+    BATCH_UNIT_BYTES,
+    BATCH_UNIT_CHECKED_BYTES,
+    BLOCK_BYTES,
+    COPIED_BELOW_BYTES,
+    ROUND_HEADER_BYTES,
+    RoundHeader,
+    blocks,
+    frame_batches,
+    frame_unit,
+    pack_batch_unit,
+    pack_prefix,
+    pack_round_header,
+    unit_bytes,
+)
+from .format import CREATE as CREATE
+from .format import DROP as DROP
+from .format import LOG_START as LOG_START
+from .format import Part as Part
+from .format import PlacedBatch as PlacedBatch
+from .format import Unit as Unit
+from .format import UnitRefused as UnitRefused
+from .preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file_sequence
+from .preparing import Job as Job
+
+_REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
+
+_Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
+
+
+class RoundWrite:
+    """Rounds on their way to disk. run() is for a worker and touches nothing of the journal's."""
+
+    __slots__ = (
+        "_sync_files",
+        "_writes",
+        "done",
+        "says_through",
+        "size_bytes",
+        "sync",
+        "through_round",
+        "through_unit",
+        "to_sync_bytes",
+    )
+
+    def __init__(
+        self,
+        writes: list[_Write],
+        sync_files: Callable[[], None],
+        *,
+        sync: bool,
+        size_bytes: int,
+        to_sync_bytes: int,
+        through_unit: int,
+        through_round: int,
+        says_through: int,
+    ) -> None:
+        self._writes = writes
+        self._sync_files = sync_files
+        self.sync = sync
+        self.size_bytes = size_bytes
+        self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
+        self.through_unit = through_unit
+        self.through_round = through_round
+        self.says_through = says_through
+        self.done = False
+
+    def run(self) -> None:
+        """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
+        for file, position, buffers, size_bytes in self._writes:
+            # Without a sync the page cache takes it, and a later one brings it on.
+            write_gathered(file, buffers, position, size_bytes, past_cache=self.sync)
+        if self.sync:
+            self._sync_files()
+        self.done = True
+
+
+class Journal:
+    """A running journal. Not thread-safe: all but RoundWrite.run and Job.run belongs to one thread."""
+
+    __slots__ = (
+        "_buffers",
+        "_closed",
+        "_file",
+        "_files",
+        "_first_unit",
+        "_in_flight",
+        "_last_unit_round",
+        "_next_round",
+        "_position",
+        "_room",
+        "_said_through",
+        "_says_through",
+        "_synced_round",
+        "_syncs",
+        "_unsynced",
+        "_unsynced_bytes",
+        "incarnation",
+        "next_unit",
+        "released_unit",
+        "synced_unit",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        incarnation: int,
+        next_unit: int,
+        next_round: int,
+        max_bytes: int = 256 << 20,
+        first_file_bytes: int = 1 << 20,
+        largest_file_bytes: int = 32 << 20,
+        keep_free_bytes: int = 0,
+        salt: bytes = bytes(8),
+    ) -> None:
+        """Begin a fresh file, durable before this returns; then remove what earlier incarnations left.
+
+        Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
+        next_unit and next_round are above all that any journal here had (Scan says what those are). keep_free_bytes:
+        files made ahead leave so much of the disk to others. salt: 8 random bytes, which keep clients from writing
+        records that look like rounds.
+        """
+        newest = max((file_sequence(name) or 0 for name in disk.list(directory)), default=0)
+        life = Life(incarnation, salt, newest + 1, next_round, next_unit)
+        self._files = JournalFiles(
+            disk,
+            directory,
+            life,
+            max_bytes=max_bytes,
+            first_file_bytes=first_file_bytes,
+            largest_file_bytes=largest_file_bytes,
+            keep_free_bytes=keep_free_bytes,
+        )
+        _remove_leftovers(disk, directory, keep=file_name(life.first_file))
+        self.incarnation = incarnation
+        self.next_unit = self._first_unit = next_unit
+        self.released_unit = self.synced_unit = next_unit - 1
+        self._next_round = next_round
+        self._synced_round = self._last_unit_round = next_round - 1
+        self._says_through = self._said_through = next_round - 1  # the newest header, and the newest synced one
+        self._closed: list[_Write] = []
+        self._unsynced: list[File] = []
+        self._unsynced_bytes = 0
+        self._syncs = SyncOnce()
+        self._in_flight: RoundWrite | None = None
+        self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
+        self._begin_file()
+
+    @property
+    def last_unit(self) -> int:
+        """The newest unit framed."""
+        return self.next_unit - 1
+
+    @property
+    def next_round(self) -> int:
+        """No round so far has this number, or one above it."""
+        return self._next_round
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    def admits(self, size_bytes: int) -> bool:
+        """Whether zero-filled space is ready for a unit of this size.
+
+        size_bytes: what unit_bytes says of its parts, or the size of the one batch. False asks the next fill_job for a
+        file in which it fits, unless it is above largest_unit_bytes, which no file is made for.
+        """
+        size_bytes += BATCH_UNIT_BYTES
+        return size_bytes <= self._room or self._files.admits(size_bytes)
+
+    def is_ready_for(self, size_bytes: int) -> bool:
+        """Whether to append so much now. False asks for a file, as admits() does; True where waiting helps nothing."""
+        size_bytes += BATCH_UNIT_BYTES
+        return size_bytes <= self._room or self._files.is_ready_for(size_bytes)
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        """Larger units are never admitted."""
+        return self._files.largest_unit_bytes - BATCH_UNIT_BYTES
+
+    @property
+    def used_bytes(self) -> int:
+        """Journal space that holds units, or may hold units, that are still needed."""
+        return self._files.full_bytes + self._position
+
+    @property
+    def half_used(self) -> bool:
+        """Time to flush and checkpoint, so that files can be used again before they are needed."""
+        return 2 * self.used_bytes > self._files.max_bytes
+
+    @property
+    def wants_recycling(self) -> bool:
+        """Half used; or its files are needed now, for the disk has no room for others."""
+        return self.half_used or (self._files.starved and not self._files.ready)
+
+    @property
+    def nearly_full(self) -> bool:
+        """Less than a quarter of the limit is left, or no file is ready and one is being made.
+
+        Waiting helps then. It would not while the disk has no room for a file: that is for admits() to say.
+        """
+        files = self._files
+        return 4 * (files.max_bytes - self.used_bytes) < files.max_bytes or not (files.ready or files.starved)
+
+    # ---- the open round --------------------------------------------------------------------------------------
+
+    def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
+        """Put one batch into the open round, as a unit of its own. Returns the unit's number.
+
+        head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
+        it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
+        """
+        size = len(rest)
+        if size + _REST_BYTES > self._room:
+            self._move_on(size + _REST_BYTES)
+        number = self.next_unit
+        checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
+        if size < COPIED_BELOW_BYTES:
+            checked += rest
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc32c(checked)), checked)
+        else:
+            crc = crc32c(rest, crc32c(checked))
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
+        self._room -= size + _REST_BYTES
+        self.next_unit = number + 1
+        return number
+
+    def append(self, parts: Sequence[Part]) -> int:
+        """Put several changes into the open round, as one unit. Returns the unit's number.
+
+        Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
+        """
+        size = unit_bytes(parts)
+        if size > self._room:
+            self._move_on(size)
+        number = self.next_unit
+        self._buffers += frame_unit(self.incarnation, number, parts)
+        self._room -= size
+        self.next_unit = number + 1
+        return number
+
+    def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
+        """As append, for a unit of nothing but batches, whose bytes are not copied where they are many."""
+        number = self.next_unit
+        framed = frame_batches(self.incarnation, number, batches)
+        size = sum(map(len, framed))
+        if size > self._room:
+            self._move_on(size)
+        self._buffers += framed
+        self._room -= size
+        self.next_unit = number + 1
+        return number
+
+    @property
+    def pending(self) -> bool:
+        """Whether units wait for take_round."""
+        return self.next_unit != self._first_unit or bool(self._closed)
+
+    def take_round(self, *, sync: bool) -> RoundWrite | None:
+        """Close the open round; run() what is returned, then tell finished(). One at a time.
+
+        None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
+        already and nothing waits, it is the empty round that says so on disk: else recovery could not tell whether
+        the last round was torn before its sync or spoilt after it.
+        """
+        if self._in_flight is not None:
+            raise RuntimeError("a round is in flight, or failed")
+        if self.next_unit != self._first_unit:
+            self._close_round()
+        elif not sync and not self._closed:
+            return None
+        elif sync and not self._closed and not self._unsynced and self._said_through < self._last_unit_round:
+            self._close_round()
+        writes, self._closed = self._closed, []
+        for file, _, _, _ in writes:
+            if file not in self._unsynced:
+                self._unsynced.append(file)
+        size_bytes = sum(size for _, _, _, size in writes)
+        self._unsynced_bytes += size_bytes
+        self._in_flight = RoundWrite(
+            writes,
+            functools.partial(self._sync, self._unsynced),
+            sync=sync,
+            size_bytes=size_bytes,
+            to_sync_bytes=self._unsynced_bytes,
+            through_unit=self.last_unit,
+            through_round=self._next_round - 1,
+            says_through=self._says_through,
+        )
+        return self._in_flight
+
+    def finished(self, write: RoundWrite) -> None:
+        """The round's run() has returned: release its units."""
+        if write is not self._in_flight or not write.done:
+            raise RuntimeError("this round was not written")
+        self._in_flight = None
+        self.released_unit = write.through_unit
+        if write.sync:
+            self.synced_unit = write.through_unit
+            self._synced_round = write.through_round
+            self._said_through = write.says_through
+            self._unsynced = []
+            self._unsynced_bytes = 0
+
+    def write_back(self) -> Callable[[], None] | None:
+        """What a worker may do before a sync, beside rounds that go on, so that the sync finds little left to do.
+
+        None if all is synced, or a round in flight is to see to it. It promises nothing, but that it raises OSError
+        means what it means of a sync, for rounds that are synced later too.
+        """
+        if not self._unsynced or (self._in_flight is not None and self._in_flight.sync):
+            return None
+        return functools.partial(self._sync, tuple(self._unsynced))
+
+    def _sync(self, files: Sequence[File]) -> None:
+        """In a worker. Raises as SyncOnce.run."""
+        self._syncs.run(functools.partial(_sync_each, files))
+
+    # ---- files -----------------------------------------------------------------------------------------------
+
+    def fill_job(self) -> Job | None:
+        """What makes the next files ready, if that should be done now. One at a time; hand it to filled()."""
+        return self._files.preparation()
+
+    def filled(self, job: Job) -> None:
+        """A fill_job has ended, well or with TryLater (any other error halts the broker)."""
+        self._files.settle()
+
+    @property
+    def may_fill(self) -> bool:
+        """Whether fill_job is worth asking for; cheap, for whoever asks at every round."""
+        return self._files.incomplete
+
+    def when_wanted(self, told: Callable[[], None]) -> None:
+        """Tell whoever fills when a unit found no ready file that takes it."""
+        self._files.on_wanted = told
+
+    def recycle(self, through_unit: int) -> None:
+        """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files.
+
+        Not those with units that the journal has not synced, whatever the caller says.
+        """
+        self._files.retire(through_unit, self._synced_round)
+
+    def close(self) -> None:
+        """Let go of the files; writes nothing."""
+        self._files.close()
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _move_on(self, size_bytes: int) -> None:
+        """End the current file, and those after it that are too small."""
+        if not self._files.admits(size_bytes):
+            raise UnitRefused(f"no journal space is ready for a unit of {size_bytes} bytes")
+        if self.next_unit != self._first_unit:
+            self._close_round()
+        while self._room < size_bytes:
+            self._close_round(ends_file=True)
+            self._files.advance()
+            self._begin_file()
+
+    def _begin_file(self) -> None:
+        self._file = self._files.current
+        self._begin_round(BLOCK_BYTES)
+
+    def _begin_round(self, position: int) -> None:
+        self._position = position
+        self._room = self._file.size_bytes - KEPT_BACK_BYTES - position - ROUND_HEADER_BYTES
+        self._buffers = [b""]
+        self._first_unit = self.next_unit
+
+    def _close_round(self, *, ends_file: bool = False) -> None:
+        """Put the header before the open round, and zeros behind it up to the next block."""
+        file = self._file
+        units = self.next_unit - self._first_unit
+        room = file.size_bytes - KEPT_BACK_BYTES - self._position - ROUND_HEADER_BYTES
+        length = room - self._room
+        header = RoundHeader(
+            self.incarnation, self._next_round, self._first_unit, self._synced_round, units, length, ends_file
+        )
+        size = blocks(ROUND_HEADER_BYTES + length)
+        buffers = self._buffers
+        buffers[0] = pack_round_header(header, file.seed, self._position)
+        if padding := size - ROUND_HEADER_BYTES - length:
+            buffers.append(_ZEROS[:padding])
+        self._says_through = self._synced_round
+        self._closed.append((file.file, self._position, buffers, size))
+        if units:
+            self._last_unit_round = self._next_round
+        file.first_round = file.first_round or self._next_round
+        file.last_unit = self.last_unit
+        self._next_round += 1
+        self._begin_round(self._position + size)
+
+
+def _sync_each(files: Sequence[File]) -> None:
+    for file in files:
+        file.sync()
+
+
+def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:
+    names = [name for name in disk.list(directory) if file_sequence(name.removesuffix(PREPARING)) is not None]
+    for name in names:
+        if name != keep and not disk.is_directory(os.path.join(directory, name)):
+            disk.unlink(os.path.join(directory, name))
+    if len(names) > 1:
+        disk.sync_directory(directory)

@@ -1,0 +1,127 @@
+"""What the journal held for a log that could not be opened: kept until the log takes it.
+
+Every start begins a new journal, so what the old one had for such a log must be somewhere else: in files of its own,
+outside of the log's folder, because people restore that folder from a copy. A file is named after the folder, with the
+incarnation (start counter) of the start that wrote it. It counts if that start got as far as a checkpoint; otherwise
+the journal still has everything, and the file is to be removed. Byte by byte in docs/formats.md.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ...effects.disk import Buffer, Disk
+from ...protocol import batches
+from ...protocol.batches import CorruptBatch
+from .. import checkpoints, layout
+from .journal import APPEND, LOG_START, Part
+
+KIND = "journal parts"
+VERSION = 1
+FILE_BYTES = 64 << 20  # a file ends with the part that reaches it: a start holds one file at a time
+OLD_PREFIX = "journal-parts-"  # up to version 0.1 they were in the log's own folder: its batches, and nothing else
+
+_HEAD = Struct(">BqI")  # kind, offset, length
+_OLD_NAME = re.compile(OLD_PREFIX + r"(0|[1-9][0-9]*)")
+_NAME = re.compile(r"(.+)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+
+
+class KeptFile(NamedTuple):
+    """A file of kept parts, by its name."""
+
+    log_id: int
+    incarnation: int
+    number: int
+    name: str
+
+
+def parse_name(name: str) -> KeptFile | None:
+    """The file of this name, or None if it is none of ours."""
+    found = _NAME.fullmatch(name)
+    log = layout.parse_log_directory_name(found[1]) if found else None
+    return KeptFile(log[2], int(found[2]), int(found[3]), name) if found and log else None
+
+
+def list_files(disk: Disk, directory: str) -> tuple[list[KeptFile], list[str]]:
+    """(all files of kept parts of a data directory, in the order in which they were written; names of half-written)."""
+    folder = layout.kept_parts_directory(directory)
+    names = disk.list(folder) if disk.exists(folder) else []
+    files = sorted(found for name in names if (found := parse_name(name)) is not None)
+    return files, [name for name in names if _is_unfinished(name)]
+
+
+def _is_unfinished(name: str) -> bool:
+    whole = name.removesuffix(checkpoints.UNFINISHED)
+    return whole != name and parse_name(whole) is not None
+
+
+def list_old_names(names: Sequence[str]) -> list[str]:
+    """Those among the names in a log's folder that hold kept parts as older versions wrote them, in their order."""
+    numbers = [int(found[1]) for name in names if (found := _OLD_NAME.fullmatch(name))]
+    return [f"{OLD_PREFIX}{number}" for number in sorted(numbers)]
+
+
+def write(disk: Disk, directory: str, log_directory_name: str, incarnation: int, parts: Sequence[Part]) -> list[str]:
+    """Put the parts of one log on disk, in order, whole and synced. Returns the paths. Raises: DiskFull, OSError."""
+    folder = layout.kept_parts_directory(directory)
+    if not disk.exists(folder):
+        disk.make_directory(folder)
+        disk.sync_directory(directory)
+    paths: list[str] = []
+    for number, payload in enumerate(_payloads(parts)):
+        paths.append(f"{folder}/{log_directory_name}.{incarnation}.{number}")
+        checkpoints.write_file(disk, paths[-1], KIND, VERSION, payload)
+    return paths
+
+
+def _payloads(parts: Sequence[Part]) -> Iterator[bytes]:
+    pieces: list[Buffer] = []
+    size_bytes = 0
+    for part in parts:
+        length = sum(map(len, part.data))
+        pieces += _HEAD.pack(part.kind, part.offset, length), *part.data
+        size_bytes += length
+        if size_bytes >= FILE_BYTES:
+            yield b"".join(pieces)
+            pieces, size_bytes = [], 0
+    if pieces:
+        yield b"".join(pieces)
+
+
+def read(disk: Disk, path: str, log_id: int) -> list[Part]:
+    """The parts in a file. Raises: checkpoints.Damaged, checkpoints.NewerFormat, OSError."""
+    payload = memoryview(checkpoints.read_file(disk, path, KIND, VERSION))
+    parts: list[Part] = []
+    at = 0
+    while at < len(payload):
+        begin = at + _HEAD.size
+        kind, offset, length = _HEAD.unpack_from(payload, at) if begin <= len(payload) else (0, 0, 0)
+        at = begin + length
+        if kind not in (APPEND, LOG_START) or at > len(payload):
+            raise checkpoints.Damaged(path, f"its part {len(parts)} does not parse")
+        parts.append(Part(kind, log_id, offset, (payload[begin:at],)))
+    return parts
+
+
+def read_old(disk: Disk, path: str, log_id: int) -> tuple[list[Part], str]:
+    """(the sound batches at the beginning of a file of an older version, what is wrong with the rest: "" if nothing).
+
+    Raises: OSError.
+    """
+    file = disk.open(path, read_only=True)
+    try:
+        content = memoryview(file.read(file.size(), 0))
+    finally:
+        file.close()
+    parts: list[Part] = []
+    at = 0
+    while at < len(content):
+        try:
+            batch = batches.read(content, at)
+            batches.verify(batch)
+        except CorruptBatch as problem:
+            return parts, f"at byte {at}: {problem.reason}"
+        parts.append(Part(APPEND, log_id, batch.base_offset, (content[at : at + batch.size],)))
+        at += batch.size
+    return parts, ""

@@ -1,0 +1,208 @@
+"""Making files of the journal ready: new ones filled with zeros, old ones under a new name and header. Blocking work.
+
+The rule: a file bears its final name only when it is whole and synced, and names change oldest first with the directory
+synced each time, so that no crash leaves a hole in the numbers, or a name on another file's header.
+Zero-filled files sync in half the time of growing ones, reused ones keep their cached pages.
+"""
+
+import errno
+import os.path
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from ...effects.disk import Disk, DiskFull, File
+from .format import BLOCK_BYTES, ROUND_HEADER_BYTES, FileHeader, pack_file_header
+
+SUFFIX = ".journal"
+PREPARING = ".preparing"
+
+# A file keeps two blocks back: for the empty round that seals it, and for the one that ends it.
+KEPT_BACK_BYTES = 2 * BLOCK_BYTES
+AROUND_UNITS_BYTES = BLOCK_BYTES + ROUND_HEADER_BYTES + KEPT_BACK_BYTES
+
+_ZEROS = bytes(64 << 10)
+
+
+class Job(Protocol):
+    """Blocking work for a worker thread."""
+
+    def run(self) -> None: ...
+
+
+class Life(NamedTuple):
+    """What all files of one incarnation have in common."""
+
+    incarnation: int
+    salt: bytes
+    first_file: int
+    first_round: int
+    first_unit: int
+
+
+class JournalFile:
+    """A file with its final name. `first_round` is 0 until a round is closed in it."""
+
+    __slots__ = ("file", "first_round", "last_unit", "path", "seed", "sequence", "size_bytes")
+
+    def __init__(self, file: File, path: str, header: FileHeader) -> None:
+        self.file = file
+        self.path = path
+        self.sequence = header.sequence
+        self.size_bytes = header.size_bytes
+        self.seed = header.seed
+        self.first_round = 0
+        self.last_unit = 0
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the largest unit it takes when it is new."""
+        return self.size_bytes - AROUND_UNITS_BYTES
+
+
+def file_name(sequence: int) -> str:
+    """The name of the journal file of that number."""
+    return f"{sequence:020d}{SUFFIX}"
+
+
+def file_sequence(name: str) -> int | None:
+    """The number in a journal file's name, None if the name is no journal file's."""
+    digits = name.removesuffix(SUFFIX)
+    is_ours = name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdecimal()
+    return int(digits) if is_ours else None
+
+
+class Preparation:
+    """Makes files ready: out of files no longer needed, or new and filled with zeros. run() is for a worker.
+
+    Its lists are the job's alone until `ended`; then `made` and what is left of `spares` go back to JournalFiles.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_drop",
+        "_keep_free",
+        "_life",
+        "_new",
+        "_reuse",
+        "_sequence",
+        "ended",
+        "failed",
+        "made",
+        "spares",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        life: Life,
+        sequence: int,
+        *,
+        drop: list[JournalFile],
+        spares: deque[JournalFile],
+        new_bytes: int,
+        reuse: range,
+        keep_free_bytes: int = 0,
+    ) -> None:
+        """drop: ready files to remove, newest first. spares: those with a size in `reuse` are, the others go.
+
+        keep_free_bytes: a new file is made only if so much is free afterwards.
+        """
+        self._disk = disk
+        self._directory = directory
+        self._life = life
+        self._sequence = sequence
+        self._drop = drop
+        self._new = new_bytes
+        self._reuse = reuse
+        self._keep_free = keep_free_bytes
+        self.spares = spares
+        self.made: list[JournalFile] = []
+        self.ended = False
+        self.failed = False
+
+    def run(self) -> None:
+        """Raises: TryLater (what was made stays made, the rest may be tried again), OSError."""
+        try:
+            self._run()
+        except BaseException:
+            self.failed = True
+            raise
+        finally:
+            self.ended = True
+
+    def _run(self) -> None:
+        for file in self._drop:
+            self._remove(file)
+        while self.spares:
+            if self.spares[0].size_bytes in self._reuse:
+                self._recycle()
+            else:
+                self._remove(self.spares[0])
+                self.spares.popleft()
+        if self._new:
+            self._create(self._new)
+
+    def _remove(self, file: JournalFile) -> None:
+        if self._disk.exists(file.path):  # else an earlier attempt could not go on
+            self._disk.unlink(file.path)
+        self._disk.sync_directory(self._directory)
+        file.file.close()
+
+    def _recycle(self) -> None:
+        """The old name goes for certain before the header changes: no name ever stands on another file's header."""
+        old = self.spares[0]
+        header, path = self._next(old.size_bytes, recycled=True)
+        if old.path != path + PREPARING:
+            self._disk.rename(old.path, path + PREPARING)
+            old.path = path + PREPARING  # it is a spare still, if this goes no further
+        self._disk.sync_directory(self._directory)
+        self.spares.popleft()
+        self._make(old.file, path, header)
+
+    def _create(self, size_bytes: int) -> None:
+        if self._disk.free_bytes(self._directory) < size_bytes + self._keep_free:
+            raise DiskFull(errno.ENOSPC, "no room for another journal file", self._directory)
+        header, path = self._next(size_bytes, recycled=False)
+        if self._disk.exists(path + PREPARING):  # left by a crash
+            self._disk.unlink(path + PREPARING)
+        self._make(self._disk.open(path + PREPARING, create=True), path, header)
+
+    def _make(self, file: File, path: str, header: FileHeader) -> None:
+        """Write the header (and, in a new file, zeros behind it), sync, and give the file its name."""
+        try:
+            _write(file, header)
+            file.sync()
+        except BaseException:
+            file.close()
+            self._disk.unlink(path + PREPARING)
+            raise
+        try:
+            self._disk.rename(path + PREPARING, path)
+            self._disk.sync_directory(self._directory)
+        finally:
+            file.close()  # its errors would speak of the old name
+        self.made.append(JournalFile(self._disk.open(path), path, header))
+
+    def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:
+        sequence = self._sequence + len(self.made)
+        life = self._life
+        header = FileHeader(
+            life.incarnation,
+            sequence,
+            size_bytes,
+            recycled,
+            life.salt,
+            life.first_file,
+            life.first_round,
+            life.first_unit,
+        )
+        return header, os.path.join(self._directory, file_name(sequence))
+
+
+def _write(file: File, header: FileHeader) -> None:
+    file.write([pack_file_header(header)], 0)
+    if not header.recycled:
+        for position in range(BLOCK_BYTES, header.size_bytes, len(_ZEROS)):
+            file.write([_ZEROS[: header.size_bytes - position]], position)

@@ -1,0 +1,298 @@
+"""What a journal holds after a crash: which units count, what is cut, or that it is damaged. Changes nothing.
+
+The rule: the first round that does not read well ends the journal, unless a later one says that it
+was synced: then acknowledged data is missing, and nobody may go on. Only files of the newest incarnation count: it
+began when all older units were safe elsewhere. The verdict comes before the first unit. Memory: one round at a time.
+"""
+
+import os.path
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+
+from crc32c import crc32c
+
+from ...effects.disk import Disk
+from .format import (
+    BLOCK_BYTES,
+    ROUND_HEADER_BYTES,
+    ROUND_MAGIC,
+    FileHeader,
+    FlatPart,
+    Malformed,
+    RoundHeader,
+    blocks,
+    highest_number,
+    read_parts,
+    read_units,
+)
+from .format import Unit as Unit
+from .preparing import file_name, file_sequence
+from .reading import READ_BYTES, FoundFile, Reader, read_header, round_fault
+from .reading import JournalDamaged as JournalDamaged
+
+_ZEROS = bytes(READ_BYTES)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What scan() found.
+
+    highest_unit, highest_round, incarnation: of all that was seen, cut or not; later numbers go above them.
+    first_unit, last_unit: of those that count. cut_bytes, cut_reason: of what was written but never acknowledged (0 and
+    "" if there is none; in a reused file stale bytes cannot be told from a round whose header never arrived).
+    """
+
+    files: list[FoundFile]
+    incarnation: int
+    first_unit: int = 1
+    last_unit: int = 0
+    highest_unit: int = 0
+    highest_round: int = 0
+    cut_bytes: int = 0
+    cut_reason: str = ""
+    rounds: list[int] = field(default_factory=list)  # how many count, in each file
+    checksums: "array[int]" = field(default_factory=lambda: array("I"), repr=False)  # of the units of each of these
+    _disk: Disk = field(kw_only=True, repr=False)
+
+    def units(self, above: int = 0) -> Iterator[Unit]:
+        """The units above a number, in order. Raises JournalDamaged if the disk reads otherwise than before.
+
+        The parts' bytes are views of what was read, READ_BYTES or one round; a copy lets go of the rest.
+        """
+        for path, start, header, body in self._bodies(above):
+            with _reading(path, start):
+                yield from read_units(body, header, path, start, above)
+
+    def parts(self, above: int = 0) -> Iterator[FlatPart]:
+        """As units, but their parts, flat: the quick way."""
+        for path, start, _, body in self._bodies(above):
+            with _reading(path, start):
+                yield from read_parts(body, above)
+
+    def _bodies(self, above: int) -> Iterator[tuple[str, int, RoundHeader, memoryview]]:
+        """(path, where it begins, header, units) of the rounds that hold units above a number."""
+        checksums = iter(self.checksums)
+        for found, count in zip(self.files, self.rounds, strict=False):
+            with Reader(self._disk, found) as reader:
+                position = BLOCK_BYTES
+                for checksum in islice(checksums, count):
+                    header = reader.round_header(position)
+                    if header is None:
+                        raise JournalDamaged(found.path, position, "the round is gone, read a second time")
+                    start = position + ROUND_HEADER_BYTES
+                    if header.units and header.last_unit > above:
+                        body = _body(reader, start, header, checksum)
+                        yield found.path, start, header, body
+                    position += blocks(ROUND_HEADER_BYTES + header.length)
+
+
+def _body(reader: Reader, start: int, header: RoundHeader, checksum: int) -> memoryview:
+    """A round that was judged good, if it is still the same."""
+    if header.length <= reader.size - start:
+        body = reader.view(start, header.length)
+        if crc32c(body) == checksum:
+            return body
+    raise JournalDamaged(reader.path, start - ROUND_HEADER_BYTES, "the round is another, read a second time")
+
+
+@contextmanager
+def _reading(path: str, start: int) -> Iterator[None]:
+    try:
+        yield
+    except Malformed as damage:
+        raise JournalDamaged(path, start - ROUND_HEADER_BYTES, str(damage)) from damage
+
+
+def scan(
+    disk: Disk,
+    directory: str,
+    *,
+    checkpointed_unit: int | None = None,
+    synced_unit: int = 0,
+    incarnation: int | None = None,
+) -> Scan:
+    """Read and judge a journal directory.
+
+    checkpointed_unit, synced_unit, incarnation: what the newest checkpoint says, if there is one: all units after the
+    first, through the second at least, and files of that start or a later one, must be here.
+    Raises: JournalDamaged, NewerFormat.
+    """
+    files = _newest(_found_files(disk, directory))
+    found = files[-1].header.incarnation if files else 0
+    if incarnation is not None and found < incarnation:
+        raise JournalDamaged(directory, 0, f"the files of start {incarnation} are missing, the newest are of {found}")
+    result = Scan(files, found, _disk=disk)
+    if files:
+        _Judge(disk, result).run()
+        if checkpointed_unit is not None and result.first_unit > checkpointed_unit + 1 and _is_reused(files[0].header):
+            reason = f"it begins at unit {result.first_unit}, unit {checkpointed_unit + 1} is missing"
+            raise JournalDamaged(files[0].path, 0, reason)
+    if max(result.last_unit, checkpointed_unit or 0) < synced_unit:
+        reason = f"it ends with unit {result.last_unit}, and a checkpoint says that {synced_unit} was synced"
+        raise JournalDamaged(files[-1].path if files else directory, 0, reason)
+    return result
+
+
+# ---- which files count ---------------------------------------------------------------------------------------
+
+
+def _found_files(disk: Disk, directory: str) -> list[FoundFile]:
+    """Every journal file, by number; each says itself which one it is. Others' files are left alone."""
+    files = []
+    for name in disk.list(directory):
+        sequence, path = file_sequence(name), os.path.join(directory, name)
+        if sequence is None or disk.is_directory(path):
+            continue
+        found = read_header(disk, path)
+        if found.header.sequence != sequence:
+            raise JournalDamaged(found.path, 0, f"its header says it is {file_name(found.header.sequence)}")
+        files.append(found)
+    return files
+
+
+def _newest(files: list[FoundFile]) -> list[FoundFile]:
+    """The files of the newest incarnation, which must be one run without a hole."""
+    if not files:
+        return []
+    newest = files[-1].header
+    for before, found in pairwise(files):
+        if found.header.incarnation < before.header.incarnation:
+            raise JournalDamaged(found.path, 0, f"it is of start {found.header.incarnation}, older than {before.path}")
+    run = [found for found in files if found.header.incarnation == newest.incarnation]
+    for expected, found in enumerate(run, run[0].header.sequence):
+        header = found.header
+        if _life(header) != _life(newest) or header.sequence < header.first_file:
+            raise JournalDamaged(found.path, 0, "it is of another journal than the files around it")
+        if header.sequence != expected:
+            raise JournalDamaged(found.path, 0, f"{file_name(expected)} should stand before it and is missing")
+    return run
+
+
+def _life(header: FileHeader) -> tuple[bytes, int, int, int]:
+    return header.salt, header.first_file, header.first_round, header.first_unit
+
+
+def _is_reused(header: FileHeader) -> bool:
+    """Whether files before this one, of the same incarnation, were needed no more and are gone."""
+    return header.sequence > header.first_file
+
+
+# ---- the verdict ---------------------------------------------------------------------------------------------
+
+
+class _Judge:
+    """Walks the rounds of one incarnation up to the first that is not there, and decides what that means."""
+
+    def __init__(self, disk: Disk, result: Scan) -> None:
+        life = result.files[0].header
+        self._disk = disk
+        self._result = result
+        self._begun = not _is_reused(life)  # if not, the first round says with which numbers the journal begins
+        self._round = life.first_round
+        self._unit = life.first_unit
+
+    def run(self) -> None:
+        result = self._result
+        result.first_unit = self._unit
+        for index, found in enumerate(result.files):
+            result.rounds.append(0)
+            with Reader(self._disk, found) as reader:
+                position, fault, ended = self._walk(reader)
+            if not ended:
+                self._end(index, position, fault)
+                break
+        else:
+            missing = file_name(found.header.sequence + 1)
+            raise JournalDamaged(found.path, position, f"it goes on in {missing}, which is missing")
+        result.last_unit = self._unit - 1
+        result.highest_unit = max(result.highest_unit, result.last_unit)
+        result.highest_round = max(result.highest_round, self._round - 1)
+
+    def _walk(self, reader: Reader) -> tuple[int, str, bool]:
+        """Returns the first position without a sound round, what ails it, and whether the file ended there."""
+        position = BLOCK_BYTES
+        while (header := reader.round_header(position)) is not None:
+            self._check_order(reader.path, position, header)
+            if fault := round_fault(reader, position, header):
+                return position, f"round {header.round}: {fault}", False
+            self._result.checksums.append(crc32c(reader.view(position + ROUND_HEADER_BYTES, header.length)))
+            self._round += 1
+            self._unit += header.units
+            self._result.rounds[-1] += 1
+            position += blocks(ROUND_HEADER_BYTES + header.length)
+            if header.ends_file:
+                return position, "", True
+        return position, f"no header of round {self._round}", False
+
+    def _check_order(self, path: str, position: int, header: RoundHeader) -> None:
+        if not self._begun:
+            self._begun = True
+            self._round = header.round
+            self._unit = self._result.first_unit = header.first_unit
+        if (header.round, header.first_unit) != (self._round, self._unit):
+            found = f"round {header.round} from unit {header.first_unit}"
+            raise JournalDamaged(path, position, f"{found}, and not {self._round} from unit {self._unit}")
+
+    def _end(self, index: int, position: int, fault: str) -> None:
+        """The journal ends here, whatever stands behind; or it is damaged, if that says so."""
+        result = self._result
+        found = result.files[index]
+        if _is_reused(found.header) and index == 0 and result.rounds[0] == 0:
+            # Journal.recycle leaves no file behind whose first round was not synced.
+            raise JournalDamaged(found.path, position, f"{fault}; it was synced before the files before it went")
+        remains = _Remains()
+        start = position
+        for later in result.files[index:]:
+            with Reader(self._disk, later) as reader:
+                remains.look(reader, later.header, start)
+            start = BLOCK_BYTES
+        if remains.synced_through >= self._round:
+            raise JournalDamaged(
+                found.path, position, f"{fault}; round {remains.witness} says that {remains.synced_through} was synced"
+            )
+        result.highest_unit = remains.highest_unit
+        result.highest_round = remains.highest_round
+        result.cut_bytes = remains.size_bytes
+        if remains.size_bytes:
+            result.cut_reason = f"{found.path} at byte {position}: {fault}"
+
+
+class _Remains:
+    """What stands in the files behind the last round that counts."""
+
+    def __init__(self) -> None:
+        self.synced_through = self.witness = -1
+        self.highest_unit = self.highest_round = 0
+        self.size_bytes = 0
+
+    def look(self, reader: Reader, header: FileHeader, start: int) -> None:
+        """Find round headers of this file, wherever they begin, and the last byte that was written behind `start`."""
+        end = start
+        for position in range(start, reader.size, READ_BYTES):
+            window = reader.view(position, min(READ_BYTES, reader.size - position))
+            if window == _ZEROS[: len(window)]:
+                continue
+            for offset in range(0, len(window), BLOCK_BYTES):
+                if window[offset : offset + 4] == ROUND_MAGIC and (found := reader.round_header(position + offset)):
+                    end = max(end, position + offset + ROUND_HEADER_BYTES + found.length)
+                    self._note(found)
+            if not header.recycled:
+                end = max(end, position + len(bytes(window).rstrip(b"\0")))
+        self.size_bytes += end - start
+        self._count_units(reader, header.incarnation, start)
+
+    def _note(self, found: RoundHeader) -> None:
+        if found.synced_through > self.synced_through:
+            self.synced_through, self.witness = found.synced_through, found.round
+        self.highest_round = max(self.highest_round, found.round)
+        self.highest_unit = max(self.highest_unit, found.last_unit)
+
+    def _count_units(self, reader: Reader, incarnation: int, start: int) -> None:
+        """Numbers of a round whose header is lost."""
+        body = start + ROUND_HEADER_BYTES
+        if body < reader.size:
+            view = reader.view(body, min(READ_BYTES, reader.size - body))
+            self.highest_unit = max(self.highest_unit, highest_number(view, incarnation))

@@ -1,0 +1,155 @@
+"""Batches left where they are: a part of a segment's file, to go from the page cache to a socket unread.
+
+The rules: every CRC in it has been checked, it begins where a reader is known to stand, and it ends where the offset
+index says that a batch begins, so there is nothing to look at. All of it was in memory a moment ago, so that sending
+does not wait for the device. The file stays open until the part has left or is let go of, whatever becomes of its name.
+What is in a socket is a page of the cache and not a copy, even when this process is gone: so only what the newest
+checkpoint names is left there, since a recovery cuts and writes anew what comes after it.
+Source: Kafka's FileRecords.writeTo.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+from ...effects.disk import Buffer, File
+from ...protocol.errors import ErrorCode, KafkaError
+from .index import Indexes
+from .open_files import OpenFile
+from .reads import judged_unreadable, segment_number
+from .segment import CHUNK_BYTES, LOG_SUFFIX, SegmentDamaged, SegmentState, Slice, base_offset_at
+
+if TYPE_CHECKING:
+    from .partition_log import PartitionLog
+
+LEFT_FROM_BYTES = 64 << 10  # less is copied: no more is saved than is spent here
+
+
+class FilePart:
+    """So many bytes of an open file; a buffer to whoever only counts. Of whoever has it last, it is to be let go."""
+
+    __slots__ = ("_log", "_opened", "_position", "_size_bytes", "_state")
+
+    def __init__(
+        self, log: "PartitionLog", state: SegmentState, opened: OpenFile, position: int, size_bytes: int
+    ) -> None:
+        """opened: in use, and the part's from now on."""
+        self._log = log
+        self._state = state
+        self._opened: OpenFile | None = opened
+        self._position = position
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def __repr__(self) -> str:
+        return f"FilePart({self._size_bytes} bytes at {self._position} of {self._log.topic}-{self._log.partition})"
+
+    @property
+    def _file(self) -> File:
+        assert self._opened is not None, "let go of"
+        return self._opened.file
+
+    def send(self, socket_fd: int, begin: int) -> int:
+        """Hand a socket what follows `begin`. As File.send."""
+        return self._file.send(socket_fd, self._size_bytes - begin, self._position + begin)
+
+    def read(self, begin: int = 0, size: int | None = None) -> bytes:
+        """So many bytes from `begin` on; None: all.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR; then the log is offline, if this counts yet.
+        """
+        size = self._size_bytes - begin if size is None else size
+        position, file = self._position + begin, self._file
+        try:
+            found = file.read(size, position)
+            if len(found) < size:
+                raise SegmentDamaged(file.path, position + len(found), "the file ends early")
+        except (SegmentDamaged, OSError) as error:
+            if self._log.holds([self._state]):
+                raise judged_unreadable(self._log, error) from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return found
+
+    def release(self) -> None:
+        """Nobody will send it any more. Idempotent."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.give_back()
+
+    def __del__(self) -> None:
+        """The last resort, for an answer that was lost in an exception."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.abandon()
+
+
+def let_go(buffers: Iterable[object]) -> None:
+    """What was to be sent has been, or never will be."""
+    for one in buffers:
+        if isinstance(one, FilePart):
+            one.release()
+
+
+def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
+    """What a reader wants (see Span), as a FilePart; None where it has to be read to be known, is cold, or is little.
+
+    It may be less than a read would give, by what lies between two entries of the offset index.
+    """
+    if offset >= log.flushed_offset or max_bytes < LEFT_FROM_BYTES or not log.segments:
+        return None
+    below = min(below, log.checkpointed_offset)
+    state = log.segments[segment_number(log.segments, offset)]
+    stem = f"{log.directory}/{state.stem}"
+    indexes = log.open_files.indexes.get(stem, state.size_bytes)
+    if indexes is None:
+        return None
+    position, stop = _extent(state, indexes, offset, max_bytes, below)
+    if stop - position < LEFT_FROM_BYTES:
+        return None
+    opened = log.open_files.lend(stem + LOG_SUFFIX)
+    if opened is None:
+        return None
+    part, next_offset = FilePart(log, state, opened, position, stop - position), -1
+    try:
+        if opened.file.in_memory(stop - position, position):
+            next_offset = _offset_at(opened.file, state, indexes, stop)
+    except OSError:  # a read will meet it, and knows what it means
+        next_offset = -1
+    if next_offset < 0:
+        part.release()
+        return None
+    indexes.remember(next_offset, stop)
+    return Slice([cast(Buffer, part)], stop - position, next_offset)  # to those who only count, it is one
+
+
+def _extent(state: SegmentState, indexes: Indexes, offset: int, max_bytes: int, below: int) -> tuple[int, int]:
+    """(from, to): checked batches from the wanted one on, of max_bytes together, that end below `below`. Or nothing."""
+    position = _known_place(state, indexes, offset)
+    if position < 0:
+        return 0, 0
+    most = min(position + min(max_bytes, CHUNK_BYTES), indexes.checked_until(position))
+    if most == state.size_bytes and state.end_offset <= below:
+        return position, most
+    number = bisect_right(indexes.positions, most)
+    number = min(number, bisect_left(indexes.offsets, below - state.base_offset))
+    return position, indexes.positions[number - 1] if number else 0
+
+
+def _known_place(state: SegmentState, indexes: Indexes, offset: int) -> int:
+    """Where the batch begins that holds this offset, or the first after it; −1 if only a search would tell."""
+    if state.compacted:
+        entry = indexes.entry_of(offset - state.base_offset)
+        return indexes.positions[entry] if entry < len(indexes.positions) else -1
+    return 0 if offset == state.base_offset else indexes.hints.get(offset, -1)
+
+
+def _offset_at(file: File, state: SegmentState, indexes: Indexes, position: int) -> int:
+    """The offset after the batch that ends here; −1 if that would have to be waited for, or is not what it must be."""
+    entry = bisect_left(indexes.positions, position)
+    if state.compacted:  # every batch has an entry
+        return indexes.offsets[entry - 1] + state.base_offset + 1
+    if position == state.size_bytes:
+        return state.end_offset
+    return base_offset_at(file, position, indexes.offsets[entry] + state.base_offset)

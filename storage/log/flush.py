@@ -1,0 +1,318 @@
+"""Write-behind: from the tail of a log to its segment files, and the syncs that a checkpoint needs.
+
+A job is captured on the loop, runs in a worker on what it was given, and is handed back. It changes nothing but files;
+what it wrote counts only once the log takes it back, so a job that failed is simply captured again and writes over it.
+"""
+
+import sys
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from ...effects.disk import Buffer
+from ...effects.gathering import write_gathered
+from .aborted import TXN_ENTRY, AbortedTransaction, pack
+from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
+from .open_files import OpenFiles
+from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState
+from .settings import LogSettings
+
+GATHERED_BYTES = 4 << 20  # of a segment, before it is written
+
+# A batch that is in no segment yet: (last offset, base offset, size, largest timestamp, unit, store's age at the
+# append, its bytes). A plain tuple, since one is made at every append; tails are bisected by the last offset.
+TailBatch: TypeAlias = tuple[int, int, int, int, int, int, Sequence[Buffer]]
+
+
+class Written(NamedTuple):
+    """What a flush added to one segment. created: the segment, and its files, are new."""
+
+    before: SegmentState
+    after: SegmentState
+    created: bool
+    offset_entries: bytes
+    time_entries: bytes
+    aborted: list[AbortedTransaction]
+
+
+class _Growing:
+    """A segment, while a flush appends to it."""
+
+    def __init__(self, state: SegmentState, settings: LogSettings, created: bool) -> None:
+        self.before = state
+        self.created = created
+        self.settings = settings
+        self.base_offset = state.base_offset
+        self.size_bytes = state.size_bytes
+        self.written_bytes = state.size_bytes
+        self.end_offset = state.end_offset
+        self.first_age_ms = state.first_age_ms
+        self.last_age_ms = state.last_age_ms
+        self.full = False
+        self.buffers: list[Buffer] = []
+        self.gathered = bytearray()  # as buffers, which come behind it
+        self.aborted: list[AbortedTransaction] = []
+        self.growth = IndexGrowth(
+            state.base_offset,
+            settings.index_interval_bytes,
+            since=state.unindexed_bytes,
+            max_timestamp=state.max_timestamp,
+            max_timestamp_offset=state.max_timestamp_offset,
+            last_time=state.last_indexed_time,
+        )
+
+    def take(self, batches: Sequence[TailBatch], number: int, stop_bytes: int) -> int:
+        """Take batches from this number on, until the segment has so many bytes or is full. Returns the next number.
+
+        A flush of small batches spends its time here. When a segment rolls: Kafka's LogSegment.shouldRoll.
+        """
+        settings, growth = self.settings, self.growth
+        entries = self.before.offset_index.entries + len(growth.offset_entries)
+        entries_left = settings.segment_index_bytes // OFFSET_ENTRY.size - entries
+        highest_offset = self.base_offset + HIGHEST_RELATIVE_OFFSET
+        latest_age_ms = self.first_age_ms + settings.segment_ms
+        size_bytes, since = self.size_bytes, growth.since
+        last_offset = self.end_offset - 1
+        while number < len(batches) and size_bytes < stop_bytes:
+            last, _, size, timestamp, _, age_ms, parts = batches[number]
+            if not size_bytes:
+                self.first_age_ms = age_ms
+                latest_age_ms = age_ms + settings.segment_ms
+            elif (
+                size_bytes + size > settings.segment_bytes
+                or age_ms > latest_age_ms
+                or last > highest_offset
+                or entries_left <= 0
+            ):
+                self.full = True
+                break
+            if timestamp > growth.max_timestamp:
+                growth.max_timestamp, growth.max_timestamp_offset = timestamp, last
+            if since > settings.index_interval_bytes:
+                growth.add_entry(last, size_bytes)
+                entries_left -= 1
+                since = 0
+            since += size
+            size_bytes += size
+            last_offset = last
+            self.last_age_ms = age_ms
+            self.buffers.extend(parts)
+            number += 1
+        self.size_bytes, growth.since, self.end_offset = size_bytes, since, last_offset + 1
+        return number
+
+    def written(self) -> Written:
+        growth, before = self.growth, self.before
+        offset_entries, time_entries = b"".join(growth.offset_entries), b"".join(growth.time_entries)
+        after = SegmentState(
+            base_offset=self.base_offset,
+            generation=before.generation,
+            size_bytes=self.size_bytes,
+            end_offset=self.end_offset,
+            max_timestamp=growth.max_timestamp,
+            max_timestamp_offset=growth.max_timestamp_offset,
+            first_age_ms=self.first_age_ms,
+            last_age_ms=self.last_age_ms,
+            offset_index=before.offset_index.grown(offset_entries, OFFSET_ENTRY.size),
+            time_index=before.time_index.grown(time_entries, TIME_ENTRY.size),
+            txn_index=before.txn_index.grown(pack(self.aborted), TXN_ENTRY.size),
+            unindexed_bytes=growth.since,
+            last_indexed_time=growth.last_time,
+        )
+        return Written(before, after, self.created, offset_entries, time_entries, self.aborted)
+
+
+class SegmentWriter:
+    """What brings batches of one log to its segments. `written`: what became of it, segment by segment."""
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        settings: LogSettings,
+        aborted: list[AbortedTransaction],
+        *,
+        make_directory: bool,
+    ) -> None:
+        """aborted: of the markers among the batches, in order."""
+        self.written: list[Written] = []
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._aborted = aborted
+        self._make_directory = make_directory
+
+    def _begin(self) -> None:
+        if self._make_directory:
+            self._files.disk.make_directory(self._directory)
+
+    def _fresh(self, base_offset: int) -> _Growing:
+        return _Growing(SegmentState(base_offset, end_offset=base_offset), self._settings, created=True)
+
+    def _create(self, growing: _Growing) -> None:
+        """A new segment's file; what a failed attempt left under its name is cut. Indexes begin with their entries."""
+        with self._files.use(self._path(growing.before, LOG_SUFFIX), create=True) as file:
+            file.truncate(0)
+
+    def _path(self, state: SegmentState, suffix: str) -> str:
+        return f"{self._directory}/{state.stem}{suffix}"
+
+    def _write(self, growing: _Growing) -> None:
+        path = self._path(growing.before, LOG_SUFFIX)
+        with self._files.use(path) as file:
+            position = growing.written_bytes
+            write_gathered(file, growing.buffers, position, growing.size_bytes - position, past_cache=True)
+            self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
+        growing.buffers.clear()
+        growing.written_bytes = growing.size_bytes
+
+    def _finish(self, growing: _Growing) -> None:
+        """The last bytes and the index entries; nothing for a segment that was full already."""
+        if growing.buffers:
+            self._write(growing)
+        elif growing.size_bytes == growing.before.size_bytes and not growing.growth.time_entries:
+            return
+        end = growing.end_offset
+        taken = [entry for entry in self._aborted if growing.before.end_offset <= entry.last_offset < end]
+        growing.aborted = taken
+        written = growing.written()
+        before = written.before
+        self._append(before, OFFSET_SUFFIX, written.offset_entries, before.offset_index.entries * OFFSET_ENTRY.size)
+        self._append(before, TIME_SUFFIX, written.time_entries, before.time_index.entries * TIME_ENTRY.size)
+        self._append(before, TXN_SUFFIX, pack(taken), before.txn_index.entries * TXN_ENTRY.size)
+        self.written.append(written)
+
+    def _append(self, state: SegmentState, suffix: str, entries: bytes, position: int) -> None:
+        if entries:
+            path = self._path(state, suffix)
+            with self._files.use(path, create=True) as file:  # never synced: what is lost is derived again
+                file.write([entries], position)
+
+
+class FlushJob(SegmentWriter):
+    """The oldest released batches of one log, on their way to its segments."""
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        settings: LogSettings,
+        active: SegmentState | None,
+        batches: list[TailBatch],
+        aborted: list[AbortedTransaction],
+        *,
+        make_directory: bool,
+    ) -> None:
+        """active: the segment to go on with."""
+        super().__init__(files, directory, settings, aborted, make_directory=make_directory)
+        self.batches = batches
+        self.size_bytes = sum([batch[2] for batch in batches])
+        self.aborted_count = len(aborted)
+        self._active = active
+
+    def run(self) -> None:
+        """Write everything, sync nothing. Raises: DiskFull, OSError; then nothing of it counts."""
+        self.written.clear()
+        self._begin()
+        batches = self.batches
+        if self._active is not None:
+            growing = _Growing(self._active, self._settings, created=False)
+        else:
+            growing = self._created(batches[0][1])
+        number = 0
+        while number < len(batches):
+            number = growing.take(batches, number, growing.written_bytes + GATHERED_BYTES)
+            if growing.full:
+                growing.growth.add_time_entry()
+                self._finish(growing)
+                growing = self._created(batches[number][1])
+            elif number < len(batches):
+                self._write(growing)
+        self._finish(growing)
+        self._files.make_room()
+
+    def _created(self, base_offset: int) -> _Growing:
+        growing = self._fresh(base_offset)
+        self._create(growing)
+        return growing
+
+
+class Replay(SegmentWriter):
+    """What a recovery applied to one log, on its way to the segments: kept as bytes, written when that is much.
+
+    There may be millions of small batches; none costs more memory than its bytes.
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        settings: LogSettings,
+        active: SegmentState | None,
+        aborted: list[AbortedTransaction],
+        *,
+        make_directory: bool,
+    ) -> None:
+        """active: the segment to go on with."""
+        super().__init__(files, directory, settings, aborted, make_directory=make_directory)
+        self._growing = [] if active is None else [_Growing(active, settings, created=False)]
+
+    def take(self, batches: Sequence[TailBatch]) -> None:
+        """Copy their bytes. Touches no file."""
+        number = 0
+        while number < len(batches):
+            if not self._growing or self._growing[-1].full:
+                self._growing.append(self._fresh(batches[number][1]))
+            growing = self._growing[-1]
+            number = growing.take(batches, number, sys.maxsize)
+            growing.gathered += b"".join(growing.buffers)
+            growing.buffers.clear()
+
+    def write(self, *, all_of_it: bool) -> None:
+        """Write what was taken; index entries of segments that are full, or of all. Syncs nothing. Raises: OSError."""
+        self._begin()
+        for growing in self._growing:
+            if growing.created and not growing.written_bytes:
+                self._create(growing)
+            if growing.gathered:
+                growing.buffers.append(growing.gathered)
+                growing.gathered = bytearray()
+                self._write(growing)
+        done = len(self._growing) if all_of_it else len(self._growing) - 1
+        for growing in self._growing[:done]:
+            if growing.full:
+                growing.growth.add_time_entry()
+            self._finish(growing)
+        del self._growing[:done]
+        self._files.make_room()
+
+
+def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) -> list[TailBatch]:
+    """The batches at the beginning of a tail that end below an offset, of max_bytes together but one at least."""
+    taken = tail[: min(bisect_left(tail, (below,)), max_batches)]
+    for number, size_bytes in enumerate(accumulate([batch[2] for batch in taken])):
+        if size_bytes > max_bytes:
+            return taken[: max(1, number)]
+    return taken
+
+
+class SyncJob:
+    """Make durable what a manifest captured at the same moment names."""
+
+    def __init__(self, files: OpenFiles, paths: dict[str, int], directories: dict[str, int]) -> None:
+        """paths, directories: with the number of the newest flush of each."""
+        self.paths = paths
+        self.directories = directories
+        self.files = files
+
+    def run(self) -> None:
+        """Raises OSError: then what is on disk is unknown, and the broker must halt."""
+        run_syncs([self])
+
+
+def run_syncs(jobs: Sequence[SyncJob]) -> None:
+    """Run the jobs of several logs of one store, all syncs together. Raises as SyncJob.run."""
+    if jobs:
+        paths = [path for job in jobs for path in job.paths]
+        jobs[0].files.sync_all(paths, sorted({path for job in jobs for path in job.directories}))

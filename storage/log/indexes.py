@@ -1,0 +1,129 @@
+"""The indexes of one segment: from memory, from their files, or derived from the segments.
+
+An index file is never synced and never believed: it counts if it holds what the segment's row in the checkpoint says.
+Whatever is wrong with it, only the segment's own bytes can put a log offline: then the entries are derived from those.
+What is derived is what was written, unless the interval was configured anew, or the segment in which a transaction
+began is gone. If so to the byte, it is put back into the file, so that it need not be derived again.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from ...protocol.batches import Batch
+from ..system_errors import is_limit
+from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
+from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
+from .open_files import OpenFiles
+from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentState, scan
+
+if TYPE_CHECKING:
+    from .partition_log import PartitionLog
+
+EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry for each batch
+
+
+def load_indexes(log: "PartitionLog", states: Sequence[SegmentState], number: int) -> Indexes:
+    """The indexes of one of these segments. states: from the log's first on, since aborts are derived from all of them.
+
+    Raises: SegmentDamaged, OSError.
+    """
+    state = states[number]
+    files, stem = log.open_files, f"{log.directory}/{state.stem}"
+    loaded = files.indexes.get(stem, state.size_bytes)
+    if loaded is not None:
+        return loaded
+    entries = _load_entries(files, stem, state)
+    walked = entries is None
+    if entries is None:
+        entries = _derive(log, state)
+        _put_back(files, stem + OFFSET_SUFFIX, entries[0], state.offset_index, OFFSET_ENTRY.size)
+        _put_back(files, stem + TIME_SUFFIX, entries[1], state.time_index, TIME_ENTRY.size)
+    loaded = Indexes(*entries, _load_aborted(log, states, number), covers_bytes=state.size_bytes)
+    if walked:
+        loaded.add_checked(0, state.size_bytes)
+    files.indexes.put(stem, loaded)
+    return loaded
+
+
+def load_places(log: "PartitionLog", state: SegmentState) -> Indexes:
+    """Only where batches stand. Keeps nothing, and writes nothing: for a log that is being opened. Raises as above."""
+    return Indexes(*(_load_entries(log.open_files, f"{log.directory}/{state.stem}", state) or _derive(log, state)))
+
+
+def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[bytes, bytes] | None:
+    """The entries of `.index` and `.timeindex`, if both files have theirs."""
+    offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
+    time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
+    return None if offset_entries is None or time_entries is None else (offset_entries, time_entries)
+
+
+def _load_aborted(log: "PartitionLog", states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
+    state = states[number]
+    path = f"{log.directory}/{state.stem}{TXN_SUFFIX}"
+    entries = _entries(log.open_files, path, state.txn_index, TXN_ENTRY.size)
+    if entries is not None:
+        try:
+            return unpack(entries)
+        except ValueError:  # a newer version's
+            pass
+    aborted = derive_aborted(_batches(log, each) for each in states[: number + 1])
+    _put_back(log.open_files, path, pack(aborted), state.txn_index, TXN_ENTRY.size)
+    return aborted
+
+
+def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
+    """The entries that count; None if the file does not have them, or cannot be read.
+
+    Raises: OSError for want of descriptors or memory.
+    """
+    if not row.entries:
+        return b""
+    try:
+        with files.use(path) as file:
+            entries = file.read(row.entries * entry_bytes, 0)
+    except OSError as error:
+        if is_limit(error):
+            raise
+        return None
+    return entries if len(entries) == row.entries * entry_bytes and crc32c(entries) == row.crc else None
+
+
+def _derive(log: "PartitionLog", state: SegmentState) -> tuple[bytes, bytes]:
+    """The entries of `.index` and `.timeindex`, as a flush or a compaction makes them."""
+    growth = IndexGrowth(state.base_offset, EVERY_BATCH if state.compacted else log.settings.index_interval_bytes)
+    with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+        for position, batch in scan(file, state):
+            growth.add(batch.last_offset, position, batch.size, batch.max_timestamp)
+    if state.last_indexed_time > growth.last_time:  # written when the segment was full
+        growth.add_time_entry()
+    return b"".join(growth.offset_entries), b"".join(growth.time_entries)
+
+
+def derive_aborted(segments: Iterable[Iterable[Batch]]) -> list[AbortedTransaction]:
+    """The entries of the last of these segments: from all of them, since a transaction may have begun in any."""
+    spans = TransactionSpans()
+    found: list[AbortedTransaction] = []
+    for batches in segments:
+        found = [entry for batch in batches if (entry := spans.follow(batch)) is not None]
+    return found
+
+
+def _batches(log: "PartitionLog", state: SegmentState) -> Iterator[Batch]:
+    with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+        for _, batch in scan(file, state):
+            yield batch
+
+
+def _put_back(files: OpenFiles, path: str, entries: bytes, row: IndexRow, entry_bytes: int) -> None:
+    """Write derived entries into their file, if they are what was lost. A flush may add entries behind them meanwhile.
+
+    Nothing depends on it: what fails here is derived again.
+    """
+    if entries and IndexRow.of(entries, entry_bytes) == row:
+        try:
+            with files.use(path, create=True) as file:
+                file.write([entries], 0)
+        except OSError:
+            pass

@@ -1,0 +1,46 @@
+"""What a checkpoint says of one log, and what becomes of files that newer checkpoints do not name any more.
+
+Two checkpoints are kept, and either alone must be enough to recover from. So a file goes only when two durable ones
+in a row, captured after it was retired, do not name it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..producers.snapshots import Snapshot, floor
+from .segment import SegmentState
+
+
+class Manifest(NamedTuple):
+    """A log as a checkpoint counts it. Packs as it is; `from_row` takes back what msgpack makes of it."""
+
+    start_offset: int
+    end_offset: int  # of what is flushed; the journal has the rest
+    cleaned_offset: int
+    snapshots: tuple[Snapshot, ...]  # of the producers, those that count: ascending, two at most
+    segments: tuple[SegmentState, ...]
+
+    @classmethod
+    def from_row(cls, row: object) -> "Manifest":
+        """Raises TypeError or ValueError if this is no manifest."""
+        if not isinstance(row, Sequence):
+            raise TypeError(f"a manifest is a row, not {row!r}")
+        start_offset, end_offset, cleaned_offset, snapshots, segments = row
+        states = tuple(SegmentState.from_row(segment) for segment in segments)
+        return cls(start_offset, end_offset, cleaned_offset, tuple(Snapshot(*each) for each in snapshots), states)
+
+    @property
+    def snapshot_floor(self) -> int:
+        """Segments from here on are needed to rebuild the state of producers, even below the start."""
+        return floor(self.snapshots)
+
+
+class Retired:
+    """A file on its way out."""
+
+    __slots__ = ("checkpoints_left", "path", "unnamed")
+
+    def __init__(self, path: str, checkpoints_left: int = 2) -> None:
+        self.path = path
+        self.unnamed = False  # a manifest has been captured since
+        self.checkpoints_left = checkpoints_left

@@ -1,0 +1,244 @@
+"""The open files of all logs: opened when first needed, at most so many at a time, the longest unused closed first.
+
+Two rules. A file in use is never closed, since its descriptor's number could become another file's under a worker that
+reads. A file with unsynced bytes is synced before it is closed: a failed write-back is told only to descriptors that
+were open when it failed, so closing first could turn an error into a successful sync (Linux errseq, "fsyncgate").
+Used from the loop and from workers; the lock covers the bookkeeping, never a call to the disk.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+from ...effects.disk import CannotOpen, Disk, File
+from ..sync_once import SyncOnce
+from .index import IndexCache
+
+LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
+LEAST_OPEN = 16  # however few the process may open
+
+
+class OpenFile:
+    """One open file; as a context manager, one use of it."""
+
+    __slots__ = ("dirty", "file", "forgotten", "lent", "path", "pins", "pool")
+
+    def __init__(self, pool: "OpenFiles", path: str, file: File) -> None:
+        self.pool = pool
+        self.path = path
+        self.file = file
+        self.pins = 0
+        self.lent = 0  # of these, uses that last as long as a client likes
+        self.dirty = 0  # counts writes since the last sync, so that a write during a sync stays unsynced
+        self.forgotten = False
+
+    def __enter__(self) -> File:
+        return self.file
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """One use of it is over."""
+        self.pool._release(self)
+
+    def give_back(self) -> None:
+        """One use of what was lent is over."""
+        self.pool._release(self, lent=True)
+
+    def abandon(self) -> None:
+        """As give_back, but done when the next use of any file ends: may be called wherever the garbage collector runs.
+
+        So also by a thread that holds the lock.
+        """
+        self.pool._abandoned.append(self)
+
+
+class OpenFiles:
+    """A bounded pool of open files by path. The bound is passed only for files that are all in use or unsynced, and to
+    LENT ones that were forgotten."""
+
+    def __init__(self, disk: Disk, limit: int) -> None:
+        self.disk = disk
+        self.limit = limit
+        self.indexes = IndexCache()
+        self._entries: OrderedDict[str, OpenFile] = OrderedDict()  # the longest unused first
+        self._idle: OrderedDict[str, OpenFile] = OrderedDict()  # of these, those that may be closed
+        self._lock = threading.Lock()
+        self._syncs = SyncOnce()
+        self._lent = 0  # files
+        self._abandoned: deque[OpenFile] = deque()  # one for each use that is to be released
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync failed: what is on disk is unknown, and stays so."""
+        return self._syncs.failed
+
+    def use(self, path: str, *, create: bool = False) -> OpenFile:
+        """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
+        return self.use_if_open(path) or self._opened(path, create)
+
+    def use_if_open(self, path: str) -> OpenFile | None:
+        """As use, but None where the file would have to be opened: that may wait for the device."""
+        with self._lock:
+            entry = self._entries.get(path)
+            if entry is not None:
+                entry.pins += 1
+                self._entries.move_to_end(path)
+                self._idle.pop(path, None)
+            return entry
+
+    def lend(self, path: str) -> OpenFile | None:
+        """As use_if_open, for as long as a client likes: None also where so many files are lent that it costs others.
+
+        They stay open when they are forgotten, beyond the limit.
+        """
+        entry = self.use_if_open(path)
+        if entry is not None:
+            with self._lock:
+                if entry.lent or self._lent < most_lent(self.limit):
+                    self._lent += not entry.lent
+                    entry.lent += 1
+                    return entry
+            entry.release()
+        return None
+
+    def wrote(self, path: str) -> None:
+        """Mark a file in use by the caller as unsynced."""
+        with self._lock:
+            self._entries[path].dirty += 1
+
+    def sync(self, path: str) -> None:
+        """Make what was written to this file durable. Raises OSError: then what is on disk is unknown."""
+        self.sync_all([path])
+
+    def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
+        """As sync of each of these files, and the names in directories too. Raises as sync."""
+        # A file that is not open was synced when it was closed.
+        entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
+        seen = [entry.dirty for entry in entries]
+        with ExitStack() as uses:
+            for entry in entries:
+                uses.enter_context(entry)
+            opened = [entry.file for entry in entries]
+            self._syncs.run(lambda: self.disk.sync_all(opened, directories))
+            with self._lock:
+                for entry, dirty in zip(entries, seen, strict=True):
+                    if entry.dirty == dirty:
+                        entry.dirty = 0
+
+    def make_room(self) -> None:
+        """Sync and close unsynced files if there are too many, and some more for those to come.
+
+        Blocking: for workers that write.
+        """
+        with self._lock:
+            surplus = len(self._entries) - self.limit
+            if surplus <= 0:
+                return
+            unsynced = [path for path, entry in self._entries.items() if entry.dirty and not entry.pins]
+        self.sync_all(unsynced[: surplus + self.limit // 2])
+
+    def give_way(self) -> None:
+        """The process has no descriptor left: hold half as many files as now, from now on.
+
+        Blocking: for workers. Raises as sync.
+        """
+        with self._lock:
+            self.limit = max(min(self.limit, len(self._entries)) // 2, LEAST_OPEN)
+        self.make_room()
+        with self._lock:
+            closing = self._surplus()
+        for file in closing:
+            file.close()
+
+    def forget(self, path: str) -> None:
+        """Close a file that is to be removed; if it is in use, when that ends."""
+        with self._lock:
+            entry = self._entries.pop(path, None)
+            if entry is None:
+                return
+            self._idle.pop(path, None)
+            entry.forgotten = True
+            in_use = bool(entry.pins)
+        if not in_use:
+            entry.file.close()
+
+    def forget_directory(self, directory: str) -> None:
+        """Close all files of a folder that is to be removed."""
+        prefix = directory + "/"
+        with self._lock:
+            paths = [path for path in self._entries if path.startswith(prefix)]
+        for path in paths:
+            self.forget(path)
+
+    def close(self) -> None:
+        """Close everything. What was not synced is left to the next recovery."""
+        with self._lock:
+            paths = list(self._entries)
+        for path in paths:
+            self.forget(path)
+        self.indexes.clear()
+
+    def _opened(self, path: str, create: bool) -> OpenFile:
+        try:
+            file = self.disk.open(path, create=create)
+        except CannotOpen:
+            self.give_way()
+            file = self.disk.open(path, create=create)
+        opened = OpenFile(self, path, file)
+        with self._lock:
+            entry = self._entries.setdefault(path, opened)
+            entry.pins += 1
+            self._idle.pop(path, None)
+            closing = self._surplus()
+        if entry is not opened:  # another thread was faster
+            closing.append(opened.file)
+        for file in closing:
+            file.close()
+        return entry
+
+    def _release(self, entry: OpenFile, *, lent: bool = False) -> None:
+        closing: list[File] = []
+        with self._lock:
+            closing += self._ended(entry, lent)
+            while self._abandoned:
+                closing += self._ended(self._abandoned.popleft(), True)
+        for file in closing:
+            file.close()
+
+    def _ended(self, entry: OpenFile, lent: bool) -> list[File]:
+        """One use is over. Returns what is to be closed. The lock is held."""
+        if lent:
+            entry.lent -= 1
+            self._lent -= not entry.lent
+        entry.pins -= 1
+        if entry.pins:
+            return []
+        if entry.forgotten:
+            return [entry.file]
+        if entry.dirty:
+            return []
+        self._idle[entry.path] = entry
+        return self._surplus()
+
+    def _surplus(self) -> list[File]:
+        """Take out synced, unused files, the longest unused first, until the bound holds. The lock is held."""
+        closing: list[File] = []
+        while len(self._entries) > self.limit and self._idle:
+            path, entry = self._idle.popitem(last=False)
+            del self._entries[path]
+            closing.append(entry.file)
+        return closing
+
+
+def most_lent(limit: int) -> int:
+    """How many files a pool of this limit lends at one time; so many more may be open when they are forgotten."""
+    return min(LENT, limit // LENT_SHARE)

@@ -1,0 +1,493 @@
+"""PartitionLog: one partition's records, the newest in memory (the tail), the others in segments.
+
+The rule: `apply` is the only way in, live and in recovery, and cannot fail. Nothing here waits for the disk: blocking
+parts are jobs, run by a worker and taken back on the loop. Segments are written behind the journal and only below what
+is released; what counts of them is what the manifest in the store's checkpoint says. Source: Kafka's UnifiedLog.
+"""
+
+import os.path
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ...effects.disk import Buffer, Disk
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ..cleaning.compaction import MOST_KEYS, Compaction, cleanable, is_due
+from ..cleaning.retention import new_start
+from ..producers.producers import ProducerStates
+from ..producers.snapshots import ProducerSnapshots, SnapshotJob
+from . import opening
+from .aborted import AbortedTransaction, by_first_offset, overlapping
+from .flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
+from .manifest import Manifest, Retired
+from .open_files import OpenFiles
+from .reads import AbortedLookup, ColdRead, aborted_in_memory, continue_in_tail, read_tail, read_warm
+from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
+from .settings import LogSettings as LogSettings
+from .times import LatestLookup, TimeLookup
+
+
+class PartitionLog:
+    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
+
+    Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
+    below high_watermark and from released_start on. checkpointed_offset: what the newest durable checkpoint counts;
+    retention stays below it.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        open_files: OpenFiles,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.log_id = log_id
+        self.topic = topic
+        self.partition = partition
+        self.settings = settings
+        self.open_files = open_files
+        self.producers = ProducerStates()
+        self.offline: str | None = None
+        self.deleted = False
+        self.start_offset = 0
+        self.released_start = 0  # start_offset, once the unit that moved it is durable
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.flushed_offset = 0
+        self.checkpointed_offset = 0
+        self.tail_bytes = 0
+        self.segments: list[SegmentState] = []  # ascending; a changed state is another object
+        self.retired: list[Retired] = []  # files that newer manifests do not name any more
+        self.snapshots = ProducerSnapshots(self)
+        self.next_generation = 1  # of compaction; above any that was ever seen here
+        self.cleaned_offset = 0  # compaction has been through everything below
+        self.compacting = False
+        self.made_directory = False
+        self.evidence: object = None  # the manifest of a log that could not be opened: stays as it is
+        self.warnings: list[str] = []  # damage at opening that lost nothing
+        self.opened: Manifest | None = None  # as restored, until what it does not name is removed
+        self.kept_parts: list[str] = []  # files with parts of the journal that this log has still to take
+        self._tail: list[TailBatch] = []
+        self._aborted: list[AbortedTransaction] = []  # of markers in the tail
+        self._ending: deque[tuple[int, int]] = deque()  # (marker's offset, first offset) of those not yet released
+        self._flush: FlushJob | None = None
+        self._replay: Replay | None = None
+        self._unsynced: dict[str, int] = {}  # path → number of its newest flush
+        self._flushes = 0
+        self._unsynced_directories: dict[str, int] = {}  # the same, of names made in them
+        self._manifest: Manifest | None = None
+        self._offered: Manifest | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        open_files: OpenFiles,
+        manifest: object,
+        age_ms: int,
+        *,
+        look_from: int | None = None,
+        unreadable_is_damage: bool = False,
+    ) -> "PartitionLog":
+        """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
+
+        Changes no file: the caller goes on with opening.tidy, and then applies the journal's units above.
+        Raises: as opening.restore.
+        """
+        log = cls(disk, directory, log_id, topic, partition, settings, open_files)
+        if manifest is not None:
+            opening.restore(log, manifest, age_ms, look_from=look_from, unreadable_is_damage=unreadable_is_damage)
+        return log
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def apply(self, batch: Batch, parts: Sequence[Buffer], unit: int, now_ms: int) -> None:
+        """Append one batch that stands in the journal. parts: its bytes as they will stand in the segment.
+
+        now_ms: the store's age, as everywhere in this class.
+        """
+        base_offset = batch.base_offset
+        last_offset = base_offset + batch.last_offset_delta
+        size = batch.size
+        self._tail.append((last_offset, base_offset, size, batch.max_timestamp, unit, now_ms, parts))
+        self.tail_bytes += size
+        self.end_offset = last_offset + 1
+        self.snapshots.taken_bytes += size
+        if batch.producer_id >= 0:
+            if batch.is_control:
+                first_offset = self.producers.first_offset_of(batch.producer_id)
+                if first_offset is not None:
+                    self._ending.append((last_offset, first_offset))
+            aborted = self.producers.apply(batch, now_ms)
+            if aborted is not None:
+                self._aborted.append(aborted)
+
+    def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
+        """As apply, for a batch that simply goes on: no marker, and of no producer (-1) or one that is in line."""
+        last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
+        self._tail.append(batch)
+        self.tail_bytes += size
+        self.end_offset = last_offset + 1
+        self.snapshots.taken_bytes += size
+        if producer_id >= 0:
+            self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms, transactional)
+
+    def apply_log_start(self, offset: int) -> None:
+        """Records below `offset` are to go: for readers with start_released, their files behind the checkpoints."""
+        if offset > self.start_offset:
+            self.start_offset = min(offset, self.end_offset)
+            self._manifest = None
+
+    def released(self, end_offset: int) -> None:
+        """Everything below is in the journal as its durability mode asks: readers may see it."""
+        self.high_watermark = end_offset
+        ending = self._ending
+        while ending and ending[0][0] < end_offset:
+            ending.popleft()
+
+    def start_released(self, offset: int) -> None:
+        """A start that was applied is durable: readers see it."""
+        self.released_start = offset
+        self._manifest = None
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction that is open, or whose marker is not released yet, has a record below it."""
+        lowest = self.high_watermark
+        first_open = self.producers.first_open_offset()
+        if first_open is not None and first_open < lowest:
+            lowest = first_open
+        for _, first_offset in self._ending:
+            lowest = min(lowest, first_offset)
+        return max(lowest, self.released_start)  # a transaction may have begun in records that were deleted
+
+    @property
+    def size_bytes(self) -> int:
+        """Of segments and tail, as far as they are not wholly below the start."""
+        start = self.start_offset
+        return sum(state.size_bytes for state in self.segments if state.end_offset > start) + self.tail_bytes
+
+    def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
+        """Whole batches, from the one that holds `offset`, ending before `below`, of max_bytes together.
+
+        at_least_one: the first batch is returned even if it alone is larger. The slice may be empty.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
+        """
+        self._must_be_online()
+        if not self.released_start <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {self.released_start} and {self.end_offset}"
+            )
+        if offset >= below:
+            return Slice([], 0, offset)
+        span = Span(offset, max_bytes, below, at_least_one)
+        if offset >= self.flushed_offset:
+            return read_tail(self._tail, span)
+        found = read_warm(self, self.segments, span)
+        if found is None:
+            return ColdRead(self, span, overlapping(self._aborted, offset, below)[0])
+        return continue_in_tail(found, self._tail, self.flushed_offset, span)
+
+    def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
+        """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
+
+        below: at most last_stable_offset, so that all of them are decided.
+        """
+        known, _ = overlapping(self._aborted, offset, below)
+        if offset < self.flushed_offset:
+            found = aborted_in_memory(self, offset, below)
+            if found is None:
+                return AbortedLookup(self, offset, below, known)
+            known += found
+        return sorted(known, key=by_first_offset)
+
+    def offset_for_time(self, timestamp: int, below: int) -> TimeLookup | None:
+        """The job that finds the first record at or after `timestamp` in batches that end before `below`.
+
+        None: there certainly is none. Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
+        """
+        self._must_be_online()
+        start = self.released_start
+        tail = [batch for batch in self._tail if batch[3] >= timestamp and start <= batch[0] < below]
+        if not tail and not any(
+            state.max_timestamp >= timestamp for state in self.segments if state.end_offset > start
+        ):
+            return None
+        return TimeLookup(self, tail, below, timestamp)
+
+    def offset_of_latest_time(self, below: int) -> LatestLookup | None:
+        """As offset_for_time, for the first record with the largest timestamp."""
+        self._must_be_online()
+        start = self.released_start
+        tail = [batch for batch in self._tail if start <= batch[0] < below]
+        if not tail and start >= min(self.flushed_offset, below):
+            return None
+        cut = [batch for batch in tail[:1] if batch[1] < start]  # some of its records are gone
+        latest = max(tail[len(cut) :], key=_max_timestamp, default=None)
+        return LatestLookup(self, self.segments, cut if latest is None else [*cut, latest], below)
+
+    def _must_be_online(self) -> None:
+        if self.offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.offline}")
+
+    def holds(self, states: Sequence[SegmentState]) -> bool:
+        """Whether all these segments still count, perhaps grown. May be asked by workers."""
+        held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
+        return not self.deleted and all((state.base_offset, state.generation) in held for state in states)
+
+    @property
+    def tail_batches(self) -> int:
+        return len(self._tail)
+
+    # ---- write-behind ----------------------------------------------------------------------------------------
+
+    @property
+    def first_unflushed_unit(self) -> int | None:
+        """The oldest unit whose bytes are only in the journal; None if all are in segments."""
+        return self._tail[0][4] if self._tail else None
+
+    def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize) -> FlushJob | None:
+        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out."""
+        if self._flush is not None or self.evidence is not None:
+            return None
+        taken = oldest(self._tail, self.high_watermark, max_bytes, max_batches)
+        if not taken:
+            return None
+        last_offset = taken[-1][0]
+        aborted = [entry for entry in self._aborted if entry.last_offset <= last_offset]
+        self._flush = FlushJob(
+            self.open_files,
+            self.directory,
+            self.settings,
+            self._active(),
+            taken,
+            aborted,
+            make_directory=not self.made_directory,
+        )
+        return self._flush
+
+    def flushed(self, job: FlushJob) -> None:
+        """The job has run: its batches are in segment files, not yet synced."""
+        self._flush = None
+        self._take_over(job, job.batches[-1][0] + 1)
+        del self._tail[: len(job.batches)]
+        del self._aborted[: job.aborted_count]
+        self.tail_bytes -= job.size_bytes
+
+    def put_by(self) -> None:
+        """In recovery: the tail goes towards the segments, since nobody reads it yet."""
+        if self._replay is None:
+            self._replay = Replay(
+                self.open_files,
+                self.directory,
+                self.settings,
+                self._active(),
+                self._aborted,
+                make_directory=not self.made_directory,
+            )
+        self._replay.take(self._tail)
+        self._tail.clear()
+        self.tail_bytes = 0
+
+    def write_put_by(self, *, all_of_it: bool) -> None:
+        """In recovery: write that out. With all of it in segment files the log is ready, but for their syncs."""
+        replay = self._replay
+        if replay is None:
+            return
+        replay.write(all_of_it=all_of_it)
+        if all_of_it:
+            self._replay = None
+            self._take_over(replay, self.end_offset)
+            self._aborted.clear()
+            self.released(self.end_offset)
+
+    def _active(self) -> SegmentState | None:
+        """The segment that goes on growing."""
+        return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
+
+    def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:
+        """What a writer wrote counts from now on."""
+        for before, after, created, offset_entries, time_entries, aborted in writer.written:
+            stem = f"{self.directory}/{after.stem}"
+            self._flushes += 1
+            if created:
+                self.segments.append(after)
+                self._unsynced_directories[self.directory] = self._flushes
+            else:
+                self.segments[-1] = after
+            self._unsynced[stem + LOG_SUFFIX] = self._flushes
+            self.open_files.indexes.extend(
+                stem, before.size_bytes, after.size_bytes, offset_entries, time_entries, aborted
+            )
+        if not self.made_directory:
+            self.made_directory = True
+            self._unsynced_directories[os.path.dirname(self.directory)] = self._flushes
+        self.flushed_offset = flushed_offset
+        self._manifest = None
+
+    def flush_failed(self, job: FlushJob) -> None:
+        """The disk is full: everything stays in the tail, to be tried again."""
+        self._flush = None
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    def manifest(self) -> object:
+        """What a checkpoint is to say of this log, as flushed now: true once the sync_job of this moment has run."""
+        if self.evidence is not None:
+            return self.evidence
+        manifest = self._manifest
+        if self.snapshots.adopt() or manifest is None:
+            manifest = self._manifest = self._capture()
+        for retired in self.retired:
+            retired.unnamed = True
+        self._offered = manifest
+        return manifest
+
+    def _capture(self) -> Manifest:
+        """Drop what lies wholly below the released start and producer state does not need, and describe the rest."""
+        snapshots, gone = self.snapshots.choose()
+        self.retired.extend(Retired(path) for path in gone)
+        found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
+        below = min(self.released_start, found.snapshot_floor)
+        droppable = [state for state in self.segments if state.end_offset <= below]
+        if self._flush is not None:  # it may go on with the last one
+            droppable = [state for state in droppable if state is not self.segments[-1]]
+        if not droppable or self.compacting:
+            return found
+        del self.segments[: len(droppable)]
+        self.retire(droppable)
+        return found._replace(segments=tuple(self.segments))
+
+    def retire(self, states: Sequence[SegmentState]) -> None:
+        """These segments count no more; their files go when two durable checkpoints do not name them."""
+        for state in states:
+            stem = f"{self.directory}/{state.stem}"
+            self.open_files.indexes.drop(stem)
+            self._unsynced.pop(stem + LOG_SUFFIX, None)
+            self.retired.extend(Retired(stem + suffix) for suffix in SUFFIXES)
+        self._manifest = None
+
+    def checkpointed(self) -> None:
+        """The manifest taken last is in a durable checkpoint."""
+        if self._offered is not None:
+            self.checkpointed_offset = self._offered.end_offset
+        for retired in self.retired:
+            if retired.unnamed:
+                retired.checkpoints_left -= 1
+
+    def removable_files(self) -> list[str]:
+        """Paths that no kept checkpoint names, each told once. They may be missing."""
+        paths = [retired.path for retired in self.retired if retired.checkpoints_left <= 0]
+        if paths:
+            self.retired = [retired for retired in self.retired if retired.checkpoints_left > 0]
+            for path in paths:
+                self.open_files.forget(path)
+        return paths
+
+    def sync_job(self) -> SyncJob | None:
+        """What must be made durable before a manifest of this moment may be written; None if nothing."""
+        if not self._unsynced and not self._unsynced_directories:
+            return None
+        return SyncJob(self.open_files, dict(self._unsynced), dict(self._unsynced_directories))
+
+    def synced(self, job: SyncJob) -> None:
+        """The job has run. What was written meanwhile stays to be synced."""
+        _drop_synced(self._unsynced, job.paths)
+        _drop_synced(self._unsynced_directories, job.directories)
+
+    # ---- producer snapshots ----------------------------------------------------------------------------------
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        """What a recovery would scan to rebuild the producers' state."""
+        return self.snapshots.bytes_since
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether one is needed, however little was appended: segments below the start cannot go without."""
+        return self.snapshots.hold_segments and self.offline is None
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the next one would say something new of this log, or let files of it go."""
+        return self.evidence is None and (self._manifest is None or bool(self.retired))
+
+    def prepare_snapshot(self) -> bool:
+        """One slice, of a millisecond or so, of a snapshot of many producers. False: snapshot_job may be asked."""
+        return self.snapshots.prepare()
+
+    def snapshot_job(self) -> SnapshotJob | None:
+        """Write down the producers' state; it counts once all it knows is flushed. None: nothing new, or not ready."""
+        return self.snapshots.job()
+
+    def snapshotted(self, job: SnapshotJob) -> None:
+        """The job has run. (A manifest sees by itself whether it has.)"""
+        if self.snapshots.adopt():
+            self._manifest = None
+
+    # ---- retention -------------------------------------------------------------------------------------------
+
+    def expired(self, now_ms: int) -> int | None:
+        """Where the log would start if what retention gives up were gone; None if nothing is to go."""
+        if self.offline is not None or not self.segments:
+            return None
+        first_open = self.producers.first_open_offset()
+        bound = self.checkpointed_offset if first_open is None else min(first_open, self.checkpointed_offset)
+        return new_start(self.segments, self.start_offset, bound, self.tail_bytes, now_ms, self.settings)
+
+    # ---- compaction ------------------------------------------------------------------------------------------
+
+    def compaction(self, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS) -> Compaction | None:
+        """A run of compaction, if one is due. It is to be given to compacted or compaction_failed in the end."""
+        if self.compacting or self.offline is not None or self._offered is None or not self.settings.compacts:
+            return None
+        bound = min(self.checkpointed_offset, self.last_stable_offset, self._offered.snapshot_floor)
+        states = cleanable(self, bound, now_ms)
+        if not is_due(self, states, now_ms):
+            return None
+        aborted = self.aborted_between(states[0].base_offset, states[-1].end_offset)
+        self.compacting = True
+        find = aborted.run if isinstance(aborted, AbortedLookup) else lambda: aborted
+        run = Compaction(self, states, find, monotonic_ms, now_ms, most_keys)
+        self.next_generation += 1
+        return run
+
+    def compacted(self, run: Compaction) -> None:
+        """Swap the run's segments in. On disk this is so with the next checkpoint."""
+        self.compacting = False
+        replaced = self.segments[: len(run.states)]
+        self.segments[: len(run.states)] = run.outputs
+        self.cleaned_offset = run.end_offset
+        self.retire(replaced)
+
+    def compaction_failed(self, run: Compaction) -> None:
+        """The run is given up; what it wrote goes."""
+        self.compacting = False
+        run.close()
+        for path in run.paths:
+            self.retired.append(Retired(path, checkpoints_left=0))
+
+
+def _drop_synced(unsynced: dict[str, int], synced: dict[str, int]) -> None:
+    """Take out what was synced, but for what a later flush wrote to."""
+    for path, number in synced.items():
+        if unsynced.get(path) == number:
+            del unsynced[path]
+
+
+def _max_timestamp(batch: TailBatch) -> int:
+    return batch[3]

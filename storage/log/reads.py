@@ -1,0 +1,210 @@
+"""Reading a log: on the loop what is in memory or in the page cache, as a job for a worker what is not.
+
+A job is captured with the states of the segments as they were, and changes nothing but caches. An error it meets puts
+the log offline, unless one of these segments has been removed in the meantime: then it raises Gone, and the reader
+asks again. What a job gives is the log as it was when the job was captured.
+"""
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...effects.disk import Buffer
+from ...protocol.errors import ErrorCode, KafkaError
+from ..system_errors import may_pass
+from .aborted import AbortedTransaction, by_first_offset, overlapping
+from .flush import TailBatch
+from .index import Indexes
+from .indexes import load_indexes
+from .segment import LOG_SUFFIX, NOTHING_HERE, SegmentDamaged, SegmentState, Slice, Span, read_span
+
+if TYPE_CHECKING:
+    from .partition_log import PartitionLog
+
+logger = logging.getLogger("fencepost.storage")
+
+FEW_PIECES = 32  # a slice of more and smaller pieces than these is joined: sending each costs more than copying
+SMALL_PIECE_BYTES = 2048
+
+
+def segment_number(states: Sequence[SegmentState], offset: int) -> int:
+    """Number of the segment that holds this offset, or would."""
+    return max(bisect_right(states, offset, key=_base_offset) - 1, 0)
+
+
+def _base_offset(state: SegmentState) -> int:
+    return state.base_offset
+
+
+def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
+    """Batches that are in no segment yet, of which the first ends at or after the offset."""
+    offset, max_bytes, below, at_least_one = span
+    buffers: list[Buffer] = []
+    size_bytes = 0
+    next_offset = offset
+    for number in range(bisect_left(tail, (offset,)), len(tail)):
+        last_offset, _, size, _, _, _, parts = tail[number]
+        if last_offset >= below or (size_bytes + size > max_bytes and (buffers or not at_least_one)):
+            break
+        buffers.extend(parts)
+        size_bytes += size
+        next_offset = last_offset + 1
+    if len(buffers) > FEW_PIECES and size_bytes < len(buffers) * SMALL_PIECE_BYTES:
+        buffers = [b"".join(buffers)]
+    return Slice(buffers, size_bytes, next_offset)
+
+
+class Gone(Exception):
+    """A segment that was to be read counts no more: the log's start moved past it, or compaction replaced it.
+
+    Nothing is known of what was asked. The reader looks at the log as it is now, and asks again.
+    """
+
+
+@contextmanager
+def judge_errors(log: "PartitionLog", states: Sequence[SegmentState]) -> Iterator[None]:
+    """Say what an error in reading means. states: all segments that are read, as they were captured.
+
+    Raises: Gone if one of them counts no more; else KafkaError KAFKA_STORAGE_ERROR, and on damage the log is offline.
+    """
+    try:
+        yield
+    except (SegmentDamaged, OSError) as error:
+        if not log.holds(states):
+            raise Gone(str(error)) from error
+        raise judged_unreadable(log, error) from error
+
+
+def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
+    """What was found in segments, and what follows it in the tail, so that a flush does not cut an answer in two."""
+    left_bytes = span.max_bytes - found.size_bytes
+    if found.next_offset != flushed_offset or flushed_offset >= span.below or left_bytes <= 0:
+        return found
+    more = read_tail(tail, Span(flushed_offset, left_bytes, span.below, at_least_one=False))
+    return Slice(found.buffers + more.buffers, found.size_bytes + more.size_bytes, more.next_offset)
+
+
+class ColdRead:
+    """A read that has to wait for the device. `run` in a worker gives the slice. Raises: Gone; KafkaError as read."""
+
+    def __init__(self, log: "PartitionLog", span: Span, aborted: list[AbortedTransaction]) -> None:
+        """aborted: of the span, what the log has in memory, behind the segments."""
+        self._log = log
+        self._states = tuple(log.segments)
+        self._span = span
+        self._lookup = AbortedLookup(log, span.offset, span.below, aborted)
+
+    def run(self) -> Slice:
+        with judge_errors(self._log, self._states):
+            return self._read()
+
+    def run_committed(self) -> tuple[Slice, list[AbortedTransaction]]:
+        """The slice, and what was aborted in it: from the same segments.
+
+        Those of a later moment may not have the entries any more, with the records that they speak of.
+        """
+        with judge_errors(self._log, self._states):
+            found = self._read()
+            return found, self._lookup.find(found.next_offset)
+
+    def _read(self) -> Slice:
+        log, states, span = self._log, self._states, self._span
+        for number in range(segment_number(states, span.offset), len(states)):
+            indexes = load_indexes(log, states, number)
+            path = f"{log.directory}/{states[number].stem}{LOG_SUFFIX}"
+            with log.open_files.use(path) as file:
+                found = read_span(file.read, path, states[number], indexes, span)
+            assert found is not None, "File.read waits"
+            if found is not NOTHING_HERE:
+                return found
+        return Slice([], 0, span.offset)
+
+
+def read_warm(log: "PartitionLog", states: Sequence[SegmentState], span: Span) -> Slice | None:
+    """As ColdRead, but without waiting: None if it had to."""
+    files = log.open_files
+    for number in range(segment_number(states, span.offset), len(states)):
+        state = states[number]
+        stem = f"{log.directory}/{state.stem}"
+        indexes = files.indexes.get(stem, state.size_bytes)
+        entry = files.use_if_open(stem + LOG_SUFFIX)
+        if entry is None:
+            return None
+        try:
+            with entry as file:
+                found = None if indexes is None else read_span(file.read_cached, file.path, state, indexes, span)
+        except (SegmentDamaged, OSError) as error:
+            raise judged_unreadable(log, error) from error
+        if found is not NOTHING_HERE:
+            return found
+    return Slice([], 0, span.offset)
+
+
+class AbortedLookup:
+    """The aborted transactions of some segments, where an index has to be read. `run` in a worker gives the list.
+
+    Raises: Gone; KafkaError KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(self, log: "PartitionLog", offset: int, below: int, known: list[AbortedTransaction]) -> None:
+        """known: what the log found in memory, behind the segments."""
+        self._log = log
+        self._states = tuple(log.segments)
+        self._offset = offset
+        self._below = below
+        self._known = known
+
+    def run(self) -> list[AbortedTransaction]:
+        with judge_errors(self._log, self._states):
+            return self.find(self._below)
+
+    def find(self, below: int) -> list[AbortedTransaction]:
+        """Of [offset, below). Raises: SegmentDamaged, OSError."""
+        found = _aborted_in(self._states, self._offset, below, lambda at: load_indexes(self._log, self._states, at))
+        return sorted(found + [entry for entry in self._known if entry.first_offset < below], key=by_first_offset)
+
+
+class _NotInMemory(Exception):
+    """The indexes of a segment would have to be read."""
+
+
+def aborted_in_memory(log: "PartitionLog", offset: int, below: int) -> list[AbortedTransaction] | None:
+    """Entries of the log's segments that overlap [offset, below); None if an index that is needed has to be read."""
+
+    def load(number: int) -> Indexes:
+        state = log.segments[number]
+        found = log.open_files.indexes.get(f"{log.directory}/{state.stem}", state.size_bytes)
+        if found is None:
+            raise _NotInMemory
+        return found
+
+    try:
+        return _aborted_in(log.segments, offset, below, load)
+    except _NotInMemory:
+        return None
+
+
+def _aborted_in(
+    states: Sequence[SegmentState], offset: int, below: int, load: Callable[[int], Indexes]
+) -> list[AbortedTransaction]:
+    """Markers may stand far behind the data. The search ends where nothing open reaches below `below` any more."""
+    found: list[AbortedTransaction] = []
+    for number in range(segment_number(states, offset), len(states)):
+        if not states[number].txn_index.entries:
+            continue
+        of_segment, ended = overlapping(load(number).aborted, offset, below)
+        found += of_segment
+        if ended:
+            break
+    return found
+
+
+def judged_unreadable(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
+    """A segment that counts cannot be read: the error to answer. For damage, and not for want of descriptors, memory or
+    rights, the log goes offline."""
+    if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):
+        log.offline = str(error)
+        logger.error("%s-%d is offline: %s", log.topic, log.partition, error)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

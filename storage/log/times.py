@@ -1,0 +1,163 @@
+"""Looking records up by time: the first at or after a timestamp, and the one with the largest.
+
+Both see only records from the log's start on, in batches that end before `below`. They read, and perhaps decompress,
+so they are jobs for a worker, and like those of log_reads they may raise Gone: then they are asked again.
+Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimestamp.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol import batches
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.raw_records import times
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
+from .flush import TailBatch
+from .indexes import load_indexes
+from .reads import judge_errors
+from .segment import LOG_SUFFIX, SegmentState, scan
+
+if TYPE_CHECKING:
+    from .partition_log import PartitionLog
+
+
+class Timestamped(NamedTuple):
+    """A record found by time."""
+
+    offset: int
+    timestamp: int
+
+
+class _Lookup(ABC):
+    """What a search needs of the log, captured on the loop."""
+
+    def __init__(self, log: "PartitionLog", states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
+        self._log = log
+        self._states = tuple(states)
+        self._tail = tail
+        self._below = below
+        self._start_offset = log.released_start
+
+    def run(self) -> Timestamped | None:
+        """The record, or None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        with judge_errors(self._log, self._states):
+            return self._find()
+
+    @abstractmethod
+    def _find(self) -> Timestamped | None:
+        """As run, before an error is judged."""
+
+    def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
+        """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""
+        log, state = self._log, self._states[number]
+        indexes = load_indexes(log, self._states, number)
+        entry = indexes.entry_at_or_before(relative_offset)
+        position, ends_at = 0, -1
+        if entry >= 0:
+            position, ends_at = indexes.positions[entry], indexes.offsets[entry] + state.base_offset
+        with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
+            for _, batch in scan(file, state, position=position, ends_at=ends_at):
+                if batch.last_offset >= self._below:
+                    return
+                if batch.last_offset >= self._start_offset:
+                    yield batch
+
+    def _times(self, batch: Batch) -> Iterator[tuple[int, int]]:
+        """(offset, timestamp) of records from the log's start on, of a batch that has been checked.
+
+        Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read.
+        """
+        try:
+            for offset, timestamp in times(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES)):
+                if offset >= self._start_offset:
+                    yield offset, timestamp
+        except KafkaError as lie:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, lie.detail) from lie
+
+    def _tail_batch(self, entry: TailBatch) -> Batch:
+        return batches.read(memoryview(b"".join(entry[6])))
+
+
+class TimeLookup(_Lookup):
+    """Finds the first record with at least this timestamp."""
+
+    def __init__(self, log: "PartitionLog", tail: list[TailBatch], below: int, timestamp: int) -> None:
+        super().__init__(log, log.segments, tail, below)
+        self._timestamp = timestamp
+
+    def _find(self) -> Timestamped | None:
+        for number, state in enumerate(self._states):
+            if state.max_timestamp < self._timestamp or state.end_offset <= self._start_offset:
+                continue
+            if state.base_offset >= self._below:
+                return None
+            found = self._in_segment(number)
+            if found is not None:
+                return found
+        for entry in self._tail:
+            if entry[3] >= self._timestamp and entry[0] < self._below:
+                found = self._in_batch(self._tail_batch(entry))
+                if found is not None:
+                    return found
+        return None
+
+    def _in_segment(self, number: int) -> Timestamped | None:
+        log = self._log
+        indexes = load_indexes(log, self._states, number)
+        for batch in self._batches(number, indexes.offset_before_time(self._timestamp)):
+            if batch.max_timestamp >= self._timestamp:
+                found = self._in_batch(batch)
+                if found is not None:
+                    return found
+        return None
+
+    def _in_batch(self, batch: Batch) -> Timestamped | None:
+        for offset, timestamp in self._times(batch):
+            if timestamp >= self._timestamp:
+                return Timestamped(offset, timestamp)
+        return None
+
+
+class LatestLookup(_Lookup):
+    """Finds the first record that has the largest timestamp."""
+
+    def _find(self) -> Timestamped | None:
+        best: Timestamped | None = None
+        for number, state in enumerate(self._states):
+            if state.end_offset <= self._start_offset or (best and state.max_timestamp <= best.timestamp):
+                continue
+            if state.base_offset >= self._below:
+                break
+            best = _later(best, self._in_segment(number))
+        for entry in self._tail:
+            if entry[0] < self._below and (best is None or entry[3] > best.timestamp):
+                best = _later(best, self._in_batch(self._tail_batch(entry)))
+        return best
+
+    def _in_segment(self, number: int) -> Timestamped | None:
+        state = self._states[number]
+        if state.base_offset >= self._start_offset and state.end_offset <= self._below:
+            candidates = self._batches(number, state.max_timestamp_offset - state.base_offset)
+            return next((self._in_batch(b) for b in candidates if b.last_offset == state.max_timestamp_offset), None)
+        best: Timestamped | None = None
+        for batch in self._batches(number):
+            if batch.max_timestamp >= 0 and (best is None or batch.max_timestamp > best.timestamp):
+                best = _later(best, self._in_batch(batch))
+        return best
+
+    def _in_batch(self, batch: Batch) -> Timestamped | None:
+        """Of the records from the start on: the log may start within a batch."""
+        best: Timestamped | None = None
+        for offset, timestamp in self._times(batch):
+            if best is None or timestamp > best.timestamp:
+                best = Timestamped(offset, timestamp)
+        return best
+
+
+def _later(one: Timestamped | None, other: Timestamped | None) -> Timestamped | None:
+    """The one with the larger timestamp, or the first if they are equal."""
+    if one is None or (other is not None and other.timestamp > one.timestamp):
+        return other
+    return one

@@ -1,0 +1,1 @@
+"""What a partition remembers of its producers, and how that is written down."""

@@ -1,0 +1,451 @@
+"""What a partition remembers of each producer, and the verdicts on its batches that follow from it.
+
+The rules: `judge` refuses and changes nothing; `apply` cannot fail and is the only way in, live and in replay. Of a
+producer are known its last epoch, the sequence that must come next and its last five batches: one of those again is a
+duplicate and gets its first offset once more, anything else out of line is refused. After 2**31 - 1 comes sequence 0.
+Ages are of the store's clock, which no wall clock moves and no restart sets back; so is the silence after which a
+producer is forgotten, and a producer with an open transaction never is. A marker of the last epoch there can be is a
+producer's last word: it is forgotten at once. A marker of an unknown producer ends nothing, and makes no entry.
+
+Forgetting (expire, evict) is not logged. A replay may therefore know more producers than the broker that was killed,
+and never fewer. This is sound because nothing that readers see depends on a producer without an open transaction being
+known: open transactions and aborted ones come out the same, and `apply` takes any batch of the log, known or not.
+Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import starmap
+from typing import NamedTuple
+
+from ...protocol.batches import CONTROL_BIT, SEQUENCE_MASK, TRANSACTIONAL_BIT, Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Marker, read_marker
+from ..log.aborted import AbortedTransaction
+from . import encoding
+from .encoding import ANY_SEQUENCE, NONE_OPEN, Producer, SnapshotInSlices
+
+REMEMBERED_BATCHES = 5  # a client may keep five requests in flight
+REMEMBERED_REFUSALS = 1000
+
+RETIRED_EPOCH = 2**15 - 1  # no producer is ever given it: a marker that bears it ends its producer id for good
+
+_IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
+
+
+class Duplicate(NamedTuple):
+    """Where a batch that came again stands since the first time. timestamp: its highest, as then stored."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerDescription(NamedTuple):
+    """What DescribeProducers tells; -1 where there is nothing to tell."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+class ProducerStates:
+    """All producers of one partition. `len()` is how many are remembered."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._idle: OrderedDict[int, Producer] = OrderedDict()  # no transaction is open; the longest silent first
+        self._open: OrderedDict[int, int] = OrderedDict()  # first offset → producer id, of open transactions, ascending
+        self._refused: dict[int, tuple[int, int]] = {}  # unknown producer → (epoch, lowest sequence) turned away
+        self._snapshot: SnapshotInSlices | None = None
+        self._snapshots = 0  # begun so far
+        self.emptied = 0  # how often the last one remembered was forgotten
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """When the longest silent one without an open transaction was last heard of; None if there is none."""
+        for producer in self._idle.values():
+            return producer.age_ms
+        return None
+
+    # Verdicts
+
+    def judge(self, batch: Batch, refuse_unknown_with: ErrorCode | None = None) -> Duplicate | None:
+        """What to do with a sound batch: None to append it, or where it was appended before.
+
+        refuse_unknown_with: the error for a producer that is not known, if its first sequence here is not 0. None
+            accepts it (retention or expiry may have forgotten it); strict brokers say UNKNOWN_PRODUCER_ID, and
+            transactions of version 2 OUT_OF_ORDER_SEQUENCE_NUMBER.
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE; for a marker also
+            TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = self._producers.get(batch.producer_id)
+        if (
+            producer is not None
+            and batch.base_sequence == producer.next_sequence
+            and batch.producer_epoch == producer.epoch
+            and producer.first_open < 0
+        ):
+            return None
+        if batch.producer_id < 0:
+            return None
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                self.judge_marker(batch.producer_id, batch.producer_epoch, marker[1])
+            return None
+        if producer is None:
+            self._judge_unknown(batch, refuse_unknown_with)
+            return None
+        return self._judge_known(producer, batch, refuse_unknown_with)
+
+    def _judge_known(self, producer: Producer, batch: Batch, refuse_unknown_with: ErrorCode | None) -> Duplicate | None:
+        expected = producer.next_sequence
+        if batch.producer_epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {batch.producer_id} comes with epoch {batch.producer_epoch}, the last was {producer.epoch}",
+            )
+        if batch.producer_epoch > producer.epoch:
+            expected = 0
+        elif duplicate := _find(producer, batch):
+            return duplicate
+        if expected == ANY_SEQUENCE:
+            self._judge_unknown(batch, refuse_unknown_with)
+        elif batch.base_sequence != expected:
+            raise _out_of_order(batch, f"the next is {expected}")
+        if producer.first_open >= 0 and not batch.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has a transaction open since offset {producer.first_open}",
+            )
+        return None
+
+    def _judge_unknown(self, batch: Batch, refuse_with: ErrorCode | None) -> None:
+        """Any first sequence is good, except one that overtakes an earlier one turned away a moment ago."""
+        sequence = batch.base_sequence
+        if refuse_with is not None and sequence != 0:
+            raise KafkaError(
+                refuse_with, f"producer {batch.producer_id} is not known here and comes with sequence {sequence}"
+            )
+        epoch, lowest = self._refused.get(batch.producer_id, (-1, 0))
+        if epoch == batch.producer_epoch and 0 < (sequence - lowest & SEQUENCE_MASK) < _IN_ORDER:
+            raise _out_of_order(batch, f"sequence {lowest} was turned away and has to come first")
+
+    def judge_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, epoch_moves: bool = False
+    ) -> None:
+        """May this marker end the producer's transaction here? An unknown producer's may: its data may be gone.
+
+        epoch_moves: each transaction ends with a new epoch (version 2), so a marker of the current epoch is late;
+            unless no transaction is open, when it is the same marker again (KAFKA-19999).
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        late = producer_epoch == producer.epoch and epoch_moves and producer.first_open >= 0
+        if producer_epoch < producer.epoch or late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker of epoch {producer_epoch} for producer {producer_id}, whose epoch is {producer.epoch}",
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of coordinator epoch {coordinator_epoch}, after one of {producer.coordinator_epoch}",
+            )
+
+    def is_next(self, producer_id: int, producer_epoch: int, sequence: int, transactional: bool = False) -> bool:
+        """Whether this is just what must come next of a producer that is known here and has no transaction open.
+
+        transactional: of a batch in a transaction, which may be open here or begin with it. What judge() looks at
+        first, without a Batch: it would say None.
+        """
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.next_sequence == sequence >= 0
+            and producer.epoch == producer_epoch
+            and (transactional or producer.first_open < 0)
+        )
+
+    def turned_away(self, batch: Batch) -> None:
+        """A batch that was judged good was then refused: disk full, too large, its transaction not ready.
+
+        The client will send it again, but batches behind it are on their way. A known producer's are out of order; of
+        an unknown one they would pass for its first, and the one turned away could never follow (KAFKA-14904).
+        """
+        producer_id, sequence = batch.producer_id, batch.base_sequence
+        producer = self._producers.get(producer_id)
+        if producer_id < 0 or sequence < 0 or (producer is not None and producer.next_sequence != ANY_SEQUENCE):
+            return
+        epoch, lowest = self._refused.pop(producer_id, (-1, 0))
+        if epoch != batch.producer_epoch or (lowest - sequence & SEQUENCE_MASK) < _IN_ORDER:
+            lowest = sequence
+        while len(self._refused) >= REMEMBERED_REFUSALS:
+            del self._refused[next(iter(self._refused))]
+        self._refused[producer_id] = batch.producer_epoch, lowest
+
+    # What was appended
+
+    def apply(self, batch: Batch, now_ms: int) -> AbortedTransaction | None:
+        """Take in a batch that stands in the log at its final offset. Returns the transaction it aborts, if it does.
+
+        now_ms: the store's age. Batches come in the order of the log.
+        """
+        producer_id = batch.producer_id
+        producer = self._producers.get(producer_id)
+        sequence = batch.base_sequence
+        attributes = batch.attributes
+        if self._snapshot is not None and producer is not None:
+            self._snapshot.keep(producer_id, producer)
+        if (
+            producer is None
+            or sequence != producer.next_sequence
+            or batch.producer_epoch != producer.epoch
+            or (attributes & _TRANSACTION_BITS and (attributes & CONTROL_BIT or producer.first_open < 0))
+        ):
+            return self._apply_unusual(producer, batch, now_ms)
+        timestamp = batch.max_timestamp
+        producer.next_sequence = sequence + batch.last_offset_delta + 1 & SEQUENCE_MASK
+        producer.last_timestamp = timestamp
+        producer.age_ms = now_ms
+        window = producer.window
+        window.append((sequence, batch.base_offset, timestamp))
+        if len(window) > REMEMBERED_BATCHES:
+            del window[0]
+        if producer.first_open < 0:
+            self._idle.move_to_end(producer_id)
+        return None
+
+    def go_on(
+        self,
+        producer_id: int,
+        sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp: int,
+        now_ms: int,
+        transactional: bool = False,
+    ) -> None:
+        """As apply, for a batch of which is_next() is true."""
+        producer = self._producers[producer_id]
+        if self._snapshot is not None:
+            self._snapshot.keep(producer_id, producer)
+        if producer.first_open < 0:
+            if transactional:
+                self._begin(producer_id, producer, base_offset)
+            else:
+                self._idle.move_to_end(producer_id)
+        producer.next_sequence = sequence + last_offset - base_offset + 1 & SEQUENCE_MASK
+        producer.last_timestamp = timestamp
+        producer.age_ms = now_ms
+        window = producer.window
+        window.append((sequence, base_offset, timestamp))
+        if len(window) > REMEMBERED_BATCHES:
+            del window[0]
+
+    def _apply_unusual(self, producer: Producer | None, batch: Batch, now_ms: int) -> AbortedTransaction | None:
+        """A first batch, a new epoch, the beginning or the end of a transaction, or a jump in a log being replayed."""
+        producer_id = batch.producer_id
+        if producer_id < 0 or (producer is None and batch.is_control and batch.record_count):
+            return None  # an empty marker was left by compaction, for the epoch
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(batch.producer_epoch, self._snapshots)
+        if producer.first_open < 0:
+            self._idle.pop(producer_id, None)
+            self._idle[producer_id] = producer
+        producer.age_ms = now_ms
+        producer.last_timestamp = batch.max_timestamp
+        if batch.is_control:
+            return self._apply_marker(producer, batch)
+        if batch.producer_epoch != producer.epoch or batch.base_sequence != producer.next_sequence:
+            producer.epoch = batch.producer_epoch
+            producer.window.clear()
+            self._refused.pop(producer_id, None)
+        _remember(producer, batch)
+        # Cleaning empties batches of decided transactions only, so an empty one opens none.
+        if batch.is_transactional and producer.first_open < 0 and batch.record_count:
+            self._begin(producer_id, producer, batch.base_offset)
+        return None
+
+    def _begin(self, producer_id: int, producer: Producer, first_offset: int) -> None:
+        """A transaction: until its marker the producer is not forgotten."""
+        producer.first_open = first_offset
+        self._open[first_offset] = producer_id
+        del self._idle[producer_id]
+
+    def _apply_marker(self, producer: Producer, batch: Batch) -> AbortedTransaction | None:
+        """A control batch: it is no part of the sequences, ends the open transaction, and may bring a new epoch."""
+        if batch.producer_epoch > producer.epoch:
+            producer.epoch = batch.producer_epoch
+            producer.window.clear()
+            producer.next_sequence = 0
+        marker = read_marker(batch)
+        if marker is None:
+            return None
+        kind, producer.coordinator_epoch = marker
+        first_offset = producer.first_open
+        if first_offset >= 0:
+            producer.first_open = NONE_OPEN
+            del self._open[first_offset]
+            self._idle[batch.producer_id] = producer
+        if batch.producer_epoch == RETIRED_EPOCH:
+            self._forget(batch.producer_id)
+        if first_offset < 0 or kind is Marker.COMMIT:
+            return None
+        last_offset = batch.last_offset
+        stable = self.first_open_offset()
+        return AbortedTransaction(
+            batch.producer_id, first_offset, last_offset, last_offset + 1 if stable is None else stable
+        )
+
+    # Open transactions
+
+    def first_offset_of(self, producer_id: int) -> int | None:
+        """Where the producer's open transaction begins here; None if it has none."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None or producer.first_open < 0 else producer.first_open
+
+    def first_open_offset(self, besides: int | None = None) -> int | None:
+        """Where the earliest open transaction begins, that of producer `besides` left out; None if there is none.
+
+        The last stable offset is this, or the high watermark if that is lower; and a transaction whose marker is not
+        below the high watermark yet counts as open for readers: the log sees to that.
+        """
+        if not self._open:
+            return None
+        for first_offset, producer_id in self._open.items():
+            if producer_id != besides:
+                return first_offset
+        return None
+
+    # Forgetting
+
+    def expire(self, now_ms: int, expiration_ms: int, at_most: int = 1000) -> bool:
+        """Forget producers silent for so long, the longest first. Returns whether there may be more to do.
+
+        A slice of `at_most` takes well under a millisecond. No producer is silent while its transaction is open.
+        """
+        idle = self._idle
+        for _ in range(at_most):
+            producer_id = next(iter(idle), None)
+            if producer_id is None or now_ms - idle[producer_id].age_ms < expiration_ms:
+                return False
+            self._forget(producer_id)
+        return True
+
+    def evict(self, count: int = 1) -> int:
+        """Forget the `count` longest silent producers that have no open transaction. Returns how many went."""
+        count = min(count, len(self._idle))
+        for _ in range(count):
+            self._forget(next(iter(self._idle)))
+        return count
+
+    def _forget(self, producer_id: int) -> None:
+        producer = self._producers.pop(producer_id)
+        del self._idle[producer_id]
+        self.emptied += not self._producers
+        if self._snapshot is not None:
+            self._snapshot.keep(producer_id, producer)
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """The whole state, as of the last batch applied."""
+        return encoding.pack(dict(self._by_silence()))
+
+    def begin_snapshot(self) -> None:
+        """Begin a snapshot as of now, to be taken in slices between which batches are applied. Replaces an earlier."""
+        self._snapshots += 1
+        self._snapshot = SnapshotInSlices(self._producers, self._snapshots)
+
+    def advance_snapshot(self, at_most: int = 500) -> list[bytes] | None:
+        """One slice of the snapshot that was begun; when it is complete, all of it, to be joined."""
+        if self._snapshot is None:
+            raise ValueError("no snapshot was begun")
+        pieces = self._snapshot.advance(at_most)
+        if pieces is not None:
+            self._snapshot = None
+        return pieces
+
+    def restore(self, payload: bytes, now_ms: int | None = None) -> None:
+        """Become what a snapshot says. Raises: ValueError if it does not parse; then nothing is changed.
+
+        now_ms: the store's age, if ages above it are to be cut to it: a crash may have set it back a little.
+        """
+        found = encoding.unpack(payload)
+        if now_ms is not None:
+            for producer in found.values():
+                producer.age_ms = min(producer.age_ms, now_ms)
+        self._producers = dict(sorted(found.items(), key=_age))
+        self._idle = OrderedDict(each for each in self._producers.items() if each[1].first_open < 0)
+        self._open = OrderedDict(
+            sorted((each.first_open, producer_id) for producer_id, each in found.items() if each.first_open >= 0)
+        )
+        self._refused.clear()
+        self._snapshot = None
+
+    def describe(self) -> Iterator[ProducerDescription]:
+        """Every producer of now, the longest silent first, each as it is when it is taken."""
+        return starmap(_describe, self._by_silence())
+
+    def _by_silence(self) -> Iterator[tuple[int, Producer]]:
+        busy = [(producer_id, self._producers[producer_id]) for producer_id in self._open.values()]
+        idle = zip(list(self._idle), list(self._idle.values()), strict=True)  # it may change before all are taken
+        return heapq.merge(idle, sorted(busy, key=_age), key=_age)
+
+
+def _describe(producer_id: int, each: Producer) -> ProducerDescription:
+    last_sequence = each.next_sequence - 1 & SEQUENCE_MASK if each.window else -1
+    return ProducerDescription(
+        producer_id, each.epoch, last_sequence, each.last_timestamp, each.coordinator_epoch, each.first_open
+    )
+
+
+_TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+def _find(producer: Producer, batch: Batch) -> Duplicate | None:
+    """The remembered batch with exactly these sequences, first and last."""
+    after = producer.next_sequence
+    sequence = batch.base_sequence
+    for first, base_offset, timestamp in reversed(producer.window):
+        if first == sequence:
+            if after != batch.last_sequence + 1 & SEQUENCE_MASK:
+                return None
+            return Duplicate(base_offset, base_offset + batch.last_offset_delta, timestamp)
+        after = first
+    return None
+
+
+def _remember(producer: Producer, batch: Batch) -> None:
+    if batch.base_sequence < 0:  # offsets that a group coordinator wrote on the producer's behalf
+        producer.next_sequence = ANY_SEQUENCE
+        return
+    producer.next_sequence = batch.last_sequence + 1 & SEQUENCE_MASK
+    producer.window.append((batch.base_sequence, batch.base_offset, batch.max_timestamp))
+    if len(producer.window) > REMEMBERED_BATCHES:
+        del producer.window[0]
+
+
+def _out_of_order(batch: Batch, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {batch.producer_id}, epoch {batch.producer_epoch}, comes with sequence {batch.base_sequence}, {why}",
+    )
+
+
+def _age(item: tuple[int, Producer]) -> int:
+    return item[1].age_ms

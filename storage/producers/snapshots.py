@@ -1,0 +1,193 @@
+"""When the state of a log's producers is written down, and which snapshots count.
+
+A snapshot is the state as of end_offset, the only offset the state in memory is true of. It counts once everything
+below is flushed, since a recovery goes on from it with the batches behind. Two are kept, and segments from the older
+one on, even below the log's start; where those are to go and nothing new was appended, the second is a copy of the
+first. A snapshot of no producers is taken and counted like any other; it only needs no file and no second. Many
+producers are packed in slices, between which appends go on.
+"""
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...effects.disk import Disk
+from .. import checkpoints
+
+if TYPE_CHECKING:
+    from ..log.partition_log import PartitionLog
+
+KIND = "producers"
+VERSION = 1
+SUFFIX = ".producers"
+SLICE_PRODUCERS = 500
+
+
+class Snapshot(NamedTuple):
+    """Producer state as of an offset. empty: no producer, and no file. copy: 1 for a second file of the same offset."""
+
+    offset: int
+    empty: bool
+    copy: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.offset:020d}{'.copy' * self.copy}{SUFFIX}"
+
+
+def parse_name(name: str) -> Snapshot | None:
+    """The snapshot in a file of this name, or None if it is none of ours."""
+    digits, _, rest = name.partition(".")
+    if (
+        len(digits) != 20
+        or not (digits.isascii() and digits.isdecimal())
+        or "." + rest not in (SUFFIX, ".copy" + SUFFIX)
+    ):
+        return None
+    return Snapshot(int(digits), False, int("." + rest != SUFFIX))
+
+
+def floor(snapshots: Sequence[Snapshot]) -> int:
+    """From which offset on batches are needed, if one of these snapshots may turn out damaged."""
+    if snapshots and snapshots[-1].empty:
+        return snapshots[-1].offset
+    return snapshots[-2].offset if len(snapshots) > 1 else 0
+
+
+class SnapshotJob:
+    """A snapshot on its way to its file. `done` once it is durable."""
+
+    def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
+        self.snapshot = snapshot
+        self.offset = snapshot.offset
+        self.mark = mark  # bytes the log had taken by then
+        self.done = False
+        self._disk = disk
+        self._path = path
+        self._payload = payload
+
+    def run(self) -> None:
+        """Raises: DiskFull (harmless: the one before still counts), OSError."""
+        checkpoints.write_file(self._disk, self._path, KIND, VERSION, self._payload)
+        self.done = True
+
+
+class _Slices:
+    """A snapshot that is being taken."""
+
+    def __init__(self, offset: int, mark: int) -> None:
+        self.offset = offset
+        self.mark = mark
+        self.pieces: list[bytes] = []  # all of them, once complete
+
+
+class ProducerSnapshots:
+    """The snapshots of one log."""
+
+    def __init__(self, log: "PartitionLog") -> None:
+        self.kept = [Snapshot(0, empty=True)]  # ascending; the last ones may still wait for batches to be flushed
+        self.taken_bytes = 0  # appended to the log, or scanned in opening it
+        self._log = log
+        self._mark = 0  # taken_bytes at the newest snapshot
+        self._emptied = 0  # log.producers.emptied at the newest snapshot of no producers
+        self._job: SnapshotJob | None = None
+        self._slices: _Slices | None = None
+
+    def path(self, snapshot: Snapshot) -> str:
+        """The file of a snapshot."""
+        return f"{self._log.directory}/{snapshot.name}"
+
+    @property
+    def bytes_since(self) -> int:
+        """What a recovery would scan to rebuild the state."""
+        return self.taken_bytes - self._mark if self._log.producers else 0
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether there is anything to write down that no snapshot says yet, and a place to do so."""
+        log = self._log
+        if not log.producers or not log.made_directory or log.offline is not None:
+            return False
+        newest = self.kept[-1] if self.kept else None
+        return newest is None or newest.offset < log.end_offset or (not newest.copy and self.hold_segments)
+
+    @property
+    def hold_segments(self) -> bool:
+        """Whether the older snapshot keeps segments: below the log's start from going, or from being compacted."""
+        log = self._log
+        segments, low = log.segments, floor(self.kept)
+        if log.settings.compacts and len(segments) > 1 and max(low, log.cleaned_offset) < segments[-2].end_offset:
+            return bool(log.producers)
+        return bool(segments) and low < segments[0].end_offset <= log.start_offset
+
+    def prepare(self) -> bool:
+        """One slice, of a millisecond or so, of a snapshot of many producers. False: job() may be asked."""
+        if self._slices is None:
+            if len(self._log.producers) <= SLICE_PRODUCERS or not self._wanted:
+                return False
+            self._begin()
+        else:
+            self._advance()
+        return self._slices is not None and not self._slices.pieces
+
+    def job(self) -> SnapshotJob | None:
+        """Write the state down. None: there is nothing new, or it is not prepared yet."""
+        self.adopt()
+        if self._slices is not None:
+            self._advance()
+        elif self._wanted:
+            self._begin()
+        if self._slices is None or not self._slices.pieces:
+            return None
+        slices, self._slices = self._slices, None
+        payload = b"".join(slices.pieces)
+        again = bool(self.kept) and self.kept[-1].offset == slices.offset
+        snapshot = Snapshot(slices.offset, empty=False, copy=int(again))
+        self._job = SnapshotJob(self._log.disk, self.path(snapshot), snapshot, slices.mark, payload)
+        return self._job
+
+    def _begin(self) -> None:
+        self._slices = _Slices(self._log.end_offset, self.taken_bytes)
+        self._log.producers.begin_snapshot()
+        self._advance()
+
+    def _advance(self) -> None:
+        slices = self._slices
+        if slices is not None and not slices.pieces:
+            slices.pieces = self._log.producers.advance_snapshot(SLICE_PRODUCERS) or []
+
+    def adopt(self) -> bool:
+        """Take in what a job has written, or that no producer is left. Returns whether anything is new."""
+        job = self._job
+        if job is not None and job.done:
+            self._job = None
+            insort(self.kept, job.snapshot)
+            self._mark = job.mark
+            return True
+        return not self._log.producers and self._adopt_none()
+
+    def _adopt_none(self) -> bool:
+        """No producer is remembered: so it is as of end_offset, and as of flushed_offset if there was none since."""
+        log, newest = self._log, self.kept[-1] if self.kept else None
+        if newest is not None and newest.empty:
+            if newest.offset >= log.flushed_offset:
+                return False  # the next one is taken when this one counts, or it might be put off for ever
+            if log.producers.emptied == self._emptied:
+                self.kept[-1] = Snapshot(log.flushed_offset, empty=True)
+                self._mark = self.taken_bytes - log.tail_bytes
+                return True
+        self._emptied = log.producers.emptied
+        self._mark = self.taken_bytes
+        self.kept.append(Snapshot(log.end_offset, empty=True))
+        return True
+
+    def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:
+        """(the newest two that say nothing of unflushed records, files of older ones): the older go."""
+        flushed_offset = self._log.flushed_offset
+        chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
+        if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed
+            del chosen[:-1]
+        gone = self.kept[: self.kept.index(chosen[0])] if chosen else []
+        del self.kept[: len(gone)]
+        return tuple(chosen), [self.path(each) for each in gone if not each.empty]

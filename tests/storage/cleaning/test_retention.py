@@ -1,0 +1,173 @@
+"""Retention: by age and by size, never early, never what is needed."""
+
+import pytest
+from fencepost.protocol.records import Marker
+from fencepost.storage.cleaning.retention import new_start
+from fencepost.storage.log.segment import SegmentState
+from fencepost.storage.log.settings import LogSettings
+from log_driver import LogDriver
+
+HOUR_MS = 3_600_000
+
+
+def segments(*ages_ms: int, size_bytes: int = 100) -> list[SegmentState]:
+    """Segments of ten offsets, whose newest batches came at these ages."""
+    return [
+        SegmentState(number * 10, 0, size_bytes, number * 10 + 10, last_age_ms=age_ms)
+        for number, age_ms in enumerate(ages_ms)
+    ]
+
+
+def start(
+    states: list[SegmentState], now_ms: int, *, bound: int = 1000, start: int = 0, tail: int = 0, **kw: object
+) -> int | None:
+    settings = LogSettings(**{"retention_ms": -1, **kw})  # type: ignore[arg-type]
+    return new_start(states, start, bound, tail, now_ms, settings)
+
+
+def test_segments_go_when_their_newest_batch_is_older_than_retention_ms() -> None:
+    states = segments(100, 200, 300)
+    assert start(states, 1100, retention_ms=1000) is None
+    assert start(states, 1101, retention_ms=1000) == 10
+    assert start(states, 1250, retention_ms=1000) == 20
+    assert start(states, 9999, retention_ms=1000) == 30
+    assert start(states, 9999, retention_ms=-1) is None
+
+
+def test_segments_that_are_wholly_below_the_start_count_no_more() -> None:
+    """They wait for a checkpoint to go."""
+    states = segments(0, 0, 0, 0)
+    assert start(states, 0, start=20, retention_bytes=200) is None
+    assert start(states, 0, start=25, retention_bytes=200) is None
+    assert start(states, 0, start=20, retention_bytes=100) == 30
+
+
+def test_a_young_segment_keeps_the_older_ones_behind_it_but_not_before() -> None:
+    assert start(segments(100, 5000, 100), 5000, retention_ms=1000) == 10
+
+
+def test_segments_go_while_the_rest_still_has_retention_bytes() -> None:
+    states = segments(0, 0, 0, 0)
+    assert start(states, 0, retention_bytes=400) is None
+    assert start(states, 0, retention_bytes=301) is None
+    assert start(states, 0, retention_bytes=300) == 10
+    assert start(states, 0, retention_bytes=100) == 30
+    assert start(states, 0, retention_bytes=0) == 40
+    assert start(states, 0, retention_bytes=400, tail=100) == 10
+    assert start(states, 0, retention_bytes=-1) is None
+
+
+def test_nothing_at_or_above_the_bound_goes() -> None:
+    states = segments(0, 0, 0)
+    for bound, expected in ((0, None), (9, None), (10, 10), (19, 10), (20, 20), (99, 30)):
+        assert start(states, 10**9, bound=bound, retention_ms=1) == expected
+        assert start(states, 0, bound=bound, retention_bytes=0) == expected
+
+
+def test_what_lies_below_the_start_is_not_counted() -> None:
+    states = segments(0, 0, 0)
+    assert start(states, 0, start=15, retention_bytes=100) == 20
+    assert start(states, 0, start=15, retention_bytes=150) is None
+
+
+def test_a_segment_that_ends_where_the_log_begins_holds_nothing_back() -> None:
+    states = segments(5000, 100, 5000)
+    assert start(states, 5000, start=10, retention_ms=1000) == 20
+
+
+def test_a_compacted_log_that_does_not_delete_has_no_retention() -> None:
+    assert start(segments(0), 10**9, retention_ms=1, cleanup_policy="compact") is None
+    assert start(segments(0), 10**9, retention_ms=1, cleanup_policy="compact,delete") == 10
+
+
+# ---- of a log ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def driver() -> LogDriver:
+    driver = LogDriver(segment_bytes=100, retention_ms=HOUR_MS)
+    for _ in range(4):
+        driver.values(b"value")
+        driver.advance(HOUR_MS // 4)
+    return driver
+
+
+def test_only_what_a_checkpoint_counts_expires(driver: LogDriver) -> None:
+    driver.advance(10 * HOUR_MS)
+    assert driver.log.expired(driver.age_ms) is None
+    driver.flush()
+    assert driver.log.expired(driver.age_ms) is None
+    driver.checkpoint()
+    assert driver.log.expired(driver.age_ms) == 4
+
+
+def test_nothing_of_an_open_transaction_expires(driver: LogDriver) -> None:
+    driver.values(b"t", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)  # 4
+    driver.values(b"value")
+    driver.settle()
+    driver.advance(10 * HOUR_MS)
+    driver.retain()
+    assert driver.log.start_offset == 4
+    driver.marker(1, 0, Marker.ABORT)
+    driver.retain()
+    assert driver.log.start_offset == 6
+
+
+def test_record_timestamps_neither_hasten_nor_hinder() -> None:
+    """Timestamps of long ago or far ahead, as producers with a wrong clock send them."""
+    for timestamp in (0, 1, 2**62):
+        driver = LogDriver(segment_bytes=100, retention_ms=HOUR_MS)
+        driver.values(b"value", timestamp=timestamp)
+        driver.settle()
+        driver.advance(HOUR_MS)
+        assert driver.log.expired(driver.age_ms) is None
+        driver.advance(1)
+        assert driver.log.expired(driver.age_ms) == 1
+
+
+def test_ages_go_on_after_a_restart_and_time_in_between_does_not_count(driver: LogDriver) -> None:
+    driver.settle()
+    log = driver.reopen()
+    assert log.expired(driver.age_ms) is None
+    driver.advance(HOUR_MS // 4)
+    assert log.expired(driver.age_ms) == 1
+
+
+def test_expired_segments_leave_the_disk_and_the_log_goes_on(driver: LogDriver) -> None:
+    driver.settle()
+    driver.advance(10 * HOUR_MS)
+    driver.retain()
+    for _ in range(3):
+        driver.checkpoint()
+    assert driver.log.segments == []
+    assert driver.log.size_bytes == 0
+    driver.values(b"goes on")
+    driver.settle()
+    assert [record.offset for record in driver.reopen() and driver.contents()] == [4]
+    assert driver.log.start_offset == 4
+
+
+def test_the_start_moves_at_once_and_again_after_a_crash() -> None:
+    driver = LogDriver()
+    for _ in range(4):
+        driver.values(b"value")
+    driver.settle()
+    driver.start_at(3)
+    assert driver.reopen().start_offset == 3
+    driver.start_at(1)
+    assert driver.log.start_offset == 3  # never back
+    assert driver.reopen().start_offset == 3
+
+
+def test_records_that_are_not_flushed_may_be_deleted_too() -> None:
+    driver = LogDriver()
+    for _ in range(4):
+        driver.values(b"value")
+    driver.start_at(4)
+    driver.checkpoint()
+    log = driver.reopen()
+    assert (log.start_offset, log.end_offset) == (4, 4)
+    driver.values(b"goes on")
+    driver.settle()
+    driver.settle()
+    assert [record.offset for record in driver.reopen() and driver.contents()] == [4]

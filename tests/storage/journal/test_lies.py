@@ -1,0 +1,162 @@
+"""Journal files that lie: forged headers and units, stale ones, records that look like rounds, every bit flipped."""
+
+import struct
+import tracemalloc
+
+import pytest
+from disk_files import read
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.checkpoints import NewerFormat
+from fencepost.storage.journal import format as form
+from fencepost.storage.journal.reading import read_header, rounds
+from fencepost.storage.journal.scan import JournalDamaged, scan
+from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, patch, place, recovered, spoil
+
+
+def forge(disk, driven, **changes):
+    """Replace the newest round's header by one with a good checksum and other values."""
+    path = max(unit.path for unit in scan(disk, DIRECTORY).units())
+    one = max(one for one in rounds(disk, path) if one.header.units)
+    header = read_header(disk, path).header
+    patch(disk, path, one.position, form.pack_round_header(one.header._replace(**changes), header.seed, one.position))
+    return one
+
+
+@pytest.fixture
+def unsealed(disk):
+    driven = Driven(disk)
+    driven.append(b"one")
+    driven.round()
+    driven.append(b"two" * 10)
+    driven.round()
+    return driven
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"length": 2**32 - 1}, {"length": 5}, {"length": 200}, {"units": 2}, {"units": 2**32 - 1}, {"units": 0}],
+    ids=str,
+)
+def test_a_round_whose_header_lies_about_its_units_is_bad_and_costs_no_memory(disk, unsealed, changes):
+    forge(disk, unsealed, **changes)
+    tracemalloc.start()
+    result = scan(disk, DIRECTORY)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [unit.number for unit in result.units()] == [1]
+    assert result.cut_bytes
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("changes", [{"round": 9}, {"first_unit": 9}, {"first_unit": 1}], ids=str)
+def test_a_round_out_of_order_is_damage(disk, unsealed, changes):
+    forge(disk, unsealed, **changes)
+    with pytest.raises(JournalDamaged, match="round"):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("length", [0, 1, 36, 2**31, 2**32 - 1])
+def test_a_unit_that_lies_about_its_length_is_bad(disk, unsealed, length):
+    path, position = place(disk, 2)
+    patch(disk, path, position, length.to_bytes(4, "big"))
+    assert recovered(disk) == [(1, b"one")]
+
+
+@pytest.mark.parametrize(("number", "started"), [(2, 0), (2, 2), (1, 1), (3, 1)])
+def test_a_whole_unit_of_another_start_or_number_is_not_taken(disk, unsealed, number, started):
+    """What a stale sector of a reused file may hold: its checksum is good."""
+    path, position = place(disk, 2)
+    part = form.Part(form.APPEND, 7, 2, (HEAD, b"two" * 10))
+    patch(disk, path, position, b"".join(form.frame_unit(started, number, [part])))
+    assert recovered(disk) == [(1, b"one")]
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 9), (2, 9), (2**32 - 1, 9), (1, 8), (1, 2**32 - 1)])
+def test_parts_that_do_not_add_up_to_their_unit_are_damage(disk, unsealed, count, size):
+    path, position = place(disk, 2)
+    whole = 30 + 16 + 45
+    body = struct.pack(">IQIBQqI", 1, 2, count, 1, 7, 2, size).ljust(whole - 8, b"z")
+    patch(disk, path, position, struct.pack(">II", len(body), form.crc32c(body)) + body)
+    with pytest.raises(JournalDamaged, match=r"unit|part"):
+        recovered(disk)
+
+
+@pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
+def test_records_that_look_like_rounds_pass_for_rounds_only_with_the_salt_that_no_client_knows(disk, salt, found):
+    """A client sends a journal's bytes so that they stand where they stood there; the round that holds them is torn."""
+    other = SimulatedDisk()
+    donor = Driven(other, first_file_bytes=8 * BLOCK, salt=b"saltsalt")
+    for _ in range(4):
+        donor.append(b"x")
+        donor.round()
+    copied = read(other, donor.files()[0])[3 * BLOCK : 6 * BLOCK]
+    driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK, salt=salt)
+    driven.append(b"safe")
+    driven.round()
+    driven.append(bytes(BLOCK - form.ROUND_HEADER_BYTES - 61) + copied)
+    driven.round(sync=False)
+    path, position = place(disk, 2)
+    spoil(disk, path, position - form.ROUND_HEADER_BYTES)
+    if found == "damaged":
+        with pytest.raises(JournalDamaged):
+            scan(disk, DIRECTORY)
+    else:
+        assert recovered(disk) == [(1, b"safe")]
+
+
+# ---- every bit, every length ---------------------------------------------------------------------------------
+
+
+def small_sealed_journal():
+    disk = SimulatedDisk(history=False)
+    driven = Driven(disk, first_file_bytes=8 * BLOCK, fill=False)
+    for number in range(3):
+        driven.append(b"unit %d" % number)
+        driven.round()
+    driven.seal()
+    return disk, driven.files()[0], recovered(disk)
+
+
+def judge(disk, units):
+    """'damaged', or 'harmless' if every unit is still there."""
+    try:
+        found = recovered(disk)
+    except (JournalDamaged, NewerFormat):
+        return "damaged"
+    return "harmless" if found == units else f"lost: {found}"
+
+
+@pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.long)])
+def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
+    """Every bit of headers and units; of the zeros between, every bit of some bytes, or of all."""
+    disk, path, units = small_sealed_journal()
+    content = read(disk, path)
+    file = disk.open(path)
+    seen = set()
+    positions = [position for position in range(len(content)) if position % BLOCK < 160 or position % step == 0]
+    for position in positions:
+        for bit in range(8):
+            file.write([bytes([content[position] ^ 1 << bit])], position)
+            seen.add(judge(disk, units))
+        file.write([content[position : position + 1]], position)
+    assert seen == {"damaged", "harmless"}
+
+
+def test_truncation_at_every_length_is_detected():
+    disk, path, units = small_sealed_journal()
+    content = read(disk, path)
+    file = disk.open(path)
+    for length in range(len(content) - 1, -1, -1):
+        file.truncate(length)
+        assert judge(disk, units) == "damaged"
+
+
+def test_runs_of_nuls_or_garbage_anywhere_in_a_sealed_journal_are_detected_or_harmless():
+    disk, path, units = small_sealed_journal()
+    content = read(disk, path)
+    file = disk.open(path)
+    for filler in (bytes(512), bytes(range(256)) * 2):
+        for position in range(0, len(content), 512):
+            file.write([filler], position)
+            assert judge(disk, units) in {"damaged", "harmless"}
+            file.write([content[position : position + 512]], position)

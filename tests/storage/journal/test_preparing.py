@@ -1,0 +1,238 @@
+"""Files made ready for the journal: their sizes, what they admit, a disk that is full, one prepared at a time."""
+
+import pytest
+from fencepost.effects.disk import DiskFull
+from fencepost.storage.journal.journal import UnitRefused
+from fencepost.storage.journal.scan import scan
+from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, fill_up, recovered
+
+
+def test_files_double_from_the_first_to_the_largest_and_stay_under_the_limit(disk):
+    driven = Driven(disk, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    for _ in range(200):
+        if not driven.journal.admits(3000):
+            break
+        driven.append(b"x" * 2900)
+        driven.round()
+        driven.fill()
+    sizes = [disk.size(path) // BLOCK for path in driven.files()]
+    assert sizes == [4, 8, *[16] * 7]
+    assert sum(sizes) <= 128
+
+
+def test_a_unit_larger_than_the_ready_files_waits_for_a_file_of_its_own(disk, driven):
+    journal = driven.journal
+    large = b"l" * (20 * BLOCK)
+    driven.append(b"small")
+    assert not journal.admits(len(large) + 16)
+    with pytest.raises(UnitRefused):
+        journal.append_batch(7, 0, HEAD, memoryview(large))
+    assert journal.next_unit == 2
+    driven.fill()
+    assert journal.admits(len(large) + 16)
+    driven.append(large)
+    driven.append(b"a" * BLOCK)
+    driven.round()
+    units = list(scan(disk, DIRECTORY).units())
+    assert len({unit.path for unit in units}) == 3
+    assert [unit.data for unit in recovered(disk)] == [b"small", large, b"a" * BLOCK]
+
+
+def test_admission_is_exact(disk):
+    driven = Driven(disk, fill=False)
+    room = driven.journal._room
+    assert driven.journal.admits(room - 45)
+    assert not driven.journal.admits(room - 44)
+    driven.journal.append_batch(7, 0, HEAD, memoryview(bytes(room - 61)))
+    assert not driven.journal.admits(0)
+    driven.round()
+    assert len(recovered(disk)) == 1
+
+
+def test_a_unit_that_no_file_is_made_for_is_never_admitted(driven):
+    journal = driven.journal
+    assert journal.largest_unit_bytes < 32 * BLOCK
+    for size in (journal.largest_unit_bytes + 1, 1 << 40):
+        assert not journal.admits(size)
+        driven.fill()
+        assert not journal.admits(size)
+
+
+def test_the_largest_unit_is_admitted_again_and_again_once_files_are_needed_no_more(disk, driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    for number in range(4):
+        driven.append(b"s")
+        driven.round()
+        journal.recycle(journal.synced_unit)
+        journal.admits(size)  # which asks for the file
+        driven.fill()
+        assert journal.admits(size)
+        journal.append_batch(7, 0, HEAD, memoryview(bytes([number]) * (size - 16)))
+        driven.round()
+        assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+    assert recovered(disk)[-1].data == b"\3" * (size - 16)
+
+
+def test_ready_files_make_room_for_a_large_unit_and_leave_no_hole_in_the_numbers(disk, driven):
+    journal = driven.journal
+    fill_up(driven)
+    journal.recycle(24)
+    driven.fill()
+    ready = len(journal._files.ready)
+    assert not journal.admits(journal.largest_unit_bytes)
+    journal.fill_job().run()
+    driven.fill()
+    assert len(journal._files.ready) < ready
+    driven.append(b"a" * (journal.largest_unit_bytes - 16))
+    driven.round()
+    assert len(recovered(disk)[-1].data) == journal.largest_unit_bytes - 16
+    journal.recycle(24)
+    driven.fill()
+    driven.append(b"b" * 3000)
+    driven.round()
+    assert [len(unit.data) for unit in recovered(disk)][-2:] == [journal.largest_unit_bytes - 16, 3000]
+    assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
+
+
+def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driven):
+    journal = driven.journal
+    for _ in range(24):
+        driven.append(b"x" * 3000)
+        driven.round()
+    assert not journal.admits(journal.largest_unit_bytes)
+    driven.fill()
+    assert not journal.admits(journal.largest_unit_bytes)
+    assert journal.admits(100)
+    assert driven.ready_bytes > 8 * BLOCK
+
+
+def test_a_large_request_finds_a_file_soon_or_is_told_to_go_on(driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    assert not journal.is_ready_for(size)
+    driven.fill()
+    assert journal.is_ready_for(size)
+    assert journal.admits(size)
+    assert journal.is_ready_for(size + 1), "it may be of many batches, each of which fits"
+
+
+def test_where_the_disk_has_no_room_for_a_file_a_large_request_does_not_wait(disk, driven):
+    journal = driven.journal
+    size = journal.largest_unit_bytes
+    assert not journal.is_ready_for(size)
+    disk.capacity_bytes = 1
+    with pytest.raises(DiskFull):
+        driven.fill()
+    journal.fill_job()
+    assert journal.is_ready_for(size)
+    assert not journal.admits(size)
+
+
+def test_a_journal_too_small_to_work_is_refused(disk):
+    with pytest.raises(ValueError, match="too small"):
+        Driven(disk, max_bytes=16 * BLOCK)
+
+
+def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_behind(disk):
+    driven = Driven(disk, fill=False)
+    used = sum(disk.size(path) for path in driven.files())
+    disk.capacity_bytes = used + BLOCK
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull):
+        job.run()
+    driven.journal.filled(job)
+    assert len(driven.files()) == 1
+    assert driven.journal.admits(100)  # what is zero-filled can be used to its end
+    driven.append(bytes(driven.journal._room - 61))
+    driven.round()
+    assert not driven.journal.admits(100)
+    assert not driven.journal.nearly_full  # waiting would not help: the broker must refuse, not stop reading
+    disk.capacity_bytes = None
+    driven.fill()
+    assert driven.journal.admits(100)
+    driven.append(b"after")
+    driven.round()
+    assert len(recovered(disk)) == 2
+
+
+def test_a_disk_that_fills_up_while_a_file_is_made_leaves_no_part_of_it(disk):
+    driven = Driven(disk, fill=False)
+    fault = disk.fail(lambda one: type(one).__name__ == "Write", error=28, after_bytes=100)
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull):
+        job.run()
+    assert fault.hits == 1
+    assert len(driven.files()) == 1
+    driven.fill()
+    assert len(driven.files()) == 3
+
+
+def test_a_failed_fill_tries_smaller_files_next(disk):
+    driven = Driven(disk, fill=False, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    disk.capacity_bytes = 9 * BLOCK
+    with pytest.raises(DiskFull):
+        driven.journal.fill_job().run()
+    driven.journal.fill_job().run()
+    assert [disk.size(path) // BLOCK for path in driven.files()] == [4, 4]
+
+
+@pytest.mark.parametrize("kind", ["Rename", "Write", "Unlink"])
+def test_files_that_a_failed_fill_did_not_come_to_are_reused_by_the_next(disk, driven, kind):
+    fill_up(driven)
+    driven.journal.recycle(24)
+    disk.fail(lambda one: type(one).__name__ == kind, error=28)
+    job = driven.journal.fill_job()
+    with pytest.raises(DiskFull if kind == "Write" else OSError):
+        job.run()
+    driven.journal.filled(job)
+    driven.fill()
+    driven.append(b"after")
+    driven.round()
+    assert recovered(disk)[-1] == (25, b"after")
+    assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3
+
+
+@pytest.mark.parametrize("kind", ["Rename", "Write"])
+def test_after_a_failed_fill_no_crash_of_the_next_leaves_a_hole_in_the_numbers(disk, driven, kind):
+    """Files are reused oldest first, also those that were put back."""
+    fill_up(driven)
+    driven.journal.recycle(24)
+    disk.fail(lambda one: type(one).__name__ == kind, error=28)
+    job = driven.journal.fill_job()
+    with pytest.raises(OSError, match="space"):
+        job.run()
+    driven.journal.filled(job)
+    first = len(disk.operations)
+    driven.fill()
+    assert len(disk.operations) > first
+    for number in range(first, len(disk.operations) + 1):
+        assert scan(disk.killed_at(number), DIRECTORY).last_unit == 24
+
+
+def test_one_file_is_prepared_at_a_time(driven):
+    driven.append(b"x" * 3000)
+    driven.append(b"x" * 3000)
+    job = driven.journal.fill_job()
+    assert job is not None
+    assert driven.journal.fill_job() is None
+    job.run()
+    driven.fill()  # what has ended is taken over, told or not
+    assert driven.ready_bytes > 0
+
+
+def test_the_journal_says_when_it_is_half_used_and_nearly_full(driven):
+    journal = driven.journal
+    seen = []
+    while journal.admits(3000):
+        driven.append(b"x" * 2900)
+        driven.round()
+        driven.fill()
+        seen.append((journal.half_used, journal.nearly_full))
+    assert seen[0] == (False, False)
+    assert seen[-1] == (True, True)
+    assert seen == sorted(seen)
+    journal.recycle(journal.synced_unit)
+    driven.fill()
+    assert (journal.half_used, journal.nearly_full) == (False, False)
+    assert journal.admits(3000)

@@ -1,0 +1,499 @@
+"""What a scan makes of a journal: what counts, what is cut, what is damage. Every hostile case has its sentence."""
+
+import tracemalloc
+
+import pytest
+from disk_files import read
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.checkpoints import NewerFormat
+from fencepost.storage.journal import format as form
+from fencepost.storage.journal.reading import FoundFile, read_header, round_units, rounds
+from fencepost.storage.journal.scan import JournalDamaged, scan
+from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, Found, patch, place, recovered, spoil
+
+
+@pytest.fixture
+def driven(disk):
+    """Three rounds of one unit each in one file, then 1,000 bytes long units in the next; sealed."""
+    driven = Driven(disk, first_file_bytes=8 * BLOCK)
+    for number in range(3):
+        driven.append(b"%d" % number * 10)
+        driven.round()
+    for number in range(3, 6):
+        driven.append(b"%d" % number * 1000)
+        driven.round()
+    driven.seal()
+    return driven
+
+
+ALL = [Found(n + 1, b"%d" % n * (10 if n < 3 else 1000)) for n in range(6)]
+
+
+def lay_units(header, *units):
+    return b"".join(b"".join(form.frame_unit(header.incarnation, *unit)) for unit in units)
+
+
+# ---- what counts ---------------------------------------------------------------------------------------------
+
+
+def test_an_empty_directory_is_an_empty_journal(disk):
+    disk.make_directory(DIRECTORY)
+    result = scan(disk, DIRECTORY)
+    assert (result.files, result.incarnation, result.highest_unit, list(result.units())) == ([], 0, 0, [])
+
+
+def test_a_whole_journal_is_read_in_order_and_nothing_is_cut(disk, driven):
+    result = scan(disk, DIRECTORY)
+    assert recovered(disk) == ALL
+    assert (result.cut_bytes, result.cut_reason) == (0, "")
+    assert (result.first_unit, result.last_unit, result.highest_unit, result.highest_round) == (1, 6, 6, 8)
+    assert len({unit.path for unit in result.units()}) == 2
+
+
+def test_units_up_to_a_number_can_be_left_out(disk, driven):
+    assert [unit.number for unit in scan(disk, DIRECTORY).units(above=4)] == [5, 6]
+    assert list(scan(disk, DIRECTORY).units(above=6)) == []
+
+
+def test_a_scan_changes_nothing(disk, driven):
+    before = disk.fingerprint()
+    done = len(disk.operations)
+    recovered(disk)
+    assert (disk.fingerprint(), len(disk.operations)) == (before, done)
+
+
+def test_files_that_are_none_of_the_journals_are_left_alone(disk, driven):
+    disk.open(f"{DIRECTORY}/7.journal", create=True).close()
+    disk.open(f"{DIRECTORY}/{99:020d}.journal.preparing", create=True).close()
+    disk.open(f"{DIRECTORY}/#a note before all others", create=True).close()
+    disk.make_directory(f"{DIRECTORY}/{0:020d}.journal")
+    assert recovered(disk) == ALL
+
+
+@pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
+def test_a_round_is_found_behind_one_that_just_fills_its_blocks_or_just_does_not(disk, size):
+    driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+    for data in (b"x" * size, b"behind"):
+        driven.append(data)
+        driven.round()
+    assert recovered(disk) == [(1, b"x" * size), (2, b"behind")]
+    assert [number for number, *_ in scan(disk, DIRECTORY).parts()] == [1, 2]
+
+
+# ---- torn ----------------------------------------------------------------------------------------------------
+
+
+def torn_tail(disk, damage):
+    """Two synced rounds, one that was not; `damage` is done to that. Returns the scan."""
+    driven = Driven(disk)
+    driven.append(b"one")
+    driven.round()
+    driven.append(b"two")
+    driven.round()
+    driven.append(b"a" * 100)
+    driven.append(b"b" * 100)
+    driven.round(sync=False)
+    path, position = place(disk, 3)
+    damage(disk, path, position - form.ROUND_HEADER_BYTES)
+    return scan(disk, DIRECTORY)
+
+
+DAMAGES = {
+    "header": lambda disk, path, start: spoil(disk, path, start + 20),
+    "header all NUL": lambda disk, path, start: patch(disk, path, start, bytes(form.ROUND_HEADER_BYTES)),
+    "first unit": lambda disk, path, start: spoil(disk, path, start + 100),
+    "last unit": lambda disk, path, start: spoil(disk, path, start + 300),
+    "units all NUL": lambda disk, path, start: patch(disk, path, start + form.ROUND_HEADER_BYTES, bytes(1000)),
+    "garbage": lambda disk, path, start: patch(disk, path, start, bytes(range(256)) * 16),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_last_round_that_nobody_says_was_synced_is_cut_whole_and_reported(disk, damage):
+    result = torn_tail(disk, DAMAGES[damage])
+    assert [unit.number for unit in result.units()] == [1, 2]
+    assert result.last_unit == 2
+    assert result.cut_bytes > 200
+    assert "round 4" in result.cut_reason
+    assert result.files[1].path in result.cut_reason
+
+
+def test_a_round_that_left_nothing_but_nuls_is_no_cut(disk):
+    result = torn_tail(disk, lambda disk, path, start: patch(disk, path, start, bytes(BLOCK)))
+    assert (result.last_unit, result.cut_bytes, result.cut_reason) == (2, 0, "")
+
+
+@pytest.mark.parametrize("damage", ["header", "first unit", "last unit"])
+def test_numbers_of_what_is_cut_are_not_given_again(disk, damage):
+    result = torn_tail(disk, DAMAGES[damage])
+    assert result.highest_unit == 4
+    again = Driven(disk)
+    assert again.append(b"new") == 5
+    assert again.scan.highest_round >= 3
+
+
+def test_nothing_is_written_over_a_cut_tail(disk):
+    result = torn_tail(disk, DAMAGES["last unit"])
+    newest = max(found.path for found in result.files)
+    again = Driven(disk)
+    again.append(b"new")
+    done = len(disk.operations)
+    again.round()
+    written = {one.path for one in disk.operations[done:] if type(one).__name__ == "Write"}
+    assert all(path > newest for path in written)
+
+
+def test_unsynced_rounds_behind_a_bad_one_are_cut_with_it(disk):
+    driven = Driven(disk, first_file_bytes=8 * BLOCK)
+    for number in range(4):
+        driven.append(b"%d" % number)
+        driven.round(sync=number == 0)
+    path, position = place(disk, 2)
+    spoil(disk, path, position)
+    result = scan(disk, DIRECTORY)
+    assert [unit.number for unit in result.units()] == [1]
+    assert (result.highest_unit, result.highest_round) == (4, 4)
+    last = form.LEAST_UNIT_BYTES + len(HEAD) + len(b"3")
+    assert result.cut_bytes == 2 * BLOCK + form.ROUND_HEADER_BYTES + last
+
+
+def test_a_bad_round_in_one_file_cuts_the_unsynced_rounds_in_the_next(disk):
+    driven = Driven(disk)
+    driven.append(b"safe")
+    driven.round()
+    for _ in range(3):
+        driven.append(b"x" * 3500)
+    driven.round(sync=False)
+    path, position = place(disk, 2)
+    spoil(disk, path, position)
+    result = scan(disk, DIRECTORY)
+    assert [unit.number for unit in result.units()] == [1]
+    assert result.highest_unit == 4
+
+
+# ---- rotten --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("part", ["header", "unit"])
+def test_a_bad_round_that_a_later_one_says_was_synced_is_damage_and_named(disk, driven, unit, part):
+    path, position = place(disk, unit)
+    spoil(disk, path, position + (8 if part == "unit" else -form.ROUND_HEADER_BYTES + 5))
+    before = disk.fingerprint()
+    with pytest.raises(JournalDamaged) as damage:
+        scan(disk, DIRECTORY)
+    assert (damage.value.path, damage.value.position) == (path, position - form.ROUND_HEADER_BYTES)
+    assert "was synced" in str(damage.value)
+    assert disk.fingerprint() == before
+
+
+def test_any_lost_block_of_a_sealed_journal_that_held_units_is_damage(disk, driven):
+    for path in driven.files():
+        content = read(disk, path)
+        for one in list(rounds(disk, path)):
+            if one.header.units:
+                patch(disk, path, one.position, bytes(BLOCK))
+                with pytest.raises(JournalDamaged):
+                    scan(disk, DIRECTORY)
+                patch(disk, path, 0, content)
+
+
+def test_the_header_of_a_round_whose_units_were_torn_still_tells_that_the_one_before_was_synced(disk):
+    driven = Driven(disk, first_file_bytes=8 * BLOCK)
+    driven.append(b"synced")
+    driven.round()
+    driven.append(b"torn" * 100)
+    driven.round(sync=False)
+    path, position = place(disk, 2)
+    spoil(disk, path, position)
+    assert recovered(disk) == [(1, b"synced")]
+    spoil(disk, *place(disk, 1))
+    with pytest.raises(JournalDamaged):
+        scan(disk, DIRECTORY)
+
+
+def test_the_last_synced_round_without_a_seal_is_undecidable_and_cut(disk):
+    """The design says so: only the last moments before a crash."""
+    driven = Driven(disk)
+    driven.append(b"synced")
+    driven.round()
+    spoil(disk, *place(disk, 1))
+    assert scan(disk, DIRECTORY).cut_bytes > 0
+
+
+# ---- files ---------------------------------------------------------------------------------------------------
+
+
+def long_journal(disk, rounds_=12):
+    driven = Driven(disk)
+    for _ in range(rounds_):
+        driven.append(b"x" * 3000)
+        driven.round()
+        driven.fill()
+    driven.seal()
+    return driven
+
+
+def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_that_it_was_synced(disk, driven):
+    last = scan(disk, DIRECTORY).last_unit
+    assert scan(disk, DIRECTORY, checkpointed_unit=last, synced_unit=last).last_unit == last
+    with pytest.raises(JournalDamaged, match=f"it ends with unit {last}, and a checkpoint says that {last + 1} was"):
+        scan(disk, DIRECTORY, checkpointed_unit=last - 1, synced_unit=last + 1)
+    assert scan(disk, DIRECTORY, checkpointed_unit=last + 1, synced_unit=last + 1).last_unit == last
+
+
+def test_a_missing_file_in_the_middle_is_damage(disk):
+    driven = long_journal(disk)
+    disk.unlink(driven.files()[2])
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY)
+
+
+def test_a_missing_last_file_is_damage_because_the_one_before_says_that_it_goes_on(disk):
+    driven = long_journal(disk)
+    last = scan(disk, DIRECTORY).last_unit
+    used = next(unit.path for unit in scan(disk, DIRECTORY).units() if unit.number == last)
+    for path in driven.files():
+        if path >= used:
+            disk.unlink(path)
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY)
+
+
+def test_a_missing_first_file_is_damage_if_the_checkpoint_needs_it(disk):
+    driven = long_journal(disk)
+    first = driven.files()[0]
+    (unit,) = [unit for unit in scan(disk, DIRECTORY).units() if unit.path == first]
+    disk.unlink(first)
+    assert scan(disk, DIRECTORY, checkpointed_unit=unit.number).last_unit == 12
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY, checkpointed_unit=unit.number - 1)
+    for path in sorted({unit.path for unit in scan(disk, DIRECTORY).units()})[:-1]:
+        disk.unlink(path)
+    first_unit = scan(disk, DIRECTORY).first_unit
+    with pytest.raises(JournalDamaged, match=f"unit {first_unit - 1} is missing"):
+        scan(disk, DIRECTORY, checkpointed_unit=first_unit - 2)
+
+
+def test_units_may_begin_above_the_checkpoint_in_the_first_file_of_a_start(disk):
+    driven = Driven(disk)
+    driven.append(b"torn")
+    driven.round(sync=False)
+    spoil(disk, *place(disk, 1))
+    again = Driven(disk)
+    again.append(b"two")
+    again.round()
+    assert scan(disk, DIRECTORY, checkpointed_unit=0).first_unit == 2
+
+
+def test_a_journal_that_is_gone_is_damage_if_the_checkpoint_knows_of_it(disk):
+    driven = long_journal(disk)
+    assert scan(disk, DIRECTORY, incarnation=1).incarnation == 1
+    for path in driven.files():
+        disk.unlink(path)
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY, incarnation=1)
+
+
+def test_a_file_under_the_number_of_an_earlier_one_is_damage(disk):
+    first, second, *_ = long_journal(disk).files()
+    content = read(disk, second)
+    disk.unlink(second)
+    disk.unlink(first)
+    file = disk.open(first, create=True)
+    file.write([content], 0)
+    file.close()
+    with pytest.raises(JournalDamaged, match="its header says"):
+        scan(disk, DIRECTORY)
+
+
+def test_a_copy_of_a_file_under_another_number_is_damage(disk):
+    driven = long_journal(disk)
+    file = disk.open(f"{DIRECTORY}/{99:020d}.journal", create=True)
+    file.write([read(disk, driven.files()[1])], 0)
+    file.close()
+    with pytest.raises(JournalDamaged, match="its header says"):
+        scan(disk, DIRECTORY)
+
+
+def test_a_file_of_another_journal_is_damage(disk):
+    driven = long_journal(disk)
+    other = SimulatedDisk()
+    Driven(other, salt=b"another!")
+    file = disk.open(driven.files()[-1])
+    file.write([read(other, f"{DIRECTORY}/{1:020d}.journal")[: 4 * BLOCK]], 0)
+    file.close()
+    with pytest.raises(JournalDamaged):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"salt": b"another!"}, {"salt": b"!another"}, {"first_file": 0}, {"first_round": 2}, {"first_file": 10}],
+    ids=str,
+)
+def test_a_file_that_names_another_beginning_than_those_around_it_is_damage(disk, changed):
+    """Whichever of them would come first in any order, and also with a number that fits."""
+    driven = long_journal(disk)
+    for path in (driven.files()[0], driven.files()[1], driven.files()[-1]):
+        whole = read(disk, path)
+        patch(disk, path, 0, form.pack_file_header(form.read_file_header(whole)._replace(**changed)))
+        with pytest.raises(JournalDamaged, match="of another journal"):
+            scan(disk, DIRECTORY)
+        patch(disk, path, 0, whole)
+
+
+def test_files_that_all_say_that_the_journal_began_behind_them_are_damage(disk):
+    driven = long_journal(disk)
+    for path in driven.files():
+        header = form.read_file_header(read(disk, path))
+        patch(disk, path, 0, form.pack_file_header(header._replace(first_file=1_000)))
+    with pytest.raises(JournalDamaged, match="of another journal"):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("incarnation", [1, 1_000])
+def test_a_start_later_than_the_checkpoints_is_no_damage(disk, incarnation):
+    driven = Driven(disk)
+    for path in driven.files():
+        header = form.read_file_header(read(disk, path))
+        patch(disk, path, 0, form.pack_file_header(header._replace(incarnation=incarnation)))
+    for known in (incarnation - 1, incarnation):
+        assert scan(disk, DIRECTORY, incarnation=known).incarnation == incarnation
+    with pytest.raises(JournalDamaged, match="missing"):
+        scan(disk, DIRECTORY, incarnation=incarnation + 1)
+
+
+def test_a_first_file_with_a_large_number_and_nothing_in_it_is_an_empty_journal(disk):
+    """Of the first file of a start nobody says that something was synced in it."""
+    header = form.FileHeader(3, 1_000, 4 * BLOCK, False, b"saltsalt", 1_000, 70, 7_000)
+    disk.make_directory(DIRECTORY)
+    file = disk.open(f"{DIRECTORY}/{1_000:020d}.journal", create=True)
+    file.write([form.pack_file_header(header), bytes(3 * BLOCK)], 0)
+    file.close()
+    result = scan(disk, DIRECTORY)
+    assert (result.last_unit, result.highest_unit, result.highest_round) == (6_999, 6_999, 69)
+
+
+def test_an_older_file_behind_a_newer_one_is_damage(disk):
+    driven = long_journal(disk)
+    old = {path: read(disk, path) for path in driven.files()}
+    again = Driven(disk, fill=False)
+    last = int(again.files()[-1].split("/")[-1][:20])
+    header = form.read_file_header(old[driven_path(old)])._replace(sequence=last + 1)
+    file = disk.open(f"{DIRECTORY}/{last + 1:020d}.journal", create=True)
+    file.write([form.pack_file_header(header), old[driven_path(old)][BLOCK:]], 0)
+    with pytest.raises(JournalDamaged, match="older"):
+        scan(disk, DIRECTORY)
+
+
+def driven_path(old):
+    return min(old)
+
+
+def test_files_of_an_earlier_start_do_not_count_once_a_later_one_has_begun(disk):
+    """A crash before they were removed, or a power cut that brought them back, holes and all."""
+    driven = long_journal(disk)
+    old = {path: read(disk, path) for path in driven.files()}
+    again = Driven(disk, fill=False)
+    again.append(b"new")
+    again.round()
+    for path, content in list(old.items())[::2]:
+        file = disk.open(path, create=True)
+        file.write([content], 0)
+        file.close()
+    result = scan(disk, DIRECTORY)
+    assert [(unit.number, unit.incarnation) for unit in result.units()] == [(13, 2)]
+    assert Driven(disk, fill=False).journal.next_unit == 14
+
+
+@pytest.mark.parametrize("name", ["magic", "checksum", "sequence", "size", "salt"])
+def test_a_damaged_file_header_is_damage(disk, driven, name):
+    at = {"magic": 0, "checksum": 8, "sequence": 24, "size": 32, "salt": 40}[name]
+    spoil(disk, driven.files()[0], at)
+    with pytest.raises(JournalDamaged):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 7 * BLOCK, 8 * BLOCK - 1, 8 * BLOCK + 1])
+def test_a_file_of_another_length_than_it_was_made_with_is_damage(disk, driven, size):
+    file = disk.open(driven.files()[0])
+    file.truncate(size)
+    file.close()
+    with pytest.raises(JournalDamaged):
+        scan(disk, DIRECTORY)
+
+
+def test_a_newer_format_is_refused_by_name(disk, driven):
+    path = driven.files()[0]
+    block = bytearray(read(disk, path)[:BLOCK])
+    block[12:16] = (7).to_bytes(4, "big")
+    block[8:12] = form.crc32c(bytes(block[12:])).to_bytes(4, "big")
+    patch(disk, path, 0, bytes(block))
+    with pytest.raises(NewerFormat, match="format 7"):
+        scan(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("part", [4, -form.ROUND_HEADER_BYTES])
+def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, part):
+    result = scan(disk, DIRECTORY)
+    path, position = place(disk, 5)
+    spoil(disk, path, position + part)
+    units = result.units()
+    assert [next(units).number for _ in range(4)] == [1, 2, 3, 4]
+    with pytest.raises(JournalDamaged, match="second time") as damage:
+        next(units)
+    assert damage.value.position == position - form.ROUND_HEADER_BYTES
+
+
+def test_the_first_round_of_a_journal_whose_beginning_was_reused_cannot_be_missing(disk):
+    driven = long_journal(disk, 6)
+    driven.journal.recycle(4)
+    driven.fill()
+    first = scan(disk, DIRECTORY).files[0].path
+    patch(disk, first, BLOCK, bytes(BLOCK))
+    with pytest.raises(JournalDamaged, match="was synced"):
+        scan(disk, DIRECTORY)
+
+
+def test_the_only_round_of_such_a_journal_cannot_be_missing_either(disk):
+    """Nothing stands behind it that could say so: that the files before it went says it."""
+    driven = Driven(disk)
+    for _ in range(2):
+        driven.append(b"x" * 3000)
+        driven.round()
+    driven.journal.recycle(1)
+    driven.fill()
+    (unit,) = scan(disk, DIRECTORY).units()
+    spoil(disk, unit.path, unit.position)
+    with pytest.raises(JournalDamaged, match="was synced"):
+        scan(disk, DIRECTORY)
+
+
+# ---- for people ----------------------------------------------------------------------------------------------
+
+
+def test_the_rounds_of_one_file_can_be_looked_at_damaged_or_not(disk, driven):
+    path, position = place(disk, 2)
+    spoil(disk, path, position + 8)
+    found = list(rounds(disk, path))
+    assert [bool(one.fault) for one in found][:3] == [False, True, False]
+    assert "checksum" in found[1].fault
+    one = found[0]
+    header = read_header(disk, path)
+    assert isinstance(header, FoundFile)
+    assert [unit.number for unit in round_units(disk, header, one)] == [1]
+
+
+def test_a_scan_keeps_one_round_in_memory_not_the_journal(disk):
+    driven = Driven(disk, first_file_bytes=1 << 20, largest_file_bytes=2 << 20, max_bytes=64 << 20)
+    for _ in range(100):
+        driven.append(bytes(200_000))
+        driven.round(sync=False)
+        driven.fill()
+    tracemalloc.start()
+    count = sum(1 for _ in scan(disk, DIRECTORY).units())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 100
+    assert peak < 5 << 20

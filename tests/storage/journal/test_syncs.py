@@ -1,0 +1,172 @@
+"""The journal's syncs: what each covers, none after one that failed, what goes on beside one, and the empty round."""
+
+import errno
+import threading
+
+import pytest
+from fencepost.effects.gathering import BULK_BYTES
+from fencepost.effects.simulated.disk import SimulatedFile
+from fencepost.storage.journal.reading import rounds
+from fencepost.storage.journal.scan import scan
+from journal_driver import BLOCK, DIRECTORY, Driven, recovered
+
+# ---- what a sync covers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S-11")
+def test_a_synced_round_covers_the_unsynced_rounds_before_it_in_other_files_too(disk, driven):
+    for number in range(6):
+        driven.append(bytes([number]) * 3000)
+        driven.round(sync=False)
+    driven.append(b"synced")
+    driven.round(sync=True)
+    assert len({unit.path for unit in scan(disk, DIRECTORY).units()}) > 2
+    assert len(recovered(disk.after_power_cut())) == 7
+
+
+def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=False)
+    assert recovered(disk.after_power_cut()) == []
+    driven.round(sync=True)
+    assert len(recovered(disk.after_power_cut())) == 1
+
+
+def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
+    past = []
+
+    def written(file, buffers, position):
+        past.append((position % BLOCK, sum(map(len, buffers)) % BLOCK))
+        file.write(buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "write_past_cache", written)
+    driven = Driven(disk, max_bytes=16 << 20, largest_file_bytes=2 << 20)
+    driven.room(BULK_BYTES + 200_000)
+    small, large = b"x" * 200_000, bytes(range(256)) * (BULK_BYTES // 256)
+    driven.append(small)
+    driven.round()
+    assert past == []
+    driven.append(large)
+    driven.round()
+    assert past == [(0, 0)]  # whole blocks: none is shared with a round that goes through the cache
+    assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
+
+
+# ---- failed syncs, and syncs beside a round ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failing", ["write", "sync"])
+def test_after_a_failed_write_or_sync_nothing_is_ever_released(disk, driven, failing):
+    journal = driven.journal
+    driven.append(b"safe")
+    driven.round()
+    if failing == "sync":
+        disk.fail_sync(lambda path: True)
+    else:
+        disk.fail(lambda one: type(one).__name__ == "Write")
+    driven.append(b"lost")
+    write = journal.take_round(sync=True)
+    with pytest.raises(OSError):
+        write.run()
+    with pytest.raises(RuntimeError):
+        journal.finished(write)
+    with pytest.raises(RuntimeError):
+        journal.take_round(sync=True)
+    assert (journal.released_unit, journal.synced_unit) == (1, 1)
+
+
+def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, driven):
+    """The kernel tells a failure to one caller of a descriptor: the next sync says yes to bytes that are lost."""
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    write_back = driven.journal.write_back()
+    fault = disk.fail_sync(lambda path: path.startswith(DIRECTORY))
+    with pytest.raises(OSError):
+        write_back()
+    assert fault.hits == 1
+    driven.append(b"to be synced")
+    write = driven.journal.take_round(sync=True)
+    with pytest.raises(OSError):
+        write.run()
+    assert not write.done
+
+
+def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    write_back = driven.journal.write_back()
+    driven.append(b"to be synced")
+    write = driven.journal.take_round(sync=True)
+    ended = []
+
+    def run():
+        try:
+            write.run()
+        except OSError as error:
+            ended.append(error)
+
+    round_lane = threading.Thread(target=run)
+    sync = SimulatedFile.sync
+
+    def failing(file):
+        monkeypatch.setattr(SimulatedFile, "sync", sync)
+        round_lane.start()
+        round_lane.join(0.05)  # it would be over by then, if it did not wait; too slow a machine only proves less
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(SimulatedFile, "sync", failing)
+    with pytest.raises(OSError):
+        write_back()
+    round_lane.join()
+    assert len(ended) == 1
+    assert not write.done
+
+
+def test_nothing_is_brought_to_the_disk_beside_a_round_that_syncs_it_all(driven):
+    driven.append(b"unsynced")
+    driven.round(sync=False)
+    driven.append(b"to be synced")
+    assert driven.journal.write_back() is not None
+    write = driven.journal.take_round(sync=True)
+    assert driven.journal.write_back() is None
+    write.run()
+    driven.journal.finished(write)
+    assert driven.journal.write_back() is None
+
+
+# ---- the empty round -----------------------------------------------------------------------------------------
+
+
+def test_an_idle_journal_writes_one_empty_round_and_then_no_more(disk, driven):
+    driven.append(b"one")
+    driven.round()
+    assert driven.round(sync=True).size_bytes > 0
+    assert [one.header.units for one in rounds(disk, driven.files()[0])] == [1, 0]
+    assert driven.round(sync=True).size_bytes == 0
+
+
+def test_asking_for_a_sync_with_nothing_to_sync_seals(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=True)
+    driven.round(sync=True)
+    assert [one.header.synced_through for one in rounds(disk, driven.files()[0])] == [0, 1]
+
+
+def test_a_sync_that_has_something_to_sync_writes_no_empty_round(disk, driven):
+    assert driven.round(sync=True).size_bytes == 0
+    driven.append(b"one")
+    driven.round(sync=False)
+    assert driven.round(sync=True).size_bytes == 0
+    assert [one.header.units for one in rounds(disk, driven.files()[0])] == [1]
+
+
+def test_a_full_file_can_still_be_sealed_and_ended(disk, driven):
+    driven.append(bytes(4048 - 61))  # with its round header exactly the one block this file has for units
+    driven.round()
+    assert driven.journal._room < 0
+    driven.seal()
+    driven.append(b"next")
+    driven.round()
+    headers = [one.header for path in driven.files() for one in rounds(disk, path)]
+    assert [(one.units, one.ends_file) for one in headers] == [(1, False), (0, False), (0, True), (1, False)]
+    assert [unit.data for unit in recovered(disk)] == [bytes(4048 - 61), b"next"]

@@ -1,0 +1,348 @@
+"""What is left in its file is what a read would have given, and the file stays open for as long as that may be sent."""
+
+import errno
+import gc
+
+import pytest
+from fencepost.effects.simulated.operations import Read
+from fencepost.protocol import batches
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import Marker
+from fencepost.storage.log import open_files
+from fencepost.storage.log.file_parts import FilePart, left_in_file, let_go
+from fencepost.storage.log.segment import Slice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_driver import DIRECTORY, LogDriver, keyed
+from small_parts import FROM_BYTES, leave_small_parts, uses
+
+ALL = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    leave_small_parts(monkeypatch)
+
+
+def flushed(sizes=(100,) * 10, **settings) -> LogDriver:
+    """Batches with values of these sizes in one segment, of which nobody has read any; each has an index entry."""
+    driver = LogDriver(**{"index_interval_bytes": 0, **settings})
+    for size in sizes:
+        driver.values(b"v" * size, b"w")
+    driver.flush()
+    driver.checkpoint()
+    return driver
+
+
+def read_all(driver, offset=0, max_bytes=ALL):
+    """By copying, as the first reader does."""
+    found = []
+    while offset < driver.log.high_watermark:
+        got = driver.read(offset, max_bytes)
+        found.append((offset, b"".join(got.buffers), got.next_offset))
+        offset = got.next_offset
+    return found
+
+
+def left(driver, offset=0, max_bytes=ALL, below=None) -> Slice | None:
+    below = driver.log.high_watermark if below is None else below
+    return left_in_file(driver.log, offset, max_bytes, below)
+
+
+def part_of(found: Slice | None) -> FilePart:
+    assert found is not None
+    (part,) = found.buffers
+    assert isinstance(part, FilePart)
+    assert len(part) == found.size_bytes
+    return part
+
+
+def text(found: Slice | None) -> bytes:
+    part = part_of(found)
+    try:
+        return part.read()
+    finally:
+        part.release()
+
+
+def path_of(driver):
+    return f"{DIRECTORY}/{driver.log.segments[0].stem}.log"
+
+
+def test_what_nobody_has_checked_is_read_and_then_left_in_its_file():
+    driver = flushed()
+    assert left(driver) is None
+    ((_, whole, end),) = read_all(driver)
+    found = left(driver)
+    assert (text(found), found.next_offset) == (whole, end)
+    assert uses(driver.files) == 0
+
+
+def test_a_reader_goes_from_one_part_to_the_next_as_by_copying():
+    driver = flushed()
+    read_all(driver)
+    copied = read_all(driver, max_bytes=450)
+    offset, found = 0, []
+    while (got := left(driver, offset, 450)) is not None:
+        found.append((offset, text(got), got.next_offset))
+        offset = got.next_offset
+    assert found == copied[: len(found)]
+    assert len(found) >= len(copied) - 1, "all but a rest that is little"
+
+
+def test_where_a_reader_stands_must_be_known():
+    driver = flushed()
+    read_all(driver)
+    assert left(driver, 6) is None
+    at_six = driver.read(6, 300)
+    assert left(driver, at_six.next_offset) is not None
+    assert left(driver, 7) is None, "in the middle of a batch"
+
+
+def test_cold_little_or_unflushed_is_not_left(monkeypatch):
+    driver = flushed()
+    read_all(driver)
+    assert left(driver, max_bytes=FROM_BYTES - 1) is None
+    driver.disk.is_cold = lambda path: path == path_of(driver)
+    assert left(driver) is None
+    driver.disk.is_cold = lambda path: False
+    end = driver.log.end_offset
+    driver.values(b"x" * 1000)
+    assert left(driver, end) is None
+    assert text(left(driver)) == b"".join(driver.read(0, below=end).buffers)
+    driver.files.indexes.clear()
+    assert left(driver) is None
+    assert uses(driver.files) == 0
+
+
+def test_what_the_newest_checkpoint_does_not_name_is_not_left():
+    driver = flushed()
+    named = driver.log.end_offset
+    for _ in range(10):
+        driver.values(b"x" * 100)
+    driver.flush()
+    read_all(driver)
+    found = left(driver)
+    assert 0 < found.next_offset <= named, "a recovery writes anew what follows"
+    part_of(found).release()
+    assert left(driver, named) is None
+    driver.checkpoint()
+    read_all(driver, named)
+    found = left(driver)
+    assert found.next_offset == driver.log.end_offset
+    part_of(found).release()
+
+
+def test_only_so_many_files_are_lent():
+    driver = flushed(segment_bytes=500)
+    read_all(driver)
+    places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
+    most = open_files.most_lent(driver.limit)
+    assert len(places) > most + 1
+    found = [left(driver, offset) for offset in places]
+    assert [each is None for each in found] == [False] * most + [True] * (len(places) - most)
+    again = left(driver, places[0])
+    assert again is not None, "of the same file more"
+    part_of(found[0]).release()
+    assert left(driver, places[-1]) is None
+    part_of(again).release()
+    last = left(driver, places[-1])
+    part_of(last).release()
+    for each in found[1:most]:
+        part_of(each).release()
+    assert uses(driver.files) == 0
+    assert driver.files._lent == 0
+
+
+def test_a_file_that_is_not_open_is_not_opened_for_it():
+    driver = flushed()
+    read_all(driver)
+    driver.files.forget(path_of(driver))
+    assert left(driver) is None
+
+
+def test_read_committed_ends_below_the_last_stable_offset():
+    driver = flushed()
+    driver.append(batch_of_producer(7))
+    for _ in range(5):
+        driver.values(b"v" * 300)
+    driver.flush()
+    driver.checkpoint()
+    read_all(driver)
+    stable = driver.log.last_stable_offset
+    assert stable == 20
+    found = left(driver, below=stable)
+    assert 16 <= found.next_offset <= stable
+    part = part_of(found)
+    assert all(batch.next_offset <= stable for batch in batches.walk(memoryview(part.read())))
+    part.release()
+    driver.marker(7, 0, Marker.COMMIT)
+    assert part_of(left(driver)).read() == b"".join(driver.read(0, below=driver.log.flushed_offset).buffers)
+    gc.collect()
+
+
+def batch_of_producer(producer_id):
+    from fencepost.protocol.records import Record, build
+
+    return build(
+        [Record(0, 1000, None, b"in a transaction")],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def test_of_a_compacted_segment_every_entry_is_a_place():
+    driver = LogDriver(cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
+    for number in range(60):
+        driver.append(keyed([(b"k%d" % (number % 40), b"v%d" % number * 9)]))
+    driver.settle()
+    read_all(driver)
+    before = left(driver)
+    assert driver.compact()
+    driver.settle()
+    state = driver.log.segments[0]
+    assert state.compacted
+    assert text(before), "what was found before is still there"
+    copied = driver.read(0, below=state.end_offset)
+    found = left(driver, below=state.end_offset)
+    assert (text(found), found.next_offset) == (b"".join(copied.buffers), copied.next_offset)
+    inside = list(batches.walk(memoryview(b"".join(copied.buffers))))[3].base_offset
+    copied, found = driver.read(inside, 400), left(driver, inside, 400)
+    assert (text(found), found.next_offset) == (b"".join(copied.buffers), copied.next_offset)
+
+
+SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
+
+
+@settings(max_examples=200)
+@given(
+    sizes=SIZES,
+    interval=st.sampled_from([0, 300, 1000]),
+    segment_bytes=st.sampled_from([1500, 1 << 20]),
+    asked=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3000), st.integers(0, 60)), max_size=12),
+)
+def test_it_is_the_beginning_of_what_a_read_gives(sizes, interval, segment_bytes, asked):
+    driver = flushed(sizes, index_interval_bytes=interval, segment_bytes=segment_bytes)
+    end = driver.log.end_offset
+    read_all(driver, max_bytes=700)
+    for offset, max_bytes, below in [(0, 1 << 20, end), *asked]:
+        offset, below = min(offset, end - 1), min(below, end)
+        found = left(driver, offset, max_bytes, below)
+        if found is None:
+            driver.read(offset, max_bytes, below=below)  # leaves a place to go on from
+            continue
+        content = text(found)
+        copied = driver.read(offset, max_bytes, below=below)
+        assert b"".join(copied.buffers).startswith(content)
+        assert FROM_BYTES <= len(content) <= max_bytes
+        seen = list(batches.walk(memoryview(content)))
+        assert seen[0].base_offset <= offset <= seen[0].last_offset
+        assert seen[-1].next_offset == found.next_offset <= below
+        assert sum(batch.size for batch in seen) == len(content)
+    assert uses(driver.files) == 0
+
+
+def test_damage_after_the_check_goes_out_as_kafka_lets_it():
+    driver = flushed()
+    ((_, whole, _),) = read_all(driver)
+    flip(driver, 100)
+    assert text(left(driver)) != whole
+
+
+def flip(driver, position):
+    file = driver.disk.open(path_of(driver))
+    file.write([bytes([file.read(1, position)[0] ^ 1])], position)
+    file.close()
+
+
+def test_where_the_next_batch_is_not_what_its_entry_says_a_read_decides():
+    driver = flushed()
+    read_all(driver)
+    stop = left(driver, max_bytes=450).size_bytes
+    flip(driver, stop + 7)
+    assert left(driver, max_bytes=450) is None
+    assert uses(driver.files) == 0
+
+
+def test_a_file_that_has_become_shorter_puts_the_log_offline():
+    driver = flushed()
+    read_all(driver)
+    part = part_of(left(driver))
+    file = driver.disk.open(path_of(driver))
+    file.truncate(len(part) - 1)
+    with pytest.raises(KafkaError) as refused:
+        part.read(50)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert driver.log.offline == f"{path_of(driver)}: at byte {len(part) - 1}: the file ends early"
+
+
+def test_a_file_that_cannot_be_read_puts_the_log_offline_unless_it_counts_no_more():
+    driver = flushed()
+    read_all(driver)
+    part = part_of(left(driver))
+    driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO, times=2)
+    segments = driver.log.segments[:]
+    driver.log.segments.clear()
+    with pytest.raises(KafkaError):
+        part.read()
+    assert driver.log.offline is None
+    driver.log.segments.extend(segments)
+    with pytest.raises(KafkaError):
+        part.read()
+    assert "Input/output error" in driver.log.offline
+
+
+def test_trouble_with_the_place_where_it_would_end_is_left_to_a_read():
+    driver = flushed()
+    read_all(driver)
+    driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)
+    assert left(driver, max_bytes=450) is None
+    assert driver.log.offline is None
+    assert uses(driver.files) == 0
+
+
+def test_what_retention_removes_stays_readable_and_the_file_is_closed_with_the_last_part():
+    driver = flushed(segment_bytes=600)
+    driver.values(b"last")
+    driver.settle()
+    read_all(driver, max_bytes=600)
+    part, other = part_of(left(driver)), part_of(left(driver))
+    path, before = path_of(driver), part.read()
+    driver.start_at(driver.log.end_offset)
+    driver.snapshot()
+    for _ in range(3):
+        driver.checkpoint()
+    assert not driver.disk.exists(path)
+    assert part.read() == before
+    let_go([b"other", part])
+    assert other.read() == before
+    inode = other._file.inode
+    assert driver.disk._opened[inode] == 1
+    other.release()
+    other.release()
+    assert driver.disk._opened[inode] == 0
+
+
+def test_a_part_that_nobody_let_go_of_ends_its_use_as_soon_as_another_use_ends():
+    driver = flushed()
+    read_all(driver)
+    found = left(driver)
+    assert uses(driver.files) == 1
+    with driver.files._lock:  # wherever the garbage collector runs
+        del found
+    gc.collect()
+    assert len(driver.files._abandoned) == 1
+    text(left(driver))
+    assert uses(driver.files) == 0
+
+
+def test_a_part_that_is_sent_by_a_disk_that_cannot_is_an_error_of_the_call():
+    driver = flushed()
+    read_all(driver)
+    part = part_of(left(driver))
+    with pytest.raises(OSError):
+        part.send(0, 0)
+    part.release()
+    assert "t-0" in repr(part)

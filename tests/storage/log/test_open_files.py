@@ -1,0 +1,144 @@
+"""The pool of open files: bounded, and never closing what is in use or unsynced."""
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+from fencepost.effects.disk import CannotOpen
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Open, SyncDirectory
+from fencepost.storage.log.open_files import OpenFiles
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    for number in range(5):
+        disk.open(f"/{number}", create=True).close()
+    return disk
+
+
+@pytest.fixture
+def files(disk: SimulatedDisk) -> Iterator[OpenFiles]:
+    files = OpenFiles(disk, 2)
+    yield files
+    files.close()
+
+
+def test_a_file_is_opened_once(files: OpenFiles) -> None:
+    with files.use("/1") as one, files.use("/1") as again:
+        assert one is again
+    assert len(files) == 1
+
+
+def test_the_longest_unused_is_closed_first(files: OpenFiles) -> None:
+    for path in ("/1", "/2", "/1", "/3"):
+        with files.use(path):
+            pass
+    assert files.use_if_open("/2") is None
+    for path in ("/1", "/3"):
+        entry = files.use_if_open(path)
+        assert entry is not None
+        with entry:
+            pass
+
+
+def test_a_file_in_use_is_not_closed_however_many_there_are(files: OpenFiles) -> None:
+    with files.use("/0") as a, files.use("/1") as b, files.use("/2") as c:
+        assert len(files) == 3
+        assert [file.size() for file in (a, b, c)] == [0, 0, 0]
+    assert len(files) == 2
+
+
+def test_an_unsynced_file_is_not_closed_but_by_a_writer_who_syncs_it(disk: SimulatedDisk, files: OpenFiles) -> None:
+    for path in ("/0", "/1", "/2"):
+        with files.use(path) as file:
+            files.wrote(path)
+            file.write([b"content"], 0)
+    assert len(files) == 3
+    files.make_room()
+    assert len(files) == 2
+    again = disk.after_power_cut().open("/0") if disk.after_power_cut().exists("/0") else None
+    assert again is None or again.read(10, 0) == b"content"
+
+
+def test_a_write_during_a_sync_stays_unsynced(disk: SimulatedDisk, files: OpenFiles) -> None:
+    with files.use("/0") as file:
+        files.wrote("/0")
+        real = file.sync
+
+        def slow_sync() -> None:
+            real()
+            files.wrote("/0")
+
+        file.sync = slow_sync  # type: ignore[method-assign]
+        files.sync("/0")
+        file.sync = real  # type: ignore[method-assign]
+    for path in ("/1", "/2", "/3"):
+        with files.use(path):
+            pass
+    assert files.use_if_open("/0") is not None
+
+
+def test_a_file_that_was_closed_needs_no_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+    disk.fail_sync(lambda path: True)
+    files.sync("/0")
+
+
+def test_a_forgotten_file_is_closed_when_its_use_ends(files: OpenFiles) -> None:
+    with files.use("/0") as file:
+        files.forget("/0")
+        assert len(files) == 0
+        assert file.size() == 0
+    with pytest.raises((OSError, ValueError)):
+        file.size()
+
+
+def test_the_files_of_a_folder_are_forgotten_together(disk: SimulatedDisk, files: OpenFiles) -> None:
+    disk.make_directory("/a")
+    for path in ("/a/1", "/a/2", "/ab"):
+        with files.use(path, create=True):
+            pass
+    files.forget_directory("/a")
+    assert files.use_if_open("/a/2") is None
+    assert files.use_if_open("/ab") is not None
+
+
+def test_a_missing_file_is_not_made(files: OpenFiles) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.use("/nothing")
+    assert len(files) == 0
+
+
+def write(files: OpenFiles, *paths: str) -> None:
+    for path in paths:
+        with files.use(path) as file:
+            files.wrote(path)
+            file.write([b"content"], 0)
+
+
+def test_without_a_descriptor_files_are_synced_and_closed_and_the_open_tried_again(disk: SimulatedDisk) -> None:
+    files = OpenFiles(disk, 100)
+    paths = [f"/log-{number}" for number in range(50)]
+    for path in paths:
+        disk.open(path, create=True).close()
+    disk.sync_directory("/")
+    write(files, *paths[:40])
+    with files.use(paths[40]) as in_use:
+        disk.fail(lambda one: isinstance(one, Open), error=errno.EMFILE)
+        with files.use(paths[41]) as file:
+            assert file.size() == 0
+        assert in_use.size() == 0
+    assert len(files) <= 22
+    assert files.limit == 20
+    found = disk.after_power_cut()
+    assert sum(found.size(path) for path in paths) >= 20 * len(b"content")
+
+
+def test_a_directory_that_cannot_be_opened_is_no_failed_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+    write(files, "/0")
+    disk.fail(lambda one: isinstance(one, SyncDirectory), error=errno.EMFILE)
+    with pytest.raises(CannotOpen):
+        files.sync_all(["/0"], ["/"])
+    files.sync_all(["/0"], ["/"])
+    assert disk.after_power_cut().open("/0").read(10, 0) == b"content"

@@ -1,0 +1,276 @@
+"""Bugs of other brokers that were about producer state, one test each: what broke there holds here."""
+
+import time
+
+import pytest
+from fencepost.protocol.batches import read
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.raw_records import emptied
+from fencepost.protocol.records import Marker, control_marker
+from fencepost.storage.log.aborted import AbortedTransaction
+from fencepost.storage.producers.producers import ProducerStates
+from one_partition import GAP, LAST, STALE, TRANSACTIONAL, OnePartition, P, Q, contents, make
+from raw_batches import batch
+
+# Apache Kafka
+
+
+def test_kafka_14904_a_first_batch_that_bounced_is_not_overtaken_by_the_second(partition):
+    """Pipelined five, the first refused for the moment: the second passed for the first, and that one never got in."""
+    flight = [make(P, 0, n * 3, 3) for n in range(5)]
+    assert partition.states.judge(flight[0]) is None
+    partition.states.turned_away(flight[0])
+    assert [partition.send(P, 0, n * 3, 3) for n in range(1, 5)] == [GAP] * 4
+    assert [partition.send(P, 0, n * 3, 3) for n in range(5)] == [0, 3, 6, 9, 12]
+
+
+def test_kafka_7190_a_producer_goes_on_after_retention_took_all_its_records(partition):
+    """The state is no part of the records: deleting these neither forgets the producer nor refuses its next batch."""
+    partition.send(P, 0, 0, 5)
+    assert partition.send(P, 0, 5) == 5
+    partition.states.evict()  # and if the state is gone too, any sequence may follow
+    assert partition.send(P, 0, 6) == 6
+
+
+def test_kafka_6683_a_snapshot_holds_nothing_beyond_its_offset(partition):
+    """State moved at validation, the append failed, the snapshot told of a batch that was not in the log."""
+    partition.send(P, 0, 0)
+    before = partition.states.snapshot()
+    assert partition.states.judge(make(P, 0, 1)) is None  # judged good, but the append never comes
+    assert partition.states.snapshot() == before
+    partition.restart()
+    assert partition.send(P, 0, 1) == 1
+
+
+@pytest.mark.requirement("S-29")
+def test_kafka_7692_sequences_wrap_for_duplicates_too(partition):
+    for number in range(7):
+        assert partition.send(P, 0, (LAST - 3 + number) % 2**31) == number
+    assert [partition.send(P, 0, (LAST - 3 + number) % 2**31) for number in range(2, 7)] == [2, 3, 4, 5, 6]
+    assert partition.send(P, 0, LAST - 2) == GAP
+
+
+def test_kafka_7693_a_batch_that_holds_the_wrap_is_found_again(partition):
+    partition.send(P, 0, LAST - 1, 5)
+    partition.restart()
+    assert partition.send(P, 0, LAST - 1, 5) == 0
+    assert partition.send(P, 0, 3) == 5
+
+
+def test_kafka_5283_the_last_epoch_is_an_epoch_like_any_other(partition):
+    assert partition.send(P, 32766, 0) == 0
+    assert partition.send(P, 32767, 0) == 1
+    assert partition.send(P, 32766, 1) == STALE
+    assert partition.send(P, 32767, 1) == 2
+
+
+def test_kafka_20090_a_marker_of_the_last_epoch_ends_a_transaction_and_the_memory_of_its_producer(partition):
+    """No producer gets that epoch, so nothing rightful can follow; what comes late is for the coordinator to refuse.
+
+    tests/broker/transactions/test_historic_bugs.py shows that it does.
+    """
+    partition.send_in_transaction(P, 32766, 0)
+    partition.send_in_transaction(Q, 32766, 0)
+    assert partition.end(P, 32767, Marker.ABORT) == AbortedTransaction(P, 0, 2, 1)
+    assert P not in partition.states
+    assert partition.states.first_open_offset() == 1
+    assert partition.send_in_transaction(Q, 32766, 1) == 3
+    partition.restart()
+    assert (P in partition.states, len(partition.states)) == (False, 1)
+    assert (
+        partition.end(P, 32767, Marker.ABORT) is None
+    )  # once more, after a restart: nothing is open, nothing comes back
+    assert P not in partition.states
+
+
+def test_kafka_9144_no_early_expiry_and_no_old_coordinator_after_a_recovery(partition):
+    partition.age_ms = 1_000_000
+    partition.send_in_transaction(P, 0, 0, timestamp=1)  # the record's own time is of long ago
+    partition.end(P, 0, coordinator_epoch=9)
+    partition.restart()
+    partition.states.expire(1_000_000 + 86_399_999, 86_400_000)
+    assert len(partition.states) == 1
+    assert partition.end(P, 0, coordinator_epoch=8) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_kafka_19999_a_retried_marker_is_accepted_when_the_transaction_is_over(partition):
+    partition.send_in_transaction(P, 4, 0)
+    partition.end(P, 5)
+    partition.restart()  # the coordinator too has forgotten that the marker is written, and writes it again
+    partition.states.judge_marker(P, 5, 0, epoch_moves=True)
+    assert partition.end(P, 5) is None
+    assert partition.send_in_transaction(P, 5, 0) == 3
+
+
+def test_kafka_14402_a_late_batch_of_the_transaction_that_was_aborted_is_refused_where_epochs_move(partition):
+    partition.send_in_transaction(P, 4, 0)
+    partition.end(P, 5, Marker.ABORT)
+    assert partition.send_in_transaction(P, 4, 1) == STALE
+    assert partition.states.first_open_offset() is None
+
+
+def test_kafka_18202_without_state_a_transaction_of_the_new_protocol_begins_at_sequence_0(partition):
+    assert partition.send_in_transaction(P, 4, 3, refuse_unknown_with=GAP) == GAP
+    partition.end(Q, 4)
+    assert partition.send_in_transaction(Q, 4, 3, refuse_unknown_with=GAP) == GAP
+    assert partition.send_in_transaction(P, 4, 0, refuse_unknown_with=GAP) == 1
+
+
+def replayed(raw: list[bytes]) -> ProducerStates:
+    """The state as recovery derives it from what cleaning left."""
+    states, offset = ProducerStates(), 0
+    for each in raw:
+        found = read(memoryview(each))
+        found.base_offset = offset
+        offset = found.next_offset
+        states.apply(found, 0)
+    return states
+
+
+def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_records():
+    raw = batch(records=4, producer_id=P, producer_epoch=2, base_sequence=10)
+    states = replayed([emptied(read(memoryview(raw)))])
+    assert next(states.describe()).last_sequence == 13
+    with pytest.raises(KafkaError):
+        states.judge(make(P, 2, 15))
+    assert states.judge(make(P, 2, 10, 4)) is not None
+    assert states.judge(make(P, 2, 14)) is None
+
+
+def test_kafka_5490_a_transaction_cleaned_away_does_not_hang_when_state_is_derived_again():
+    """Its batch is kept, without records, for the sequence it tells; its marker may be gone by then."""
+    raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
+    states = replayed([emptied(read(memoryview(raw)))])
+    assert states.first_open_offset() is None
+    states = replayed(
+        [emptied(read(memoryview(raw))), emptied(read(memoryview(control_marker(Marker.ABORT, P, 2, 0, 1))))]
+    )
+    assert states.first_open_offset() is None
+    assert states.judge(make(P, 2, 3)) is None
+
+
+def test_kafka_8351_a_transaction_that_spans_restarts_and_snapshots_is_aborted_whole(partition):
+    partition.send_in_transaction(P, 0, 0, 2)
+    partition.restart()
+    partition.send_in_transaction(P, 0, 2, 2)
+    partition.restart()
+    assert partition.states.first_open_offset() == 0
+    assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 0, 4, 5)
+
+
+def test_kafka_12520_a_state_derived_from_the_log_is_the_state_of_the_snapshot(partition):
+    """The snapshot was thrown away on recovery, and what was rebuilt instead was not the same."""
+    for number in range(30):
+        who = number % 4
+        partition.send_in_transaction(who, number // 12, number % 12 // 4, 1)
+        if number % 5 == 0:
+            partition.end(who, number // 12, Marker.ABORT)
+    for moment in range(len(partition.log) + 1):
+        snapshot, whole = ProducerStates(), ProducerStates()
+        for each in partition.log[:moment]:
+            snapshot.apply(each, 0)
+        again = ProducerStates()
+        again.restore(snapshot.snapshot())
+        for each in partition.log[moment:]:
+            again.apply(each, 0)
+        for each in partition.log:
+            whole.apply(each, 0)
+        assert contents(again.snapshot()) == contents(whole.snapshot()) == contents(partition.states.snapshot())
+
+
+def test_kafka_16229_expiring_200_000_producers_takes_time_in_proportion_and_in_slices(partition):
+    """It took 5.7 s for 100,000, in one go, for each one that expired looked at all that were left."""
+    states, count = partition.states, 200_000
+    sent = make(0, 0, 0)
+    for producer_id in range(count):
+        sent.producer_id = producer_id
+        states.apply(sent, 0)
+    slices = []
+    more = True
+    while more:
+        begun = time.thread_time()
+        more = states.expire(10**9, 1000)
+        slices.append(time.thread_time() - begun)
+    assert len(states) == 0
+    assert len(slices) == count / 1000 + 1
+    assert sorted(slices)[len(slices) // 2] < 0.01  # a thousand in 0.6 ms, measured
+    assert sum(slices) < 2
+
+
+# Redpanda
+
+
+def test_redpanda_996e138_forgetting_producers_never_takes_away_a_newer_epochs_fence(partition):
+    """Evicting what was left of (id, epoch 1) erased the entry of (id, epoch 2), and the zombie was let in."""
+    partition.send(P, 1, 0)
+    partition.age_ms = 900
+    partition.send(P, 2, 0)
+    partition.states.expire(1500, 1000)
+    assert partition.send(P, 1, 1) == STALE
+    partition.send(Q, 0, 0)
+    partition.states.evict()  # Q, or P? The longest silent is P: then it is forgotten whole, with all its epochs
+    assert [each.producer_id for each in partition.states.describe()] == [Q]
+
+
+def test_redpanda_4ce6552_markers_are_never_taken_for_duplicates(partition):
+    for number in range(4):
+        partition.send_in_transaction(P, 0, number)
+        end = partition.end_offset
+        assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, number * 2, end, end + 1)
+        assert partition.end_offset == end + 1
+    assert [partition.end(P, 0), partition.end(P, 0)] == [None, None]
+    assert partition.end_offset == 10
+
+
+def test_redpanda_4ce6552_markers_push_no_batch_out_of_the_five_remembered(partition):
+    for number in range(5):
+        partition.send(P, 0, number)
+    for _ in range(6):
+        partition.end(P, 0)
+    assert [partition.send(P, 0, number) for number in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_redpanda_21340_a_commit_is_accepted_although_the_producer_was_forgotten(partition):
+    """Refused, the transaction stayed in PrepareCommit for ever."""
+    partition.send(P, 3, 0)
+    partition.states.evict()
+    assert partition.end(P, 3) is None
+    assert partition.end_offset == 2
+
+
+def test_redpanda_51f42c1_abort_and_commit_of_what_is_over_change_nothing(partition):
+    partition.send_in_transaction(P, 0, 0)
+    assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 0, 1, 2)
+    before = partition.states.snapshot()
+    for kind in (Marker.ABORT, Marker.COMMIT, Marker.ABORT):
+        assert partition.end(P, 0, kind) is None
+        assert partition.states.snapshot() == before
+
+
+def test_redpanda_30003_a_snapshot_keeps_an_open_transaction_and_lets_go_of_an_ended_one(partition):
+    partition.send_in_transaction(P, 0, 0)
+    partition.send_in_transaction(Q, 0, 0)
+    partition.end(P, 0)
+    partition.restart()
+    assert (partition.states.first_open_offset(), partition.states.first_offset_of(P)) == (1, None)
+    partition.end(Q, 0)
+    partition.restart()
+    assert partition.states.first_open_offset() is None
+
+
+# Clients
+
+
+def test_librdkafka_1_9_a_sequence_that_restarts_at_0_in_the_same_epoch_is_no_duplicate_unless_it_is_one(partition):
+    """Metadata said that the topic was gone; the client began again at 0, and new data passed for a duplicate."""
+    for number in range(8):
+        partition.send(P, 0, number)
+    assert partition.send(P, 0, 0) == GAP
+    assert partition.end_offset == 8
+
+
+def test_a_recreated_topic_knows_no_producer_of_the_old_one(partition):
+    partition.send_in_transaction(P, 3, 0, 4)
+    recreated = OnePartition()
+    assert recreated.send(P, 3, 4) == 0
+    assert recreated.states.first_open_offset() is None

@@ -1,0 +1,237 @@
+"""When "no producer is remembered" counts as the state of a log: as of the offset where it was seen, and not below."""
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.records import Marker
+from fencepost.storage.producers import snapshots as log_snapshots
+from fencepost.storage.producers.producers import RETIRED_EPOCH
+from fencepost.storage.producers.snapshots import Snapshot, parse_name
+from log_driver import LogDriver
+
+PRODUCER = 7
+
+
+def a_transaction_in_segments() -> LogDriver:
+    """Its data is flushed, its end is still to come."""
+    driver = LogDriver(SimulatedDisk(history=True))
+    driver.values(b"plain")
+    fields = {"producer_epoch": RETIRED_EPOCH - 1, "base_sequence": 0, "transactional": True}
+    driver.values(b"of a transaction", producer_id=PRODUCER, **fields)
+    driver.flush()
+    return driver
+
+
+def values(driver: LogDriver) -> list[bytes]:
+    return [record.value for record in driver.committed()]
+
+
+def test_an_abort_in_the_tail_that_forgets_its_producer_still_aborts_after_a_crash():
+    driver = a_transaction_in_segments()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    assert not driver.log.producers
+    driver.checkpoint()
+    driver.reopen()
+    assert values(driver) == [b"plain"]
+    assert not driver.log.producers
+
+
+def test_an_abort_in_the_tail_whose_producer_is_evicted_still_aborts_after_a_crash():
+    driver = a_transaction_in_segments()
+    driver.marker(PRODUCER, RETIRED_EPOCH - 1, Marker.ABORT)
+    assert driver.log.producers.evict() == 1
+    driver.checkpoint()
+    driver.reopen()
+    assert values(driver) == [b"plain"]
+
+
+def test_that_no_producer_is_left_counts_once_all_that_it_is_true_of_is_flushed():
+    driver = a_transaction_in_segments()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    for _ in range(2):  # however often it is looked at
+        assert driver.log.manifest().snapshot_floor == 0
+    driver.flush()
+    assert driver.log.manifest().snapshot_floor == 3
+    driver.checkpoint()
+    driver.reopen()
+    assert driver.log.snapshots.taken_bytes == 0  # nothing was scanned
+    assert values(driver) == [b"plain"]
+
+
+def test_producers_that_come_and_go_at_every_checkpoint_do_not_put_it_off_for_ever():
+    driver = a_transaction_in_segments()
+    for epoch_ends in range(5):
+        driver.marker(PRODUCER + epoch_ends, RETIRED_EPOCH, Marker.ABORT)
+        driver.checkpoint()
+        driver.flush()
+        fields = {"producer_epoch": RETIRED_EPOCH - 1, "base_sequence": 0, "transactional": True}
+        driver.values(b"of the next", producer_id=PRODUCER + epoch_ends + 1, **fields)
+        driver.flush()
+        assert driver.log.manifest().snapshot_floor == 3 + 2 * epoch_ends
+
+
+def test_a_log_of_plain_records_is_not_scanned_whenever_it_is_checkpointed():
+    driver = LogDriver()
+    for count in range(4):
+        driver.values(b"value")
+        driver.flush(max_bytes=1)
+        driver.values(b"in the tail")
+        driver.checkpoint()
+        driver.reopen(replay=False)
+        assert driver.log.snapshots.taken_bytes == 0
+        driver.reopen()
+        assert driver.log.end_offset == 2 * count + 2
+
+
+def test_a_first_producer_of_a_plain_log_is_found_above_the_offset_without_any():
+    driver = LogDriver()
+    for _ in range(3):
+        driver.values(b"value")
+    driver.flush()
+    plain_bytes = driver.log.segments[0].size_bytes
+    driver.checkpoint()
+    driver.values(b"in order", producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+    driver.flush()
+    driver.checkpoint()
+    driver.reopen()
+    assert [each.producer_id for each in driver.log.producers.describe()] == [PRODUCER]
+    assert driver.log.snapshots.taken_bytes == driver.log.segments[0].size_bytes - plain_bytes
+
+
+# ---- files, and what is counted --------------------------------------------------------------------------------------
+
+
+def test_kind_and_version_are_as_documented():
+    assert (log_snapshots.KIND, log_snapshots.VERSION, log_snapshots.SUFFIX) == ("producers", 1, ".producers")
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+@pytest.mark.parametrize("offset", [0, 12, 10**19])
+def test_a_name_says_which_snapshot_is_in_the_file(offset, copy):
+    snapshot = Snapshot(offset, empty=False, copy=copy)
+    assert snapshot.name == f"{offset:020d}{'.copy' * copy}.producers"
+    assert parse_name(snapshot.name) == snapshot
+
+
+@pytest.mark.parametrize("name", ["1.producers", f"{1:020d}", f"{1:020d}.copy", f"{1:020d}.producers.copy", "²" * 20])
+def test_other_names_are_none_of_ours(name):
+    assert parse_name(name) is None
+
+
+def of_a_producer(driver: LogDriver, sequence: int) -> None:
+    driver.values(b"value", producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
+
+
+def test_bytes_since_a_snapshot_are_those_appended_behind_it():
+    driver = LogDriver()
+    driver.values(b"plain")
+    driver.flush()
+    driver.log.snapshots.adopt()
+    appended = []
+    for sequence in range(5):
+        before = driver.log.snapshots.taken_bytes
+        of_a_producer(driver, sequence)
+        appended.append(driver.log.snapshots.taken_bytes - before)
+        assert appended[-1] > 0
+        assert driver.log.bytes_since_snapshot == sum(appended[3:] if sequence > 2 else appended)
+        if sequence == 2:
+            driver.snapshot()
+            driver.log.snapshots.adopt()
+            assert driver.log.bytes_since_snapshot == 0
+
+
+def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snapshot():
+    driver = LogDriver(cleanup_policy="compact")
+    assert driver.log.settings.compacts
+    of_a_producer(driver, 0)
+    driver.snapshot()
+    assert not driver.log.wants_snapshot
+    assert not driver.log.snapshots.hold_segments
+
+
+def test_the_snapshot_that_none_is_left_is_told_as_new_once_also_behind_one_of_unflushed_records():
+    driver = a_transaction_in_segments()
+    driver.snapshot()
+    driver.log.snapshots.adopt()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    assert [driver.log.snapshots.adopt() for _ in range(2)] == [True, False]
+    assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
+
+
+def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snapshot():
+    driver = LogDriver(segment_bytes=150)
+    for sequence in range(6):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    driver.checkpoint()
+    driver.start_at(driver.log.segments[0].end_offset)
+    driver.snapshot()
+    assert driver.log.snapshots.hold_segments
+
+
+@pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
+def test_a_segment_below_the_start_is_held_wherever_in_a_later_one_the_start_is(start_at):
+    driver = LogDriver(segment_bytes=300)
+    for sequence in range(9):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    driver.checkpoint()
+    first, second, *_ = driver.log.segments
+    assert second.end_offset > first.end_offset + 1
+    driver.start_at(first.end_offset + (start_at == "in the next"))
+    driver.snapshot()
+    assert driver.log.snapshots.hold_segments
+
+
+def kept(driver: LogDriver, *snapshots: Snapshot) -> list[Snapshot]:
+    driver.log.snapshots.kept = list(snapshots)
+    return driver.log.snapshots.kept
+
+
+def test_the_newest_two_of_what_is_flushed_are_chosen_and_those_before_them_go():
+    driver = LogDriver()
+    for sequence in range(5):
+        of_a_producer(driver, sequence)
+    driver.flush()
+    of_a_producer(driver, 5)
+    one, two, three, four, ahead = (Snapshot(offset, empty=False) for offset in (1, 2, 4, 5, 6))
+    none = Snapshot(3, empty=True)
+    snapshots = driver.log.snapshots
+    left = kept(driver, one, two, three, four, ahead)
+    assert snapshots.choose() == ((three, four), [snapshots.path(one), snapshots.path(two)])
+    assert left == [three, four, ahead]
+    assert snapshots.choose() == ((three, four), [])
+    left = kept(driver, one, none, four)
+    assert snapshots.choose() == ((none, four), [snapshots.path(one)])
+    assert left == [none, four]
+    left = kept(driver, one, two, none)
+    assert snapshots.choose() == ((none,), [snapshots.path(one), snapshots.path(two)])
+    assert left == [none]
+
+
+def test_bytes_since_that_none_was_left_are_those_behind_what_was_flushed_by_then():
+    driver = a_transaction_in_segments()
+    driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
+    driver.log.snapshots.adopt()
+    driver.values(b"flushed")
+    driver.flush()
+    driver.values(b"in the tail")
+    assert driver.log.snapshots.adopt()
+    tail_bytes = driver.log.tail_bytes
+    assert tail_bytes > 0
+    before = driver.log.snapshots.taken_bytes
+    of_a_producer(driver, 0)
+    assert driver.log.bytes_since_snapshot == tail_bytes + driver.log.snapshots.taken_bytes - before
+
+
+@pytest.mark.parametrize(("count", "slices"), [(1, 0), (3, 0), (4, 1), (7, 2)])
+def test_a_snapshot_of_many_producers_is_prepared_a_slice_at_a_time(monkeypatch, count, slices):
+    monkeypatch.setattr(log_snapshots, "SLICE_PRODUCERS", 3)
+    driver = LogDriver()
+    for number in range(count):
+        driver.values(b"value", producer_id=number, producer_epoch=0, base_sequence=0)
+    driver.flush()
+    snapshots = driver.log.snapshots
+    assert [snapshots.prepare() for _ in range(slices + 1)] == [True] * slices + [False]
+    job = snapshots.job()
+    assert job is not None
+    assert job.offset == count
