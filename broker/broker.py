@@ -18,29 +18,29 @@ from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
-from .connection import Connection
-from .coordinator_snapshots import CoordinatorSnapshots, read_from
-from .coordinator_sources import snapshots_of
-from .dispatch import Dispatcher
-from .fetch_sessions import FetchSessions
+from .config.settings import BrokerSettings, address
+from .fast.produce import StraightProduce
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
-from .housekeeping import Housekeeping, HousekeepingSettings
 from .metrics import Metrics
-from .producer_limit import ProducerLimit
+from .net.connection import Connection
+from .net.dispatch import Dispatcher
+from .net.server import UNBOUNDED, Server
+from .net.turns import Turns
+from .net.waiting import Waiter, Waiting
+from .records.fetch_sessions import FetchSessions
+from .records.wide_fetch import Waits
 from .rounds import Rounds
-from .server import UNBOUNDED, Server
-from .settings import BrokerSettings, address
-from .straight_produce import StraightProduce
-from .topics import Topics
+from .topics.producer_limit import ProducerLimit
+from .topics.topics import Topics
 from .transactions.admission import Admission
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.ledger_log import Ledger
 from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
-from .turns import Turns
-from .waiting import Waiter, Waiting
-from .wide_fetch import Waits
+from .upkeep.coordinator_snapshots import CoordinatorSnapshots, read_from
+from .upkeep.coordinator_sources import snapshots_of
+from .upkeep.housekeeping import Housekeeping, HousekeepingSettings
 
 log = logging.getLogger("fencepost.broker")
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 
 from .. import sync
-from ..broker.embedded import Broker
+from ..broker.embedded.broker import Broker
 from ..client.admin_values import NewTopic
 from ..client.values import TopicPartition
 from .demo_stage import PARTITIONS, lines_of_text, progress, say, version

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
+from ..broker.upkeep.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, File, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import CorruptBatch

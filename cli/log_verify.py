@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import msgpack
 from crc32c import crc32c
 
-from ..broker.catalogue import Catalogue, NewerCatalogue
-from ..broker.coordinator_snapshots import read_snapshot, snapshot_number
+from ..broker.topics.catalogue import Catalogue, NewerCatalogue
+from ..broker.upkeep.coordinator_snapshots import read_snapshot, snapshot_number
 from ..effects.disk import Disk, SystemDisk
 from ..protocol import batches
 from ..protocol.batches import Batch, CorruptBatch

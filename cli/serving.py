@@ -20,10 +20,10 @@ import click
 
 from .. import __version__
 from ..broker.broker import Broker
-from ..broker.configuration import UnknownName, broker_settings
+from ..broker.config.configuration import UnknownName, broker_settings
+from ..broker.config.options import InvalidOption
+from ..broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ..broker.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
-from ..broker.options import InvalidOption
-from ..broker.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ..effects.net import SystemNet, Writable
 from .failures import WRONG_USAGE, Failure
 from .starting import halted, why_not

@@ -4,10 +4,10 @@ import errno
 import os
 import socket
 
-from ..broker.catalogue import NewerCatalogue
-from ..broker.catalogue_log import CatalogueDamaged
-from ..broker.internal_topic import InternalTopicDamaged
-from ..broker.settings import BrokerSettings
+from ..broker.config.settings import BrokerSettings
+from ..broker.topics.catalogue import NewerCatalogue
+from ..broker.topics.catalogue_log import CatalogueDamaged
+from ..broker.topics.internal_topic import InternalTopicDamaged
 from ..broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ..broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ..effects.disk import AlreadyLocked, DiskFull

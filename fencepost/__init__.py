@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import sync as sync
-    from .broker.embedded import Broker as Broker
-    from .broker.embedded import BrokerHaltedError as BrokerHaltedError
+    from .broker.embedded.broker import Broker as Broker
+    from .broker.embedded.broker import BrokerHaltedError as BrokerHaltedError
     from .client.admin import Admin as Admin
     from .client.admin_values import NewTopic as NewTopic
     from .client.batches import Batch as Batch
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "broker.embedded": "Broker BrokerHaltedError",
+    "broker.embedded.broker": "Broker BrokerHaltedError",
     "client.admin": "Admin",
     "client.admin_values": "NewTopic",
     "client.batches": "Batch",

@@ -1,6 +1,6 @@
 """The broker's time in the hands of a test."""
 
-from ..broker.embedded import Broker
+from ..broker.embedded.broker import Broker
 
 
 class BrokerTime:

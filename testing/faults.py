@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, Protocol
 
 from ..broker.broker import Broker, Serve
-from ..broker.connection import Connection
+from ..broker.net.connection import Connection
 from ..protocol.apis import APIS, Api
 from ..protocol.errors import ErrorCode, MalformedFrame
 from ..protocol.headers import RequestHeader, read_request_header

@@ -49,7 +49,7 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
 
     if request.config.getoption("--fencepost-external"):
         pytest.skip("fp_broker_factory makes embedded brokers, which --fencepost-external excludes")
-    from ..broker.embedded import BrokerHaltedError
+    from ..broker.embedded.broker import BrokerHaltedError
 
     brokers = request.config.stash[BROKERS]
     made: list[ObservedBroker] = []

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..broker.broker import Serve
-from ..broker.connection import Connection
-from ..broker.embedded import Broker, Setting
+from ..broker.embedded.broker import Broker, Setting
+from ..broker.net.connection import Connection
 from ..protocol.apis import APIS
 from ..protocol.errors import MalformedFrame
 from ..protocol.headers import read_request_header

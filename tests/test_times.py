@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.client import admin_values, settings, values
 from fencepost.spark.sessions import session
 from fencepost.testing.marker import Wishes

@@ -17,9 +17,9 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
-from ..coordinator_snapshots import Row
-from ..internal_topic import InternalTopic
-from ..topic_names import OFFSETS_TOPIC
+from ..topics.internal_topic import InternalTopic
+from ..topics.names import OFFSETS_TOPIC
+from ..upkeep.coordinator_snapshots import Row
 from . import records
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place

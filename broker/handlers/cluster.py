@@ -24,13 +24,13 @@ from ...protocol.messages.cluster import (
     MetadataResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..advertised import advertised
-from ..dispatch import HANDLERS, Call, handles
-from ..features import OWN_APIS_FROM, highest_served, named_as_supported, offered
-from ..partition import Partition
-from ..topic_names import check_name
-from ..topics import Topic
-from ..turns import SUBJECT_UNITS, Steps
+from ..net.advertised import advertised
+from ..net.dispatch import HANDLERS, Call, handles
+from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
+from ..net.turns import SUBJECT_UNITS, Steps
+from ..topics.names import check_name
+from ..topics.partition import Partition
+from ..topics.topics import Topic
 
 if TYPE_CHECKING:
     from ..broker import Broker

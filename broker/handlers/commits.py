@@ -22,11 +22,11 @@ from ...protocol.messages.offsets import (
 )
 from ...protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ...protocol.primitives import ZERO_UUID
-from ..dispatch import Call, handles
 from ..groups.offsets import PartitionKey
 from ..groups.records import Committed
 from ..groups.states import State
-from ..turns import AnswerRoom
+from ..net.dispatch import Call, handles
+from ..net.turns import AnswerRoom
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -18,14 +18,14 @@ from ...protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ..config_names import is_harmless
-from ..dispatch import Call, handles
-from ..ignored_configs import IGNORED, check_ignored
-from ..options import ConfigType, InvalidOption, Option
-from ..settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
-from ..topic_names import check_name
-from ..topics import Topic
-from ..turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
+from ..config.ignored import IGNORED, check_ignored
+from ..config.kafka_names import is_harmless
+from ..config.options import ConfigType, InvalidOption, Option
+from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
+from ..net.dispatch import Call, handles
+from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
+from ..topics.names import check_name
+from ..topics.topics import Topic
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -19,12 +19,12 @@ from ...storage.log.aborted import AbortedTransaction
 from ...storage.log.file_parts import left_in_file, let_go
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
-from ..dispatch import Call, handles
-from ..fetch_sessions import Fetching, Key, Told, Wanted, add_wanted, has_no_news
-from ..partition import Partition, storage_error
-from ..turns import Steps
-from ..waiting import Parked, Waiter
-from ..wide_fetch import WideFetch, chunks, leave_place, take_place
+from ..net.dispatch import Call, handles
+from ..net.turns import Steps
+from ..net.waiting import Parked, Waiter
+from ..records.fetch_sessions import Fetching, Key, Told, Wanted, add_wanted, has_no_news
+from ..records.wide_fetch import WideFetch, chunks, leave_place, take_place
+from ..topics.partition import Partition, storage_error
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog

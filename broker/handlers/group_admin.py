@@ -17,11 +17,11 @@ from ...protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ..dispatch import Call, handles
 from ..groups.machine import Group
 from ..groups.members import Member
 from ..groups.states import State
-from ..turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
+from ..net.dispatch import Call, handles
+from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -20,11 +20,11 @@ from ...protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ..advertised import advertised
-from ..dispatch import Call, handles
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
-from ..turns import Steps, answer_each
-from ..waiting import Parked
+from ..net.advertised import advertised
+from ..net.dispatch import Call, handles
+from ..net.turns import Steps, answer_each
+from ..net.waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker

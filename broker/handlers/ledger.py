@@ -18,12 +18,12 @@ from ...protocol.messages.ledger import (
     RemoveLedgerEntriesRequest,
     RemoveLedgerEntriesResponse,
 )
-from ..dispatch import Call, handles
+from ..net.dispatch import Call, handles
+from ..net.turns import Steps, answer_each
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.transaction import NEVER_MS
-from ..turns import Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker

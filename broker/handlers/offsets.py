@@ -20,10 +20,10 @@ from ...protocol.messages.offsets import (
 )
 from ...storage.log.reads import Gone
 from ...storage.log.times import LatestLookup, TimeLookup, Timestamped
-from ..dispatch import Call, handles
-from ..partition import Partition, storage_error
-from ..turns import Steps, answer_each
-from ..waiting import Parked
+from ..net.dispatch import Call, handles
+from ..net.turns import Steps, answer_each
+from ..net.waiting import Parked
+from ..topics.partition import Partition, storage_error
 
 if TYPE_CHECKING:
     from ..broker import Broker

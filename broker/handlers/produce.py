@@ -18,13 +18,13 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
-from ..connection import OlderConnection
-from ..decompression_budget import OverBudget
-from ..dispatch import Call, handles
-from ..long_produce import Accepted, LongProduce
-from ..partition import Partition, TimestampsRefused, is_one_batch
+from ..net.connection import OlderConnection
+from ..net.dispatch import Call, handles
+from ..net.waiting import Parked
+from ..records.decompression_budget import OverBudget
+from ..records.long_produce import Accepted, LongProduce
+from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining
-from ..waiting import Parked
 
 if TYPE_CHECKING:
     from ..broker import Broker

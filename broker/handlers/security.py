@@ -21,7 +21,7 @@ from ...protocol.messages.security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from ..dispatch import Call, handles
+from ..net.dispatch import Call, handles
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -22,10 +22,10 @@ from ...protocol.messages.topics import (
     ListPartitionReassignmentsResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..dispatch import Call, handles
-from ..settings import TOPIC_OPTIONS, topic_synonyms
-from ..topics import MOST_PARTITIONS, Topic
-from ..turns import SUBJECT_UNITS, Steps, answer_each
+from ..config.settings import TOPIC_OPTIONS, topic_synonyms
+from ..net.dispatch import Call, handles
+from ..net.turns import SUBJECT_UNITS, Steps, answer_each
+from ..topics.topics import MOST_PARTITIONS, Topic
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -22,12 +22,12 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ...storage.producers.producers import ProducerDescription
-from ..dispatch import Call, handles
-from ..partition import Partition
+from ..net.dispatch import Call, handles
+from ..net.turns import AnswerRoom, Steps, answer_each
 from ..safe_pattern import InvalidPattern, SafePattern
-from ..topic_names import OFFSETS_TOPIC, check_name
+from ..topics.names import OFFSETS_TOPIC, check_name
+from ..topics.partition import Partition
 from ..transactions.transaction import MarkerOrder, Status, Transaction
-from ..turns import AnswerRoom, Steps, answer_each
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -19,8 +19,8 @@ from ...protocol.messages.transactions import (
     InitProducerIdResponse,
     TxnTopicResult,
 )
-from ..dispatch import Call, handles
-from ..topic_names import INTERNAL
+from ..net.dispatch import Call, handles
+from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation
 from ..transactions.transaction import PartitionKey

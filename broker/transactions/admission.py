@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.log.partition_log import PartitionLog
-from ..connection import Connection
-from ..partition import Partition
+from ..net.connection import Connection
+from ..topics.partition import Partition
 from . import machine
 from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
 from .transaction import PartitionKey, Transaction

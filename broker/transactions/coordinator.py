@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
-from ..connection import Connection
-from ..internal_topic import InternalTopic
-from ..partition import Partition
-from ..topic_names import OFFSETS_TOPIC, STATE_TOPIC
+from ..net.connection import Connection
+from ..topics.internal_topic import InternalTopic
+from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
+from ..topics.partition import Partition
 from . import machine, records
 from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
 from .gate import Gate

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ..topic_names import OFFSETS_TOPIC
+from ..topics.names import OFFSETS_TOPIC
 from . import machine, records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
 from .transaction import Decision, Transaction

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ...protocol.apis import APIS
 from ...protocol.errors import ErrorCode, KafkaError
-from ..connection import Connection, OlderConnection
-from ..transaction_settings import V1_POLICIES
+from ..config.transaction_settings import V1_POLICIES
+from ..net.connection import Connection, OlderConnection
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .transaction import Transaction
 

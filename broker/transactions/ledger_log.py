@@ -13,8 +13,8 @@ from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ..bugs import contain_bugs
-from ..internal_topic import InternalTopic
-from ..topic_names import LEDGER_TOPIC
+from ..topics.internal_topic import InternalTopic
+from ..topics.names import LEDGER_TOPIC
 from . import machine
 from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
 from .transaction import NEVER_MS, Decision, Prepared, Transaction

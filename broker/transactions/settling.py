@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ...protocol.batches import read
 from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, control_marker
-from ..catalogue import Change, MarkerDebt, marker_paid
-from ..topic_names import OFFSETS_TOPIC
+from ..topics.catalogue import Change, MarkerDebt, marker_paid
+from ..topics.names import OFFSETS_TOPIC
 from . import machine
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal.journal import UnitRefused
 from ...storage.log.partition_log import PartitionLog
-from ..catalogue import Change, MarkerDebt, marker_owed
-from ..topic_names import OFFSETS_TOPIC
+from ..topics.catalogue import Change, MarkerDebt, marker_owed
+from ..topics.names import OFFSETS_TOPIC
 from .transaction import MarkerOrder
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from broker_lives import EARLIEST, offset_at, read_all, slow, small
-from fencepost.broker.connection import STEP_BYTES
+from fencepost.broker.net.connection import STEP_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest

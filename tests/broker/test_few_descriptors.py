@@ -62,7 +62,7 @@ def run(script: str) -> list[str]:
 SCRIPT = """
     import asyncio, resource
     import fencepost
-    from fencepost.broker.embedded import Broker
+    from fencepost.broker.embedded.broker import Broker
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 

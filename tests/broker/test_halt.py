@@ -18,7 +18,7 @@ import pytest
 from broker_lives import end, slow, small
 from broker_oracle import Acknowledged, Sent, check, run_traffic
 from broker_process import BrokerProcess, broker_process
-from fencepost.broker.connection import Connection
+from fencepost.broker.net.connection import Connection
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Sync, SyncDirectory
 from fencepost.protocol import batches

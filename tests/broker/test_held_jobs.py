@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from broker_lives import EARLIEST, kill, offset_at, small, unplug
-from fencepost.broker import coordinator_snapshots, housekeeping
+from fencepost.broker.upkeep import coordinator_snapshots, housekeeping
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.cli import main
 from fencepost.effects.clock import SystemClock
 from fencepost.effects.disk import SystemDisk

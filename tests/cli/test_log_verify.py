@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.cli import main
 from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.errors import ErrorCode

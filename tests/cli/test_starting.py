@@ -1,8 +1,8 @@
 """What people are told of a broker that does not start."""
 
 import pytest
-from fencepost.broker.internal_topic import InternalTopicDamaged
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from fencepost.cli.starting import why_not

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from eventually import wait_until
-from fencepost.broker.embedded import Broker
+from fencepost.broker.embedded.broker import Broker
 from fencepost.client import sync
 from fencepost.client.admin import Admin as AsyncAdmin
 from fencepost.client.admin_values import NewTopic

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from crash_points import crash_images
 from fencepost.broker.broker import Broker
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from offset_requests import Producer, commit, delete

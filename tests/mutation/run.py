@@ -34,7 +34,7 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "protocol/batches.py": ("tests/protocol/test_batches.py", "tests/protocol tests/broker/handlers/test_produce.py"),
     "broker/transactions/table.py": ("tests/broker/transactions/test_table.py", "tests/broker/transactions"),
     "broker/transactions/unit.py": ("tests/broker/transactions/test_unit.py", "tests/broker/transactions"),
-    "broker/turns.py": ("tests/broker/test_turns.py", "tests/broker/test_unwanted_work.py"),
+    "broker/net/turns.py": ("tests/broker/net/test_turns.py", "tests/broker/net/test_unwanted_work.py"),
     "storage/log/aborted.py": ("tests/storage/log/test_aborted.py", "tests/storage"),
     "storage/cleaning/retention.py": ("tests/storage/cleaning/test_retention.py", "tests/storage"),
     "storage/system_errors.py": ("tests/storage/test_system_errors.py", "tests/storage"),

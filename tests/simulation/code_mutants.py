@@ -9,16 +9,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from fencepost.broker import cleaning, connection, partition, sending
-from fencepost.broker.decompression_budget import DecompressionBudget
-from fencepost.broker.dispatch import load_handlers
+from fencepost.broker.config.options import Option
 from fencepost.broker.groups.memory import GroupMemory
-from fencepost.broker.options import Option
-from fencepost.broker.producer_limit import ProducerLimit
+from fencepost.broker.net import connection, sending
+from fencepost.broker.net.dispatch import load_handlers
+from fencepost.broker.records.decompression_budget import DecompressionBudget
 from fencepost.broker.rounds import Rounds
-from fencepost.broker.topics import Topics
+from fencepost.broker.topics import partition
+from fencepost.broker.topics.producer_limit import ProducerLimit
+from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
+from fencepost.broker.upkeep import cleaning
 from fencepost.cli import log_verify, serving
 from fencepost.cli.log_aborts import AbortCheck
 from fencepost.effects import lanes, net
@@ -98,7 +100,7 @@ def an_error_of_the_system_is_damage(stack: ExitStack) -> None:
     _around(stack, log_opening, "restore", wrapper)
 
 
-@killed_by("tests/broker/test_topics.py")
+@killed_by("tests/broker/topics/test_topics.py")
 def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) -> None:
     _replaced(stack, log_opening, "_look", lambda log, look_from: None)
 
@@ -132,7 +134,7 @@ def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> Non
     _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
 
 
-@killed_by("tests/broker/test_cleaning.py")
+@killed_by("tests/broker/upkeep/test_cleaning.py")
 def compaction_takes_no_error_for_one_that_passes(stack: ExitStack) -> None:
     _replaced(stack, cleaning, "may_pass", lambda error: False)
 
@@ -249,7 +251,7 @@ def who_has_left_is_worked_for(stack: ExitStack) -> None:
         _replaced(stack, module, "has_left", lambda transport: False)
 
 
-@killed_by("tests/broker/handlers/test_long_produce.py")
+@killed_by("tests/broker/records/test_long_produce.py")
 def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     def wrapper(work: Any) -> Any:
         return lambda self, produced, wall_ms: 0 if len(produced) < 4096 else work(self, produced, wall_ms)
@@ -257,7 +259,7 @@ def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     _around(stack, partition.Partition, "work_inside", wrapper)
 
 
-@killed_by("tests/broker/handlers/test_long_produce.py")
+@killed_by("tests/broker/records/test_long_produce.py")
 def what_is_decompressed_is_not_counted(stack: ExitStack) -> None:
     def wrapper(payload_of: Any) -> Any:
         def taken(self: Any, batch: Any) -> bytes:
@@ -273,12 +275,12 @@ def what_is_decompressed_is_not_counted(stack: ExitStack) -> None:
     _around(stack, DecompressionBudget, "payload_of", wrapper)
 
 
-@killed_by("tests/broker/test_sending.py")
+@killed_by("tests/broker/net/test_sending.py")
 def slow_answers_are_copied_whole(stack: ExitStack) -> None:
     _replaced(stack, sending, "WINDOW_BYTES", 1 << 40)
 
 
-@killed_by("tests/broker/test_idle_connections.py")
+@killed_by("tests/broker/net/test_idle_connections.py")
 def a_download_is_no_activity(stack: ExitStack) -> None:
     def is_active(self: Any) -> bool:
         seen, self.seen = self.seen, False
@@ -298,12 +300,12 @@ def the_leader_is_answered_after_its_followers(stack: ExitStack) -> None:
     _replaced(stack, Rounds, "touch_first", Rounds.touch)
 
 
-@killed_by("tests/broker/test_producer_limit.py")
+@killed_by("tests/broker/topics/test_producer_limit.py")
 def a_full_table_of_producers_refuses_new_ones(stack: ExitStack) -> None:
     _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
 
 
-@killed_by("tests/broker/test_producer_limit.py")
+@killed_by("tests/broker/topics/test_producer_limit.py")
 def producers_of_deleted_topics_count(stack: ExitStack) -> None:
     _replaced(stack, ProducerLimit, "_subtract_deleted", lambda self: None)
 

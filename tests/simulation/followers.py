@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fencepost.broker.refusals import refusal
+from fencepost.broker.net.refusals import refusal
 from fencepost.protocol.apis import APIS, decode_request, decode_response, encode_request, encode_response
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.framing import Framer

@@ -2,7 +2,7 @@
 
 from fencepost.broker.groups.machine import Group
 from fencepost.broker.groups.memory import GroupMemory
-from fencepost.broker.producer_limit import ProducerLimit
+from fencepost.broker.topics.producer_limit import ProducerLimit
 from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger

@@ -11,12 +11,13 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.connection import Connection
+from fencepost.broker.fast.produce import StraightProduce
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.groups.offset_log import GroupOffsets
 from fencepost.broker.groups.offsets import Offsets
-from fencepost.broker.straight_produce import StraightProduce
-from fencepost.broker.topics import Topics
+from fencepost.broker.net.connection import Connection
+from fencepost.broker.net.turns import Job
+from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.admission import Admission
@@ -26,7 +27,6 @@ from fencepost.broker.transactions.gate import Gate
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
-from fencepost.broker.turns import Job
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.reads import AbortedLookup

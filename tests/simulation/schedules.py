@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from fencepost.broker import housekeeping
+from fencepost.broker.upkeep import housekeeping
 from fencepost.client import fetcher
 from simulation.limits import Limits
 

@@ -14,7 +14,7 @@ from contextvars import Context
 from typing import Any
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.disk import CannotOpen, DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop

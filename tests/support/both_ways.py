@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 from broker_lives import small
-from fencepost.broker.connection import Connection
-from fencepost.broker.straight_transactions import StraightTransactions
+from fencepost.broker.fast.transactions import StraightTransactions
+from fencepost.broker.net.connection import Connection
 from fencepost.broker.transactions.transaction import Status
 from fencepost.protocol.framing import Framer
 from produce_requests import create

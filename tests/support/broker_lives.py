@@ -7,7 +7,7 @@ lane makes the time between a write and its sync long enough to look around in.
 from collections.abc import Sequence
 from typing import Any
 
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.batches import walk
 from fencepost.protocol.records import Record, records

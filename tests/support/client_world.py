@@ -9,7 +9,7 @@ from typing import Any
 
 from capped_broker import cap
 from fencepost.broker.broker import Broker
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.client.cluster import Cluster
 from fencepost.client.outside import Outside
 from fencepost.client.settings import ProducerSettings, producer_settings

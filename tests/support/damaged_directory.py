@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_lives import kill, small
-from fencepost.broker.catalogue import Catalogue
-from fencepost.broker.catalogue_log import CatalogueDamaged, CatalogueLog
+from fencepost.broker.topics.catalogue import Catalogue
+from fencepost.broker.topics.catalogue_log import CatalogueDamaged, CatalogueLog
 from fencepost.effects.disk import Disk
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk

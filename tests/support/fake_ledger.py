@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import (
     DescribeLedgerRequest,

@@ -128,7 +128,7 @@ async def until(done: Callable[[], bool], seconds: float = 60) -> None:
 
 def run(scenario: Callable[[SimulatedBroker], Awaitable[Any]], *, partitions: int = 4, **settings: Any) -> Any:
     """A scenario on a broker that has topic t, in simulated time."""
-    from fencepost.broker.settings import BrokerSettings
+    from fencepost.broker.config.settings import BrokerSettings
 
     chosen = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1, **settings}
     with SimulatedBroker(BrokerSettings(**chosen)) as broker:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.client.consumer import Consumer
 from fencepost.client.errors import AbortableTransactionError, ProducerFencedError
 from fencepost.client.isolation import AbortedFilter

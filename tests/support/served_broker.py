@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import uvloop
 from fencepost.broker.broker import Broker
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from wire_client import WireClient
 
 T = TypeVar("T")

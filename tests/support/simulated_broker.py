@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.net import SimulatedNet

@@ -1,7 +1,7 @@
 """Parts of files from a few bytes on, so that small tests have them."""
 
 import pytest
-from fencepost.broker import connection
+from fencepost.broker.net import connection
 from fencepost.storage.log import file_parts
 from fencepost.storage.log.open_files import OpenFiles
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_lives import offset_at, small
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest

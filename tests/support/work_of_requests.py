@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any, NamedTuple
 
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.schema import schema_of

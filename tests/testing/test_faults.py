@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from fencepost.broker.embedded import Broker
+from fencepost.broker.embedded.broker import Broker
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.testing.faults import Faults

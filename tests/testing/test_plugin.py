@@ -405,7 +405,7 @@ def test_workers_of_xdist_have_brokers_of_their_own(run):
 
 
 def test_the_same_tests_run_against_a_broker_elsewhere(run):
-    from fencepost.broker.embedded import Broker
+    from fencepost.broker.embedded.broker import Broker
 
     with Broker() as elsewhere:
         result = run(

@@ -2,8 +2,8 @@
 
 import pytest
 from broker_lives import slow
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.handlers.group_admin import MEMBER_BYTES
-from fencepost.broker.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.groups import (

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from types import SimpleNamespace
 
 import pytest
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.groups import offset_log
 from fencepost.broker.groups.records import Committed, Place
 from fencepost.broker.groups.states import State
-from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from fencepost.broker.dispatch import HANDLERS
-from fencepost.broker.features import OWN_APIS_FROM, offered
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net.dispatch import HANDLERS
+from fencepost.broker.net.features import OWN_APIS_FROM, offered
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
     Cursor,

@@ -2,7 +2,7 @@
 
 import pytest
 from broker_lives import slow, small, unplug
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from fencepost.broker.catalogue import broker_configs_changed
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.topics.catalogue import broker_configs_changed
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     AlterConfigsRequest,

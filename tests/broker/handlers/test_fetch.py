@@ -1,8 +1,8 @@
 """Fetch as clients see it: limits, waiting, sessions, ids, epochs, and what is not visible yet."""
 
 import pytest
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.handlers import fetch as fetch_module
-from fencepost.broker.settings import BrokerSettings
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest

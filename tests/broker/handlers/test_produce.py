@@ -2,7 +2,7 @@
 
 import pytest
 import raw_batches
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.batches import read, walk
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Record, build, records

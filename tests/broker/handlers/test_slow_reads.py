@@ -1,7 +1,7 @@
 """Reads so slow that meanwhile DeleteRecords takes away what they read: two checkpoints on, no file is left of it."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol import records
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode

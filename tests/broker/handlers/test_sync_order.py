@@ -1,7 +1,7 @@
 """In which order a leader and its followers are given their assignments: the leader first, as Apache Kafka does."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient

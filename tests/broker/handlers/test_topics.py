@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
-from fencepost.broker.topics import MOST_PARTITIONS
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.topics.topics import MOST_PARTITIONS
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
 from fencepost.protocol.messages.produce import ProduceRequest

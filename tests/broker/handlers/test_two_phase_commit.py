@@ -1,7 +1,7 @@
 """KIP-939, as far as Kafka has it: InitProducerId version 6, where transaction.two.phase.commit.enable opts in."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest

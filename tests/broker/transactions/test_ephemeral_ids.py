@@ -2,7 +2,7 @@
 
 import msgpack
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
 from fencepost.protocol.messages.topics import CreateTopicsRequest

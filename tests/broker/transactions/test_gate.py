@@ -1,7 +1,7 @@
 """The connection fence and the policy for old clients, through a whole broker."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import create

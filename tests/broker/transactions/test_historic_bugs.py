@@ -5,7 +5,7 @@ Those of the machine are in test_historic_bugs_of_the_machine.py, those of what 
 
 import pytest
 from broker_lives import offset_at, read_batches
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.transactions.transaction import Decision, Status
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import answers, create, fetch, fetched, idempotent, list_offsets, produce

@@ -1,7 +1,7 @@
 """How many transactional ids are known: a new one takes the place of the longest unused that is in no transaction."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import create
 from simulated_broker import SimulatedBroker

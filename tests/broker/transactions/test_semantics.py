@@ -2,7 +2,7 @@
 
 import pytest
 from broker_lives import offset_at, read_batches, small
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.batches import verify, walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import DescribeTransactionsRequest, InitProducerIdRequest

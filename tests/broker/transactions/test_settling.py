@@ -2,7 +2,7 @@
 
 import pytest
 from broker_lives import offset_at, read_batches
-from fencepost.broker.catalogue import MarkerDebt
+from fencepost.broker.topics.catalogue import MarkerDebt
 from fencepost.broker.transactions.transaction import Decision, Status
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest

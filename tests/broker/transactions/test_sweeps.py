@@ -1,7 +1,7 @@
 """Sweeps over many ids at once: in slices, and past what cannot be written."""
 
 import pytest
-from fencepost.broker.settings import BrokerSettings
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.transactions.transaction import Decision, Transaction
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import create

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from fencepost.broker.catalogue import MarkerDebt, marker_owed
+from fencepost.broker.topics.catalogue import MarkerDebt, marker_owed
 from fencepost.broker.transactions.transaction import MarkerOrder
 from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
 from fencepost.protocol.batches import made

@@ -1,0 +1,1 @@
+"""What can be set: tables of settings, where their values come from, and names that Kafka knows besides."""

@@ -1,0 +1,1 @@
+"""A broker inside somebody else's process."""

@@ -1,0 +1,345 @@
+"""A broker inside somebody else's process: `with Broker() as broker:`, a real log, a real socket, a thread of its own.
+
+The rule: it is a guest. It has its own thread and loop, listens on the loopback at a free port, and touches nothing
+that belongs to the process: no signals, collector, allocator, loop policy or logging set-up. Without a `data_dir` its
+directory is a temporary one, removed at the end, also when the process ends without asking. After a failed write or
+sync it stops by itself, and the block that it was used in raises BrokerHaltedError.
+"""
+
+import atexit
+import contextlib
+import os
+import resource
+import threading
+import weakref
+from asyncio import CancelledError, shield, wrap_future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ...effects.disk import SystemDisk
+from ...effects.simulated.forgetful import ForgetfulDisk
+from ...effects.simulated.movable import MovableClock
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.store import BrokerHalted
+from ..broker import Broker as InnerBroker
+from ..broker import Serve
+from ..config.options import InvalidOption, nearest, text_of
+from ..config.settings import BROKER_OPTIONS, BrokerSettings, Source
+from ..descriptors import shares
+from .life import Ended, Life
+
+T = TypeVar("T")
+Setting = str | int | float | bool | Sequence[str]
+
+GUEST_DEFAULTS: dict[str, Setting] = {
+    "group_initial_rebalance_delay_ms": 0,
+    "offsets_topic_num_partitions": 4,
+    "transaction_state_log_num_partitions": 4,
+    # What may be asked to happen within seconds is looked for each second: it is found when time is moved ahead.
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 1_000,
+    "log_retention_check_interval_ms": 1_000,
+}
+"""Where it differs from `fencepost serve`: no group waits for members that come later, and starts are quick."""
+
+LONGEST_SWEEP_S = 1.0
+START_TIMEOUT_S = 60.0
+
+
+class BrokerHaltedError(KafkaError, BrokerHalted):
+    """A write or sync failed, so nothing was answered any more; only a new start, with its recovery, may go on."""
+
+    hint = "look at the disk, then start again: recovery decides what is there"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, detail)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class Broker:
+    """An embedded broker, for `with` and `async with`; `start` and `stop` do the same by hand.
+
+    All calls are blocking, and may come from any thread but its own.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        **settings: Setting,
+    ) -> None:
+        """data_dir: where all is kept, durably; without, in a temporary directory.
+
+        settings: any name of docs/settings.md, with `_` for `.`. Raises TypeError for an unknown name, ValueError for
+        a value that cannot be.
+        """
+        self.clock = MovableClock()
+        self.host = host
+        self.port = port  # the one given out, once it serves; the same after a restart
+        quick = {} if data_dir is not None else {"log_checkpoint_interval_ms": 1_000}
+        self._texts = _texts({**GUEST_DEFAULTS, **quick, **settings})
+        BrokerSettings.of({Source.STATIC_BROKER: self._texts})
+        self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
+        self._directory: str | None = None
+        self._life: Life | None = None
+        self._lives = 0
+        self._between: Callable[[Serve], Serve] | None = None
+        self._owner_pid = os.getpid()
+        self._changing = threading.RLock()  # held by who begins or ends a life; the life itself waits for nobody
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "halted" if self.halted else "stopped"
+        return f"<fencepost.Broker {self.bootstrap_servers} {state}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, as clients want it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves; a paused one does too."""
+        return self._life is not None and self._life.running
+
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still until resume()."""
+        return self._life is not None and self._life.paused
+
+    @property
+    def halted(self) -> BaseException | None:
+        """Why it stopped by itself; None if it did not."""
+        return self._life.halted if self._life is not None else None
+
+    @property
+    def failures(self) -> Sequence[BaseException]:
+        """What was raised inside that never should be: bugs."""
+        return [] if self._life is None else list(self._life.broker.metrics.failures)
+
+    @property
+    def disk(self) -> ForgetfulDisk:
+        """The disk of the present life, which can be made to fail. Raises RuntimeError before the first."""
+        return self._alive().disk
+
+    # ---- begin and end ---------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Recover, then serve. Raises what stands in the way, as OSError or AlreadyLocked."""
+        life = self._begin()
+        try:
+            self._served(life.ready.result(START_TIMEOUT_S))
+        except BaseException:
+            self._abandon(life)
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End in order: what was answered is durable. A temporary directory is removed. Idempotent, also meanwhile.
+
+        Raises: BrokerHaltedError, if it had stopped by itself.
+        """
+        if self._owner_pid != os.getpid():
+            return  # a fork of the owner's process: the broker is not here
+        with self._changing:
+            life = self._life
+            if life is not None:
+                life.stop().result()
+            self._life = None
+            self._remove_directory()
+        _check_halted(life)
+
+    def kill(self) -> None:
+        """It is gone now, as at a power cut: connections are reset, and bytes that were not synced are lost.
+
+        The port and the directory stay for restart().
+        """
+        self._alive().kill()
+
+    def restart(self) -> None:
+        """Begin again on the same port and directory, after kill(), a halt, or an orderly end now."""
+        self._check_owner()
+        with self._changing:
+            if self._life is None:
+                raise RuntimeError("the broker was never started, or is stopped for good")
+            self._life.stop().result()
+            self.start()
+
+    def pause(self) -> None:
+        """Stand still, as a process stopped by SIGSTOP: connections stay, nothing is read, answered or timed."""
+        self._alive().pause()
+
+    def resume(self) -> None:
+        """Go on. Idempotent."""
+        self._alive().resume()
+
+    def advance(self, seconds: float) -> None:
+        """Move its time ahead; what is due by then (transactions, sessions, retention) has happened at the return."""
+        self._check_owner()
+        life = self._life
+        if life is None or not life.running:
+            self.clock.advance(round(seconds * 1000))
+        else:
+            life.advance(seconds, self.clock, at_least=LONGEST_SWEEP_S)
+
+    def inside(self, look: Callable[[InnerBroker], T]) -> T:
+        """What `look` gives, called in the broker's own loop. For tests; nothing in there is promised to stay."""
+        return self._alive().inside(look)
+
+    def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
+        """Serve every request through between(serve), also after a restart; None: no more."""
+        self._between = between
+        if self.running:
+            with contextlib.suppress(Ended):
+                self.inside(lambda broker: broker.intercept(between))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.stop()
+        except BrokerHaltedError:
+            if error is None or isinstance(error, Exception):  # an interruption is more than that
+                raise
+
+    async def __aenter__(self) -> Self:
+        life = self._begin()
+        try:
+            self._served(await _unharmed(life.ready))
+        except BaseException:
+            self._abandon(life)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        life = self._life
+        try:
+            if life is not None and self._owner_pid == os.getpid():
+                await _unharmed(life.stop())  # clients in the caller's loop go on meanwhile
+        except CancelledError as cancelled:
+            self.__exit__(CancelledError, cancelled, None)  # they do not now, but nothing is left
+            raise
+        self.__exit__(kind, error, at)
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Life:
+        self._check_owner()
+        with self._changing:
+            before = self._life
+            if before is not None:
+                if before.beginning or before.running:
+                    raise RuntimeError("the broker runs already")
+                before.stop().result()  # it halted, or is being killed: its lock is free when it has ended
+            if self._directory is None:
+                self._directory = self._data_dir or SystemDisk().make_temporary_directory("fencepost-")
+            if self._data_dir is not None:
+                SystemDisk().make_directory(self._data_dir)
+            texts = {**self._texts, "listeners": self.bootstrap_servers, "log.dir": self._directory}
+            settings = _within_descriptors(BrokerSettings.of({Source.STATIC_BROKER: texts}))
+            self._lives += 1
+            disk = ForgetfulDisk(syncs=self._data_dir is not None, seed=self._lives)
+            self._life = Life(settings, disk, self.clock, self._between)
+            self._life.start()
+            _remember(self)
+            return self._life
+
+    def _served(self, port: int) -> None:
+        self.port = port
+
+    def _abandon(self, life: Life) -> None:
+        """It did not begin, or nobody waits for it any more."""
+        with self._changing:
+            life.stop().result()
+            if self._life is life:
+                self._life = None
+                self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        _embedded.discard(self)
+        directory, self._directory = self._directory, None
+        if directory is not None and self._data_dir is None:
+            try:
+                SystemDisk().remove_tree(directory)
+            except FileNotFoundError:
+                pass
+
+    def _alive(self) -> Life:
+        self._check_owner()
+        if self._life is None:
+            raise RuntimeError("the broker is not started")
+        return self._life
+
+    def _check_owner(self) -> None:
+        """A forked child has a copy of this object, but neither the thread nor the sockets."""
+        if self._owner_pid != os.getpid():
+            raise RuntimeError("this broker runs in the process that forked this one: begin a Broker of your own")
+
+    def _at_exit(self) -> None:
+        try:
+            self.stop()
+        except BrokerHaltedError:
+            pass
+
+
+def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
+    """The same, with a share of the descriptors that the process may have for files, as `fencepost serve` does it."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return settings
+    open_files = shares(descriptors, settings.max_open_files, settings.max_connections).open_files
+    layer = {**settings.layers[Source.STATIC_BROKER], "max.open.files": str(open_files)}
+    return settings.with_layer(Source.STATIC_BROKER, layer)
+
+
+def _texts(settings: dict[str, Setting]) -> dict[str, str]:
+    by_field = {row.field_name: row for row in BROKER_OPTIONS.values()}
+    by_field |= {alias.replace(".", "_"): row for row in BROKER_OPTIONS.values() for alias in row.aliases}
+    texts = {}
+    for name, value in settings.items():
+        if name not in by_field:
+            near = nearest(name, list(by_field))
+            raise TypeError(f"Broker() has no setting {name!r}" + (f": did you mean {near}?" if near else ""))
+        row = by_field[name]
+        factor = row.aliases.get(name.replace("_", "."), 1)
+        if factor != 1:
+            if not isinstance(value, int):
+                raise InvalidOption(f"{name} is to be a whole number", row.name)
+            value *= factor
+        texts[row.name] = text_of(value if isinstance(value, str | int | float) else tuple(value))
+    return texts
+
+
+async def _unharmed(future: "Future[T]") -> T:
+    """What it gives. Who is cancelled while waiting here does not cancel it for the others."""
+    mirror = wrap_future(future)
+    mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more
+    return await shield(mirror)
+
+
+def _check_halted(life: Life | None) -> None:
+    if life is not None and life.halted is not None:
+        raise BrokerHaltedError(f"the broker halted: {life.halted}") from life.halted
+
+
+_embedded: "weakref.WeakSet[Broker]" = weakref.WeakSet()
+
+
+def _remember(broker: Broker) -> None:
+    """At the end of the process its directory goes too, if nobody ended it before."""
+    if not _embedded:
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)
+    _embedded.add(broker)
+
+
+def _end_all() -> None:
+    for broker in list(_embedded):
+        broker._at_exit()

@@ -1,0 +1,166 @@
+"""The straight line for what an old transactional producer asks its coordinator, over and over, in the same bytes.
+
+AddPartitionsToTxn and EndTxn of TV1 say the same thing in every transaction, but for the correlation id. So what such a
+request means, and the bytes of its success, are remembered by the request's own bytes. The rule: only success is
+answered here; whatever would be refused, dropped or raised is handed on with nothing changed, and takes the general
+way (handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import APIS, decode_request, encode_response
+from ...protocol.errors import KafkaError, MalformedFrame
+from ...protocol.headers import read_request_header
+from ...protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnTopicResult,
+)
+from ...protocol.primitives import Readable
+from ...storage.store import BrokerHalted
+from ..net.connection import SMALL_REPLY_BYTES, Connection
+from ..topics.names import INTERNAL
+from ..transactions import machine
+from ..transactions.fence import ADD_PARTITIONS, END_TXN, HIGHEST_TV1_VERSION, Kind
+from ..transactions.transaction import PartitionKey
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+CORRELATION_ID = slice(4, 8)  # in a request as in an answer with its length
+REMEMBERED = 10_000  # requests, of at most so many bytes
+LONGEST_BYTES = 256
+
+_Result = TxnTopicResult.Partition
+
+
+class Asked:
+    """What a request's bytes mean. partitions: of AddPartitionsToTxn; commit: of EndTxn."""
+
+    __slots__ = (
+        "api",
+        "client_id",
+        "commit",
+        "partitions",
+        "producer_epoch",
+        "producer_id",
+        "reply_begins",
+        "reply_ends",
+        "transactional_id",
+        "version",
+    )
+
+    def __init__(self, api: int, version: int, client_id: str, pair: tuple[str, int, int], answer: bytes) -> None:
+        """answer: the whole frame of a success, whatever its correlation id."""
+        self.api = api
+        self.version = version
+        self.client_id = client_id
+        self.transactional_id, self.producer_id, self.producer_epoch = pair
+        self.partitions: list[PartitionKey] = []
+        self.commit = False
+        self.reply_begins = answer[: CORRELATION_ID.start]
+        self.reply_ends = answer[CORRELATION_ID.stop :]
+
+
+class StraightTransactions:
+    """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
+
+    def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
+        self._otherwise = otherwise
+        self._topics = broker.topics.by_name
+        self._coordinator = broker.transactions
+        self._store = broker.store
+        self._turns = broker.turns
+        self._requests = broker.metrics.requests
+        self._known: dict[bytes, Asked] = {}
+        self._turn = -1
+        self._given = broker.transactions.given("")  # as of this turn's first request
+
+    def serve(self, connection: Connection, frame: Readable) -> None:
+        """Carry out and reply, or change nothing and hand the request on."""
+        if frame.__class__ is bytes and (frame[1:2] == b"\x18" or frame[1:2] == b"\x1a") and self._turns.left > 0:
+            asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
+            if asked is not None and self._carried_out(asked, connection):
+                self._requests[asked.api] += 1
+                connection.client_id = asked.client_id
+                reply = asked.reply_begins + frame[4:8] + asked.reply_ends
+                connection.newest_unit = unit = self._store.last_unit
+                connection.slots.append((unit, reply))
+                return
+        self._otherwise(connection, frame)
+
+    def _carried_out(self, asked: Asked, connection: Connection) -> bool:
+        """Whether the request is a success; if not, nothing is changed."""
+        coordinator, transactional_id = self._coordinator, asked.transactional_id
+        txn = coordinator.transactions.get(transactional_id)
+        producer_id, epoch = asked.producer_id, asked.producer_epoch
+        if txn is None or txn.producer_id != producer_id or txn.producer_epoch != epoch:
+            return False
+        try:
+            added = {key: self._topics[key[0]].partitions[key[1]].log.log_id for key in asked.partitions}
+            if not coordinator.gate.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
+                return False
+            if self._turn != self._store.turn:
+                self._turn, self._given = self._store.turn, coordinator.given("")
+            given = coordinator.given(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
+            if asked.api == END_TXN:
+                decision = machine.end(txn, asked.commit, producer_id, epoch, 0, given)
+            else:
+                decision = machine.add_partitions(txn, producer_id, epoch, added, 0, given)
+            if decision.error:
+                return False
+            coordinator.log(transactional_id, decision, given)
+        except (KafkaError, LookupError, BrokerHalted):
+            return False
+        return True
+
+    def _read(self, frame: bytes) -> Asked | None:
+        """What the request means, from now on remembered; None if it is not of the ordinary kind."""
+        if len(frame) > LONGEST_BYTES:
+            return None
+        try:
+            header = read_request_header(frame)
+            api = header.api_key
+            if api not in (ADD_PARTITIONS, END_TXN) or not 0 <= header.api_version <= HIGHEST_TV1_VERSION[api]:
+                return None
+            request = decode_request(APIS[api], header.api_version, frame, header.position)
+        except MalformedFrame:
+            return None
+        asked = (
+            _end(request, header.api_version, header.client_id)
+            if api == END_TXN
+            else _adding(request, header.api_version, header.client_id)
+        )
+        if asked is not None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[frame[:4] + frame[8:]] = asked
+        return asked
+
+
+def _end(request: EndTxnRequest, version: int, client_id: str) -> Asked | None:
+    pair = request.transactional_id, request.producer_id, request.producer_epoch
+    answer = b"".join(encode_response(APIS[END_TXN], version, 0, EndTxnResponse()))
+    asked = Asked(END_TXN, version, client_id, pair, answer)
+    asked.commit = request.committed
+    return asked if asked.transactional_id else None
+
+
+def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) -> Asked | None:
+    topics = request.v3_and_below_topics
+    results = [
+        TxnTopicResult(
+            name=topic.name, results_by_partition=[_Result(partition_index=index) for index in topic.partitions]
+        )
+        for topic in topics
+    ]
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    answer = b"".join(encode_response(APIS[ADD_PARTITIONS], version, 0, response))
+    pair = request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    asked = Asked(ADD_PARTITIONS, version, client_id, pair, answer)
+    asked.partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
+    ordinary = asked.transactional_id and all(index >= 0 and name not in INTERNAL for name, index in asked.partitions)
+    return asked if ordinary and len(answer) <= SMALL_REPLY_BYTES else None

@@ -1,0 +1,59 @@
+"""What a connection sees of the server it belongs to, and of the store behind that."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ...protocol.primitives import Readable
+from ..metrics import Metrics
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Stored(Protocol):
+    """What of a store a connection looks at."""
+
+    congested: bool  # it takes no more for now
+
+    def has_room_for(self, request_bytes: int) -> bool:
+        """Whether to append a large request now. False: soon, when a journal file is there in which it fits."""
+
+    @property
+    def last_unit(self) -> int:
+        """The newest unit: who waits for it waits for all that was written so far."""
+
+
+class Owner(Protocol):
+    """What a connection asks of the server it belongs to."""
+
+    metrics: Metrics
+
+    @property
+    def store(self) -> Stored: ...
+
+    def touch(self, connection: "Connection", /) -> None:
+        """Have flush() called at the end of this turn, and at releases while something waits."""
+
+    def serve(self, connection: "Connection", frame: Readable, /) -> None:
+        """Handle one request: call reply() or park(), or neither if it is not to be answered."""
+
+    def reserve(self, connection: "Connection", size_bytes: int) -> bool:
+        """Room for more of a large frame. False: wait; admitted() is called when there is."""
+
+    def give_back(self, connection: "Connection", size_bytes: int) -> None:
+        """The large frame is handled, or will never come: this is all the room that it had."""
+
+    def stalled(self, connection: "Connection") -> None:
+        """The connection waits for the store to take more; relieved() is called when it does."""
+
+    def soon(self, work: Callable[[], None], /) -> object:
+        """Call back in a turn of its own."""
+
+    def failed(self, connection: "Connection", error: Exception) -> None:
+        """A request could not even be refused: cut the connection."""
+
+    def malformed(self, connection: "Connection", reason: str) -> None:
+        """The connection is closed for what it sent."""
+
+    def lost(self, connection: "Connection") -> None:
+        """The connection has gone."""

@@ -1,0 +1,106 @@
+"""The response that says no: an error in the place where each API's clients look for it.
+
+The rule is Kafka's getErrorResponse, of all APIs at once: where the response has an error code of its own, that is set
+and the rest is empty; elsewhere every item of the request is echoed with the error. Clients miss an item that is not
+named, and some abort over it.
+"""
+
+from typing import Any
+
+from ...protocol.errors import KafkaError
+from ...protocol.schema import NONE, Array, Field, Fixed, Nested, Text, schema_of
+
+_CODE = "error_code"
+_CODES = (_CODE, "partition_error_code")
+_MESSAGE = "error_message"
+
+_METADATA = 3  # both: its own code exists from version 13 on, and clients look at the topics all the same
+_SAME = {  # names of one thing: in requests, in responses
+    "index": "partition",
+    "partition_index": "partition",
+    "partition_indexes": "partition",
+    "partitions": "partition",
+    "topic": "name",
+    "topic_names": "name",
+    "coordinator_keys": "key",
+    "groups": "group_id",
+    "groups_names": "group_id",
+    "transactional_ids": "transactional_id",
+}
+_GRANTED = ("producer_id", "producer_epoch", "protocol_type", "protocol_name")
+"""What a response gives away, as a request of the same name wants it or had it: not with an error."""
+
+
+def refusal(response: type, version: int, request: Any, error: KafkaError) -> Any:
+    """The response to `request` that carries `error`.
+
+    response: its class. version: which fields it has on the wire.
+    """
+    return _refused(response, version, request, error)
+
+
+def _refused(made: type, version: int, asked: Any, error: KafkaError) -> Any:
+    schema = schema_of(made)
+    own = any(field.name == _CODE and version in field.versions for field in schema.fields)
+    values = {}
+    for field in schema.fields:
+        value = _value(field, version, asked, error, own and schema.api != _METADATA)
+        if value is not None or field.required:
+            values[field.name] = value
+    return made(**values)
+
+
+def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool) -> Any:
+    """What a field of a refusal holds, in a struct that has an error of its own or leaves it to its items."""
+    if field.name in _CODES:
+        return int(error.code)
+    if field.name == _MESSAGE:
+        return error.detail or error.code.text
+    kind = field.kind
+    if isinstance(kind, Array):
+        if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):
+            return [_refused(kind.item.cls, version, item, error) for item in _asked_for(kind.item.cls, asked)]
+        return [] if field.required else None
+    given = None if own and field.name in _GRANTED else _named(asked, field.name)
+    if given is not None and isinstance(kind, Fixed | Text):
+        return given
+    if not field.required or field.nullable is not NONE:
+        return None
+    return kind.zero if isinstance(kind, Fixed) else "" if isinstance(kind, Text) else b""
+
+
+def _tells(made: type) -> bool:
+    """Whether these items carry an error, themselves or further in."""
+    return any(
+        field.name in _CODES
+        or (isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and _tells(field.kind.item.cls))
+        for field in schema_of(made).fields
+    )
+
+
+def _asked_for(made: type, asked: Any) -> list[Any]:
+    """The items of the request that these items of the response answer: of its lists, the first that fits."""
+    wanted = {_plain(field.name) for field in schema_of(made).fields}
+    for field in schema_of(type(asked)).fields if hasattr(asked, "__schema__") else ():
+        if isinstance(field.kind, Array):
+            item = field.kind.item
+            names = {field.name} if not isinstance(item, Nested) else {f.name for f in schema_of(item.cls).fields}
+            items = getattr(asked, field.name)
+            if items and wanted & {_plain(name) for name in names}:
+                return [each if isinstance(item, Nested) else {_plain(field.name): each} for each in items]
+    return []
+
+
+def _named(asked: Any, name: str) -> Any:
+    """What the request calls by this name, or by another for the same thing."""
+    plain = _plain(name)
+    if isinstance(asked, dict):
+        return asked.get(plain)
+    for field in schema_of(type(asked)).fields:
+        if _plain(field.name) == plain and not isinstance(field.kind, Array):
+            return getattr(asked, field.name)
+    return None
+
+
+def _plain(name: str) -> str:
+    return _SAME.get(name, name)

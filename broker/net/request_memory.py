@@ -1,0 +1,130 @@
+"""Room for large requests that are being read: all of them together fit a bound, and nobody keeps room for nothing.
+
+The rules: a request takes room as its bytes come, STEP_BYTES at a time, so that announcing much costs the others
+nothing. Room is given in the order in which requests began. The oldest one that is being read always goes on, even
+beyond the bound: so there is always one that will end, and gives its room back. While others wait, each must come as
+fast as a slow line, and so fast that it will be whole in a minute, or its connection is cut.
+Source: Kafka's SimpleMemoryPool, which charges what is announced and can be blocked for ever.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from ...effects.clock import Clock
+from ..metrics import Metrics
+from .connection import Connection
+
+log = logging.getLogger("fencepost.broker")
+
+JUDGED_AFTER_MS = 10_000
+LEAST_BYTES_PER_S = 64 << 10
+WHOLE_WITHIN_MS = 60_000
+LOOK_S = 1.0
+
+
+class Holder:
+    """A connection whose large request has room, and how fast it has come lately."""
+
+    __slots__ = ("came_before", "number", "since_ms")
+
+    def __init__(self, number: int, since_ms: int, came_before: int) -> None:
+        self.number = number  # the lower, the earlier it asked
+        self.since_ms = since_ms  # when it was last judged,
+        self.came_before = came_before  # and how much had come by then
+
+
+class RequestMemory:
+    """What may be held by frames that are not whole yet."""
+
+    __slots__ = ("_clock", "_holders", "_limit_bytes", "_loop", "_metrics", "_numbers", "_timer", "_used", "_waiting")
+
+    def __init__(self, limit_bytes: int, clock: Clock, loop: asyncio.AbstractEventLoop, metrics: Metrics) -> None:
+        self._limit_bytes = limit_bytes
+        self._clock = clock
+        self._loop = loop
+        self._metrics = metrics
+        self._used = 0
+        self._numbers = count()
+        self._waiting: list[tuple[int, Connection, int]] = []  # a heap of (number, who, bytes wanted)
+        self._holders: dict[Connection, Holder] = {}  # in the order of their numbers
+        self._timer: asyncio.TimerHandle | None = None
+
+    def reserve(self, connection: Connection, size_bytes: int) -> bool:
+        """Whether there is so much more room now. If not, connection.admitted() is called when there is."""
+        holder = self._holders.get(connection)
+        number = next(self._numbers) if holder is None else holder.number
+        if self._may_take(number):
+            self._grant(connection, number, size_bytes)
+            return True
+        heappush(self._waiting, (number, connection, size_bytes))
+        self._metrics.stalls += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+        return False
+
+    def give_back(self, connection: Connection, size_bytes: int) -> None:
+        """A large frame has gone, and all of its room; whoever is next may go on."""
+        self._used -= size_bytes
+        del self._holders[connection]
+        for number, waiter, wanted in self._next_waiters():
+            self._grant(waiter, number, wanted)
+            waiter.admitted(wanted)
+
+    def _next_waiters(self) -> Iterator[tuple[int, Connection, int]]:
+        """Those who may go on now, one after the other."""
+        waiting = self._waiting
+        while waiting and (waiting[0][1].transport is None or self._may_take(waiting[0][0])):
+            entry = heappop(waiting)
+            if entry[1].transport is not None:
+                yield entry
+
+    def _may_take(self, number: int) -> bool:
+        """Whether the request of that number may take more room now."""
+        oldest = next(iter(self._holders.values()), None)
+        if oldest is None or oldest.number >= number:
+            return True
+        return self._used < self._limit_bytes and not (self._waiting and self._waiting[0][0] < number)
+
+    def close(self) -> None:
+        """Nobody is judged any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _grant(self, connection: Connection, number: int, size_bytes: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if connection not in self._holders:
+            self._holders[connection] = Holder(number, now_ms, connection.large_bytes)
+        self._used += size_bytes
+
+    def _look(self) -> None:
+        self._timer = None
+        self._waiting = [entry for entry in self._waiting if entry[1].transport is not None]
+        if not self._waiting:
+            return
+        heapify(self._waiting)
+        now_ms = self._clock.monotonic_ms()
+        for connection, holder in list(self._holders.items()):
+            took_ms, came = now_ms - holder.since_ms, connection.large_bytes - holder.came_before
+            if connection.waits_for_broker:
+                holder.since_ms, holder.came_before = now_ms, connection.large_bytes
+            elif took_ms >= JUDGED_AFTER_MS:
+                holder.since_ms, holder.came_before = now_ms, connection.large_bytes
+                if _is_slow(came, took_ms, connection.missing_bytes):
+                    self._cut(connection, came, took_ms)
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _cut(self, connection: Connection, came: int, took_ms: int) -> None:
+        self._metrics.closed_slow += 1
+        log.warning(
+            "cutting the connection of %s (%s): %d bytes of a large request in %.0f s, while others wait for room",
+            connection.client_host, connection.client_id, came, took_ms / 1000,
+        )  # fmt: skip
+        connection.abort()
+
+
+def _is_slow(came: int, took_ms: int, missing_bytes: int) -> bool:
+    """Whether a request that comes at this rate stands in the way of others for too long."""
+    return came * 1000 < LEAST_BYTES_PER_S * took_ms or missing_bytes * took_ms > came * WHOLE_WITHIN_MS

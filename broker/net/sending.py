@@ -1,0 +1,192 @@
+"""Large replies on their way out: buffers in memory, and parts of files that go from the page cache to the socket.
+
+The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
+cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
+simulated net - and where enough clients take their answers slowly, parts are read and copied, a window at a time: a
+client that takes nothing costs no more memory than one.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ...effects.gathering import neighbours_joined
+from ...effects.net import Elsewhere, Writable, idle_socket, send_now
+from ...protocol.errors import KafkaError
+from ...protocol.primitives import Buffer
+from ...storage.log.file_parts import FilePart, let_go
+from ..metrics import Metrics
+
+WINDOW_BYTES = 256 << 10  # of a part, copied at one time
+SMALL_BYTES = 4 << 10  # buffers below it are joined: copying them costs less than a call for each
+
+
+class Transport(Protocol):
+    """What of asyncio's transports a connection uses."""
+
+    def write(self, data: Buffer) -> None: ...
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def get_extra_info(self, name: str) -> Any: ...
+
+
+class Sender(Protocol):
+    """What of a connection is needed to send for it."""
+
+    transport: Transport | None
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether the transport has said that it holds enough, and not yet that it has sent most of that."""
+        ...
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) -> None:
+    """Write all of it, now or when the client takes it."""
+    transport = sender.transport
+    assert transport is not None
+    if isinstance(transport, Overflow) or not any(isinstance(one, FilePart) for one in out):
+        transport.writelines(out)  # type: ignore[arg-type]
+    else:
+        Overflow(sender, transport, out, metrics).begin()
+
+
+class Overflow(Transport):
+    """Stands in for a transport that takes no more, until it has all; what is written meanwhile waits behind."""
+
+    def __init__(
+        self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
+    ) -> None:
+        self._sender = sender
+        self._transport: Any = transport
+        self._metrics = metrics
+        self._left: deque[Buffer | Elsewhere] = deque(neighbours_joined(out, SMALL_BYTES))
+        self._begin = 0  # of the first of these
+        self._writable: Writable | None = None
+        self._full = sender.writing_paused  # the transport holds enough
+        self._closes = False
+
+    def begin(self) -> None:
+        """Hand the socket what it takes; stand in for the transport if that is not all."""
+        fd = idle_socket(self._transport)
+        if fd >= 0 and self._handed(fd):
+            if not self._left:
+                return
+            try:
+                self._writable = Writable(fd, self._go_on)
+            except OSError:  # too many wait like this, or there are no descriptors left
+                pass
+            else:
+                self._sender.transport = self
+                self._sender.pause_writing()
+                return
+        self._sender.transport = self
+        self._copy()
+
+    def _handed(self, fd: int) -> bool:
+        """Whether it is worth going on like this. To a socket that is broken nothing is left to be sent."""
+        try:
+            self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
+        except (ConnectionError, TimeoutError):
+            self.abort()
+            return True
+        self._metrics.bytes_uncopied += uncopied
+        return may_go_on
+
+    def _go_on(self) -> None:
+        """The socket takes more, or is broken."""
+        writable = self._writable
+        assert writable is not None
+        if self._handed(writable.fd) and self._left:
+            return
+        writable.close()
+        self._writable = None
+        self._sender.resume_writing()
+
+    def paused(self) -> None:
+        """The transport holds enough."""
+        self._full = True
+
+    def resumed(self) -> bool:
+        """The transport has sent most of what it held. Returns whether it has all now, and has room for more."""
+        self._full = False
+        self._copy()
+        return not (self._left or self._full)
+
+    def _copy(self) -> None:
+        """Give the transport what is left, as far as it takes it; when that is all, it is the sender's again."""
+        if self._transport.is_closing():
+            self.drop()
+        while self._left and not self._full:
+            try:
+                window = self._next_window()
+            except KafkaError:  # the log knows it by now
+                self.abort()
+                return
+            self._transport.writelines(window)
+        if not self._left:
+            self._sender.transport = self._transport
+            if self._closes:
+                self._transport.close()
+
+    def _next_window(self) -> list[Buffer]:
+        """The next bytes that are left, WINDOW_BYTES at most. Raises: KafkaError, as FilePart.read."""
+        window: list[Buffer] = []
+        room = WINDOW_BYTES
+        while self._left and room:
+            one, begin = self._left[0], self._begin
+            size = min(len(one) - begin, room)
+            if isinstance(one, FilePart):
+                window.append(one.read(begin, size))
+            else:
+                window.append(memoryview(one)[begin : begin + size])  # type: ignore[arg-type]
+            room -= size
+            self._begin += size
+            if self._begin == len(one):
+                let_go((self._left.popleft(),))
+                self._begin = 0
+        return window
+
+    # ---- as a transport --------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        self._left.append(data)
+
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
+        self._left.extend(neighbours_joined(list_of_data, SMALL_BYTES))
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """When all has left."""
+        self._closes = True
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self._left)) - self._begin + int(self._transport.get_write_buffer_size())
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._transport.get_extra_info(name)
+
+    def abort(self) -> None:
+        self.drop()
+        self._transport.abort()
+
+    def drop(self) -> None:
+        """Nothing more will leave."""
+        if self._writable is not None:
+            self._writable.close()
+            self._writable = None
+        let_go(self._left)
+        self._left.clear()
+        self._begin = 0

@@ -1,0 +1,237 @@
+"""The listening side: accepts connections, bounds how many and how much, and ends them.
+
+The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
+while all of them together fit `queued.max.request.bytes`; a connection over which nothing comes and nothing leaves is
+closed after `connections.max.idle.ms`. On a halt every connection is cut without an answer.
+Source: Kafka's SocketServer, ConnectionQuotas.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...effects import forks
+from ...effects.clock import Clock
+from ...effects.net import Listener, Net, descriptor_of
+from ...protocol.primitives import Readable
+from ...storage.store import BrokerHalted, Store
+from ..config.settings import BrokerSettings
+from ..metrics import Metrics
+from ..rounds import Rounds
+from .connection import Connection
+from .request_memory import RequestMemory
+
+log = logging.getLogger("fencepost.broker")
+
+CONGESTION_CHECK_S = 0.01  # how often stalled connections look again, beside being told
+SHORTEST_SWEEP_MS = 50
+NO_LIMIT = -1
+UNBOUNDED = 1 << 62
+
+
+class ServedConnection(Connection, asyncio.Protocol):
+    """A connection with asyncio's face."""
+
+    __slots__ = ("descriptor", "server")
+
+    def __init__(self, server: "Server") -> None:
+        super().__init__(server, server.settings().socket_request_max_bytes)
+        self.server = server
+        self.descriptor = -1  # of its socket; −1 in the simulation
+
+    def connection_made(self, transport: Any) -> None:
+        """A client connected."""
+        peer = transport.get_extra_info("peername")
+        here = transport.get_extra_info("sockname")
+        self.client_host = str(peer[0]) if peer else ""
+        self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
+        self.transport = transport
+        self.descriptor = descriptor_of(transport)
+        forks.keep_from_children(self.descriptor)
+        self.server.arrived(self)
+
+    def connection_lost(self, reason: BaseException | None) -> None:
+        """The client is gone, or was cut."""
+        forks.forget(self.descriptor)
+        super().connection_lost(reason)
+
+
+class Server:
+    """All connections of one broker. Handlers are behind `serve`."""
+
+    def __init__(
+        self,
+        net: Net,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], BrokerSettings],
+        store: Store,
+        rounds: Rounds,
+        metrics: Metrics,
+        serve: Callable[[Connection, Readable], None],
+    ) -> None:
+        self.settings = settings  # of now: some of them change while running
+        self.metrics = metrics
+        self.serve = serve
+        self.touch: Callable[[Connection], None] = rounds.touch
+        self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
+        self.addresses: list[tuple[str, int]] = []
+        self.most_connections = UNBOUNDED  # that this process can bear
+        self._net = net
+        self._clock = clock
+        self._loop = loop
+        self.store = store
+        self._rounds = rounds
+        self._by_host: Counter[str] = Counter()
+        self._listeners: list[Listener] = []
+        pool_bytes = settings().queued_max_request_bytes
+        self._memory = RequestMemory(UNBOUNDED if pool_bytes == NO_LIMIT else pool_bytes, clock, loop, metrics)
+        self.reserve = self._memory.reserve
+        self.give_back = self._memory.give_back
+        self._stalled: dict[Connection, None] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._emptied: asyncio.Event | None = None
+
+    # ---- start and stop --------------------------------------------------------------------------------------
+
+    async def listen(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Serve on these addresses; port 0 takes a free one.
+
+        Raises: OSError if one of them cannot be had; then none is.
+        """
+        try:
+            for host, port in addresses:
+                send_buffer_bytes = self.settings().socket_send_buffer_bytes
+                listener = await self._net.listen(lambda: ServedConnection(self), host, port, send_buffer_bytes)
+                self._listeners.append(listener)
+                self.addresses += listener.addresses
+        except BaseException:
+            await self.stop_listening()
+            raise
+        self._sweep()
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; those who are here stay."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
+        for listener in listeners:
+            await listener.wait_closed()
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Close all connections, each after the replies already written; what is parked is not waited for.
+
+        grace_s: how long a client may take to read them.
+        """
+        self._stopping = True
+        await self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._memory.close()
+        for connection in list(self.connections):
+            connection.hang_up()
+        if self.connections:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), grace_s)
+        self.abort_all()
+
+    def abort_all(self) -> None:
+        """Cut every connection without an answer: the broker is halted, or stops."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    # ---- connections come and go -----------------------------------------------------------------------------
+
+    def arrived(self, connection: ServedConnection) -> None:
+        """A new connection: keep it, unless there are too many."""
+        settings, host = self.settings(), connection.client_host
+        refused = ""
+        if self._stopping or self.store.halted is not None:
+            refused = "the broker is stopping"
+        elif len(self.connections) >= settings.max_connections:
+            refused = f"there are {settings.max_connections} connections already (max.connections)"
+        elif len(self.connections) >= self.most_connections:
+            refused = f"there are {self.most_connections} connections already, as many as its open files allow"
+        elif self._by_host[host] >= settings.max_connections_per_ip:
+            refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
+        self._by_host[host] += 1
+        self.connections[connection] = None
+        if refused:
+            self.metrics.refused_connections += 1
+            log.warning("a connection from %s is refused: %s", host, refused)
+            connection.abort()
+            return
+        self.metrics.accepted_connections += 1
+        connection.number = self.metrics.accepted_connections
+        connection.idle_since_ms = self._clock.monotonic_ms()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has gone."""
+        self.connections.pop(connection, None)
+        self._stalled.pop(connection, None)
+        self._rounds.forget(connection)
+        host = connection.client_host
+        self._by_host[host] -= 1
+        if self._by_host[host] <= 0:
+            del self._by_host[host]
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    def read_no_more(self) -> None:
+        """The broker is to end: no further request is handled, those that were are answered."""
+        for connection in list(self.connections):
+            connection.read_no_more()
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        """Something escaped that should not: a bug, unless it is the halt that the broker is told of elsewhere."""
+        if not isinstance(error, BrokerHalted):
+            self.metrics.failed(error)
+            log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)
+        connection.abort()
+
+    def malformed(self, connection: Connection, reason: str) -> None:
+        """A client sent what cannot be answered."""
+        self.metrics.closed_malformed += 1
+        log.warning("closing the connection of %s (%s): %s", connection.client_host, connection.client_id, reason)
+
+    def _sweep(self) -> None:
+        """Close those that neither sent nor took anything for too long."""
+        idle_ms = self.settings().connections_max_idle_ms
+        if idle_ms == NO_LIMIT:
+            return
+        now_ms = self._clock.monotonic_ms()
+        for connection in list(self.connections):
+            if connection.is_active():
+                connection.idle_since_ms = now_ms
+            elif now_ms - connection.idle_since_ms >= idle_ms:
+                self.metrics.closed_idle += 1
+                connection.abort()
+        self._sweeper = self._loop.call_later(max(SHORTEST_SWEEP_MS, idle_ms // 4) / 1000, self._sweep)
+
+    # ---- what is full ----------------------------------------------------------------------------------------
+
+    def stalled(self, connection: Connection) -> None:
+        """A connection has something to append, and the store is full."""
+        self.metrics.stalls += 1
+        if not self._stalled:
+            self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
+        self._stalled[connection] = None
+
+    def _look_again(self) -> None:
+        if self._stalled:
+            self.relieve()
+            if self._stalled:
+                self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
+
+    def relieve(self) -> None:
+        """The store may have room again."""
+        if not self.store.congested:
+            stalled, self._stalled = self._stalled, {}
+            for connection in stalled:
+                connection.relieved()

@@ -1,0 +1,208 @@
+"""Whose turn it is: how much of one turn of the loop requests may take, and what becomes of those that need more.
+
+The loop serves everybody, so the longest step of any request is the longest wait of all others. Few bytes can ask for
+much: 20 KB name one partition 5,000 times, and each time its thousands of producers are to be listed. Kafka gives such
+a request a thread; here it is cut into slices. This module is the one place that bounds them:
+
+- A handler whose work grows with its request, or with what the broker holds, is a generator (`Steps`): it yields
+  after each item the units that this item took, and returns the response. Encoding the response goes on in the same
+  way, an item a step, and so does decoding a large request. A unit is the work of one plain row: some microseconds.
+- A slice is at most SLICE_UNITS units or SLICE_MS, whichever ends first. The first slice of a request is worked at
+  once, which nearly always is all. What is left waits in a queue of the broker, first come, first served. There are
+  two, so that a short one waits for one of the long and not for all: each joins the first, and goes to the end of the
+  second when it took SHORT_UNITS and is not done. A turn of the loop works SLICE_UNITS of each queue,
+  and then reads sockets.
+- Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
+  spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
+- A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
+  done, its connection goes to the end of the queue for the next one: the queue is fair to connections.
+- What is left of a request is dropped when its client goes. When the broker stops, nothing of the queues is worked.
+
+What answers hold is bounded as well: rows are made while they are written (encoding.Lazy), and what is asked for when
+an answer has its share of ALL_ANSWERS_BYTES is refused with an error upon which admin clients ask again (`AnswerRoom`).
+Not cut are Produce, whose partitions are bounded in number by request_limits.py, and what must be one step because it
+is one unit of the journal: tests/broker/net/test_work_of_requests.py has the bounds of every API in one table. They
+take what they are likely to cost from the allowance (spend), so that there are not many of them in a turn.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+from ...effects.clock import Clock
+from ...storage.store import BrokerHalted, Store
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Steps: TypeAlias = Generator[int, None, R]
+"""Work in steps: yields the units that each took, returns what came of it."""
+
+SLICE_MS = 4
+SLICE_UNITS = 2_000
+SHORT_UNITS = 100  # of one in the queue of the short: what needs more goes to that of the long
+ARRIVAL_UNITS = 4_000
+REQUEST_UNITS = 8
+MOST_ANSWER_BYTES = 16 << 20
+LEAST_ANSWER_BYTES = 256 << 10  # however many connections there are,
+ALL_ANSWERS_BYTES = 256 << 20  # which share this: clients may ask all at once and read nothing
+BYTES_PER_UNIT = 8  # of a request: reading it is work too
+LOOK_UNITS = 20  # between two looks at the clock
+SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
+
+
+def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
+    """[answer(item) for item in items], an item a step of so many units."""
+    answers = []
+    for item in items:
+        answers.append(answer(item))
+        yield units
+    return answers
+
+
+class AnswerRoom:
+    """What the answer of one request may still hold. What is asked for first is answered, however large."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, connections: int) -> None:
+        """connections: how many there are now."""
+        self.left_bytes = min(MOST_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes now is to be asked for again, in a request of its own."""
+        return self.left_bytes <= 0
+
+    def take(self, size_bytes: int) -> None:
+        """So much was answered."""
+        self.left_bytes -= size_bytes
+
+
+class Job:
+    """Work in steps that belongs to one request. result: what came of it, or what it raised, once it is finished.
+
+    wanted: whether anybody still waits for it; if not, it is dropped. finish: called when it is finished or dropped.
+    """
+
+    __slots__ = ("_steps", "finish", "result", "wanted")
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        self._steps = steps
+        self.result: Any = None
+        self.wanted: Callable[[], bool] = lambda: True
+        self.finish: Callable[[], None] = lambda: None
+
+    def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
+        """One slice. Returns whether the work is finished, and the units that it took. Raises BrokerHalted only."""
+        units, look_at = 0, LOOK_UNITS
+        try:
+            while units < most_units:
+                units += next(self._steps)
+                if units >= look_at:
+                    if clock.monotonic_ms() >= until_ms:
+                        break
+                    look_at = units + LOOK_UNITS
+        except StopIteration as end:
+            self.result = end.value
+            return True, units
+        except BrokerHalted:
+            raise
+        except Exception as error:
+            self.result = error
+            return True, units
+        return False, units
+
+    def drop(self) -> None:
+        """Nobody wants it any more."""
+        self._steps.close()
+
+
+class Turns:
+    """The allowance of the turn, and the queue of what needs more."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        soon: Callable[[Callable[[], None]], object],
+        is_ending: Callable[[], bool],
+    ) -> None:
+        """soon: calls back in the next turn of the loop. is_ending: whether the broker stops, and works no more."""
+        self.left = ARRIVAL_UNITS  # of this turn's allowance
+        self._is_ending = is_ending
+        self._store = store
+        self._clock = clock
+        self._soon = soon
+        self._turn = store.turn
+        self._short: deque[Job] = deque()
+        self._long: deque[Job] = deque()
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._short) + len(self._long)
+
+    def is_spent(self) -> bool:
+        """Whether what comes now has to wait for another turn. Asked when nothing seems left of the allowance."""
+        self._renew()
+        return self.left <= 0
+
+    def _renew(self) -> None:
+        """A new turn has an allowance of its own."""
+        if self._turn != self._store.turn:
+            self._turn = self._store.turn
+            self.left = ARRIVAL_UNITS
+
+    def spend(self, units: int) -> None:
+        """So much was worked in this turn."""
+        self.left -= units
+
+    def begin(self, job: Job) -> bool:
+        """Work the first slice of a request that has just come. Returns whether that was all."""
+        self._renew()
+        return self._work(job, min(SLICE_UNITS, max(1, self.left)))
+
+    def enqueue(self, job: Job, *, long: bool = False) -> None:
+        """Work the rest of it, or all of it, in later turns. long: its first step alone may be."""
+        (self._long if long else self._short).append(job)
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self._work_queue)
+
+    def _work(self, job: Job, most_units: int) -> bool:
+        began_ms = self._clock.monotonic_ms()
+        finished, units = job.work(self._clock, began_ms + SLICE_MS, most_units)
+        if units >= LOOK_UNITS:
+            took_ms = self._clock.monotonic_ms() - began_ms
+            units = max(units, took_ms * SLICE_UNITS // SLICE_MS)
+        self.left -= units
+        return finished
+
+    def _work_queue(self) -> None:
+        """A turn's share of both queues. A job is worked once, or twice where it turns out to be long."""
+        try:
+            for queue, most_units in ((self._short, SHORT_UNITS), (self._long, SLICE_UNITS)):
+                self._turn, self.left = self._store.turn, SLICE_UNITS
+                for _ in range(len(queue)):
+                    if self.left <= 0 or self._is_ending():
+                        break
+                    self._work_next(queue.popleft(), most_units)
+        finally:
+            self._turn, self.left = self._store.turn, ARRIVAL_UNITS
+            self._scheduled = len(self) > 0 and not self._is_ending()
+            if self._scheduled:
+                self._soon(self._work_queue)
+
+    def _work_next(self, job: Job, most_units: int) -> None:
+        if not job.wanted():
+            job.drop()
+            job.finish()
+            return
+        try:
+            finished = self._work(job, min(self.left, most_units))
+        except BrokerHalted:  # nobody is answered any more
+            return
+        if finished:
+            job.finish()
+        else:
+            self._long.append(job)

@@ -1,0 +1,53 @@
+"""How much the broker decompresses, and how many records it looks at, for one Produce request.
+
+Why: 1.5 KB of zstd can hold millions of records, and a request can carry thousands of such batches. What a producer
+compresses sixteen to one passes whatever its size; what is refused is refused as a batch that is too large, since
+clients then split it and try again. Pure.
+"""
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
+
+RATIO = 16  # of decompressed bytes to those that were sent
+LEAST_BYTES = DECOMPRESSED_LIMIT_BYTES // RATIO  # a request counts as one of at least so many
+FAILURE_COSTS_BYTES = 1 << 20  # what does not decompress was decompressed in part
+
+
+class OverBudget(KafkaError):
+    """A batch of which the broker does not look at more; the detail is for the client to see."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batches of one request may hold {limit} when decompressed: send smaller ones (batch.size)",
+        )
+
+
+class DecompressionBudget:
+    """What is left for one request: RATIO times its bytes, and a record for each of its bytes."""
+
+    def __init__(self, sent_bytes: int) -> None:
+        counted = max(sent_bytes, LEAST_BYTES)
+        self._bytes = self._bytes_left = RATIO * counted
+        self._records = self._records_left = counted
+
+    def payload_of(self, batch: Batch) -> bytes:
+        """The batch's records, decompressed. Raises: KafkaError, OverBudget if what is left is too little."""
+        if batch.record_count > self._records_left:
+            raise OverBudget(f"{self._records} records")
+        if not self._bytes_left:
+            raise self._too_many_bytes()
+        try:
+            payload = payload_of(batch, min(self._bytes_left, DECOMPRESSED_LIMIT_BYTES))
+        except KafkaError as error:
+            self._bytes_left = max(0, self._bytes_left - FAILURE_COSTS_BYTES)
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                raise self._too_many_bytes() from None
+            raise
+        self._bytes_left -= len(payload)
+        self._records_left -= batch.record_count
+        return payload
+
+    def _too_many_bytes(self) -> OverBudget:
+        return OverBudget(f"{self._bytes} bytes, each of them {DECOMPRESSED_LIMIT_BYTES},")

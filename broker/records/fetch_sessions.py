@@ -1,0 +1,365 @@
+"""Fetch sessions (KIP-227): a consumer names its partitions once, then sends and gets only what changed.
+
+The rule: the cache is bounded, and a client that loses its session learns so by an error and starts again with a full
+fetch; nothing depends on a session surviving. An epoch counts the requests of a session, so that a repeated or
+reordered one is refused instead of confusing what both sides believe.
+Source: Kafka's FetchSession.scala; a session uses either topic names or topic ids, never both.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sortedcontainers import SortedSet
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from ..topics.partition import Partition
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+HIGHEST_EPOCH = 2**31 - 1
+MOST_OF_A_SESSION = 40_000  # partitions; a full fetch cannot name more
+MOST_OF_ALL = 500_000  # that all sessions remember together, some 200 MB
+
+Key = tuple[str | bytes, int]
+"""A partition within a session: the topic's id, or its name in sessions that use names, and the index."""
+
+
+class Wanted:
+    """One partition a client fetches, and what it was last told of it."""
+
+    __slots__ = (
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: bytes,
+        index: int,
+        fetch_offset: int,
+        max_bytes: int,
+        leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.high_watermark = -1  # as the client last heard it; -1 makes the next answer name the partition
+        self.log_start_offset = -1
+
+    def ask_anew(self, newer: "Wanted") -> None:
+        """The client asks for this partition again, from another offset."""
+        self.fetch_offset = newer.fetch_offset
+        self.max_bytes = newer.max_bytes
+        self.leader_epoch = newer.leader_epoch
+        self.last_fetched_epoch = newer.last_fetched_epoch
+
+
+def add_wanted(
+    found: dict[Key, Wanted], topic: FetchRequest.Topic, parts: Sequence[FetchRequest.Topic.Partition]
+) -> None:
+    """What a request wants of a topic. The same partition named twice is fetched as it was named last, as by Kafka."""
+    name, topic_id = topic.topic, topic.topic_id
+    by: str | bytes = name or topic_id
+    for part in parts:
+        found[by, part.partition] = Wanted(
+            name,
+            topic_id,
+            part.partition,
+            part.fetch_offset,
+            max(0, part.partition_max_bytes),
+            part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )
+
+
+class Told(NamedTuple):
+    """What an answer says of one partition, as far as a session must know it."""
+
+    has_records: bool
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: bool = False
+
+
+class Session:
+    """One client's standing list of partitions."""
+
+    __slots__ = ("cached_size", "created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(self, session_id: int, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.cached_size = -1  # partitions when last touched; -1: not in the cache
+
+    def update(self, wanted: dict[Key, Wanted], forgotten: Iterable[Key]) -> None:
+        """What the client added, asked anew, and no longer wants."""
+        for key, newer in wanted.items():
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = newer
+            else:
+                known.ask_anew(newer)
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+
+def next_epoch(epoch: int) -> int:
+    """After the highest comes 1: 0 and -1 mean a full fetch."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == HIGHEST_EPOCH else epoch + 1
+
+
+def must_tell(wanted: Wanted, told: Told) -> bool:
+    """Whether an incremental answer has to name this partition, noting that it does."""
+    changed = told.has_records or told.diverging
+    if wanted.high_watermark != told.high_watermark:
+        wanted.high_watermark = told.high_watermark
+        changed = True
+    if wanted.log_start_offset != told.log_start_offset:
+        wanted.log_start_offset = told.log_start_offset
+        changed = True
+    if told.error_code:
+        wanted.high_watermark = -1  # so that the partition is named again when the error is gone
+        changed = True
+    return changed
+
+
+def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
+    """Whether a session was told all there is: such partitions are most of an idle consumer's, and cost the least."""
+    log, epoch = partition.log, partition.leader_epoch
+    return (
+        wanted.fetch_offset == wanted.high_watermark == log.high_watermark
+        and wanted.log_start_offset == log.released_start
+        and log.offline is None
+        and (wanted.leader_epoch < 0 or wanted.leader_epoch == epoch)
+        and (wanted.last_fetched_epoch < 0 or wanted.last_fetched_epoch == epoch)
+    )
+
+
+class SessionCache:
+    """All sessions, at most `slots`; a new one may take the place of a stale or of a smaller, older one."""
+
+    def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
+        """new_id: gives random positive ids below 2**31; one in use is drawn again."""
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._new_id = new_id
+        self._sessions: dict[int, Session] = {}
+        self._by_use = SortedSet()  # (used_ms, id)
+        self._by_size = SortedSet()  # (partitions, id), of those that are old enough to be evicted by a larger one
+        self.partitions = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def get(self, session_id: int) -> Session | None:
+        """The session of that id."""
+        return self._sessions.get(session_id)
+
+    def create(self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int) -> int:
+        """Open a session if there is room. Returns its id, or NO_SESSION."""
+        size = len(partitions)
+        if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
+            return NO_SESSION
+        while self.partitions + size > MOST_OF_ALL:
+            if not self._evict_for(size, now_ms):
+                return NO_SESSION
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = Session(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        self._sessions[session_id] = session
+        self.touch(session, now_ms)
+        return session_id
+
+    def remove(self, session_id: int) -> None:
+        """Close a session, if it is there."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._unlist(session)
+
+    def touch(self, session: Session, now_ms: int) -> None:
+        """The session was used, and may have changed its size."""
+        self._unlist(session)
+        session.used_ms = now_ms
+        session.cached_size = len(session.partitions)
+        self.partitions += session.cached_size
+        self._by_use.add((now_ms, session.id))
+        if now_ms - session.created_ms > self._eviction_ms:
+            self._by_size.add((session.cached_size, session.id))
+
+    def has_outgrown(self, session: Session) -> bool:
+        """Whether it has so many partitions now that there is no room for it."""
+        size = len(session.partitions)
+        return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
+
+    def _unlist(self, session: Session) -> None:
+        if session.cached_size >= 0:
+            self._by_use.discard((session.used_ms, session.id))
+            self._by_size.discard((session.cached_size, session.id))
+            self.partitions -= session.cached_size
+            session.cached_size = -1
+
+    def _evict_for(self, size: int, now_ms: int) -> bool:
+        """Make room for a session of that many partitions: a stale one goes, else an older, smaller one."""
+        if not self._by_use:
+            return False
+        used_ms, oldest = self._by_use[0]
+        if now_ms - used_ms > self._eviction_ms:
+            victim = oldest
+        elif self._by_size and (size, 0) >= self._by_size[0]:
+            victim = self._by_size[0][1]
+        else:
+            return False
+        self.remove(victim)
+        self.evictions += 1
+        return True
+
+
+class Fetching:
+    """One fetch request in the light of its session: which partitions it is about, and which of them are answered.
+
+    error: the request is refused with it, and nothing is read. wanted: the partitions, in the order to read them.
+    """
+
+    __slots__ = ("_cache", "_epoch", "_session", "error", "session_id", "uses_topic_ids", "wanted")
+
+    def __init__(
+        self,
+        wanted: dict[Key, Wanted],
+        *,
+        error: ErrorCode | None = None,
+        session: Session | None = None,
+        cache: SessionCache | None = None,
+        uses_topic_ids: bool = False,
+    ) -> None:
+        """cache: given when a session is to be opened with the answer."""
+        self.wanted = session.partitions if session else wanted
+        self.error = error
+        self.session_id = session.id if session else NO_SESSION
+        self.uses_topic_ids = uses_topic_ids
+        self._session = session
+        self._epoch = session.epoch if session else 0
+        self._cache = cache
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether only what changed since the last answer is to be told."""
+        return self._session is not None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether finish() has to know what the answer says."""
+        return self._session is not None or self._cache is not None
+
+    def partitions(self) -> list[tuple[Key, Wanted]]:
+        """What is to be read now. A copy: a later request of the session may change it while this one waits."""
+        return list(self.wanted.items())
+
+    def finish(self, told: Collection[tuple[Key, Told]], now_ms: int) -> set[Key] | None:
+        """The answer is ready: settle what the session remembers. Sets session_id, or error.
+
+        told: of the partitions of which there may be news; all, for a session to be opened.
+        Returns the partitions to name in it, or None for all of them.
+        """
+        if self._session is None:
+            if self._cache is not None:
+                self._open(told, now_ms)
+            return None
+        if self._session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return set()
+        return self._changed(self._session.partitions, told)
+
+    def _open(self, told: Collection[tuple[Key, Told]], now_ms: int) -> None:
+        assert self._cache is not None
+        for key, state in told:
+            wanted = self.wanted[key]
+            wanted.high_watermark = state.high_watermark
+            wanted.log_start_offset = state.log_start_offset
+        self.session_id = self._cache.create(self.wanted, uses_topic_ids=self.uses_topic_ids, now_ms=now_ms)
+
+    @staticmethod
+    def _changed(partitions: dict[Key, Wanted], told: Collection[tuple[Key, Told]]) -> set[Key]:
+        named = set()
+        for key, state in told:
+            wanted = partitions.get(key)
+            if wanted is not None and must_tell(wanted, state):
+                named.add(key)
+                if state.has_records:  # who got records goes to the end, so that nobody starves
+                    partitions[key] = partitions.pop(key)
+        return named
+
+
+class FetchSessions:
+    """Decides what a fetch request with this session id and epoch is about."""
+
+    def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
+        self.cache = SessionCache(slots, eviction_ms, new_id)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: dict[Key, Wanted],
+        forgotten: Iterable[Key],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> Fetching:
+        """Take up a fetch request. Full ones close the session they name; incremental ones change it."""
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self.cache.remove(session_id)
+            cache = self.cache if epoch == INITIAL_EPOCH else None
+            return Fetching(wanted, cache=cache, uses_topic_ids=uses_topic_ids)
+        session = self.cache.get(session_id)
+        error = self._refused(session, epoch, uses_topic_ids)
+        if session is None or error is not None:
+            return Fetching({}, error=error)
+        session.update(wanted, forgotten)
+        if self.cache.has_outgrown(session):
+            self.cache.remove(session_id)
+            return Fetching({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
+            self.cache.remove(session_id)
+            return Fetching(wanted, uses_topic_ids=uses_topic_ids)
+        self.cache.touch(session, now_ms)
+        session.epoch = next_epoch(session.epoch)
+        return Fetching({}, session=session, uses_topic_ids=uses_topic_ids)
+
+    @staticmethod
+    def _refused(session: Session | None, epoch: int, uses_topic_ids: bool) -> ErrorCode | None:
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return None

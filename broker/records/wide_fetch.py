@@ -1,0 +1,159 @@
+"""A Fetch of many partitions: read, waited for and answered in steps, in turns with other requests (turns.py).
+
+The rules: it begins to wait for a partition before it reads it, so that nothing is missed that comes while others are
+read; whatever moves meanwhile makes it read all of them once more. What one takes in memory while it waits is in
+proportion to its partitions, so no more than one of a connection waits: the next one ends its wait. No client of Kafka
+sends another before it has the answer.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ...protocol.messages.fetch import FetchResponse
+from ..net.connection import Connection
+from ..net.turns import Job, Steps
+from ..net.waiting import Parked, Waiter
+from .fetch_sessions import Key, Wanted
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..handlers.fetch import _Fetch
+
+T = TypeVar("T")
+
+
+PARTITIONS_A_STEP = 100
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A step's worth of them at a time."""
+    for first in range(0, len(items), PARTITIONS_A_STEP):
+        yield items[first : first + PARTITIONS_A_STEP]
+
+
+class Waits(Protocol):
+    """A fetch of which a connection has one at a time that waits."""
+
+    def end_wait(self) -> None: ...
+
+
+def take_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch waits; the one of the connection that waited before does not any more."""
+    if before := broker.wide_fetches.get(connection):
+        before.end_wait()
+    broker.wide_fetches[connection] = fetch
+
+
+def leave_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch does not wait any more."""
+    if broker.wide_fetches.get(connection) is fetch:
+        del broker.wide_fetches[connection]
+
+
+class WideFetch:
+    """One of them, under way."""
+
+    def __init__(self, fetch: "_Fetch", broker: "Broker") -> None:
+        self._fetch = fetch
+        self._broker = broker
+        fetch.wide = self
+        self._parked = Parked()
+        self._waiter = Waiter([], broker.clock.monotonic_ms() + fetch.max_wait_ms, self._look)
+        self._is_reading = True
+        self._has_moved = False  # something did since reading began
+        self._is_late = fetch.max_wait_ms <= 0  # the time to wait is over
+
+    def begin(self) -> Steps[FetchResponse | Parked]:
+        """Read; the response, or where it comes later."""
+        if not self._is_late:
+            take_place(self._broker, self._fetch.connection, self)
+            self._parked.on_cancel = self._leave
+            self._broker.park(self._waiter)
+        response = yield from self._read(first=True)
+        return self._parked if response is None else response
+
+    def _read(self, *, first: bool = False) -> Steps[FetchResponse | None]:
+        """Read until it is enough, or nothing has moved. Returns the response; None if it comes later."""
+        try:
+            while True:
+                self._is_reading, self._has_moved = True, False
+                enough = yield from self._read_once(watch=first and not self._is_late)
+                self._fetch.parked = self._parked
+                if enough or self._is_late:
+                    break
+                self._fetch.forget_reads()
+                if not self._has_moved:
+                    self._is_reading = False
+                    self._broker.metrics.fetch_waits += first
+                    return None
+                first = False
+        except BaseException:
+            self._leave()
+            raise
+        self._leave()
+        if self._fetch.jobs_left:
+            self._fetch.read_cold()
+            return None
+        return (yield from self._response())
+
+    def _read_once(self, *, watch: bool) -> Steps[bool]:
+        fetch = self._fetch
+        fetch.begin_reading()
+        for parts in chunks(fetch.parts):
+            if watch:
+                self._watch(parts)
+            fetch.read_some(parts)
+            yield len(parts)
+        return fetch.is_enough()
+
+    def _watch(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+        fetch, waiting = self._fetch, self._broker.waiting
+        for _, wanted in parts:
+            topic = fetch.by_name.get(wanted.topic or "") if fetch.by_id is None else fetch.by_id.get(wanted.topic_id)
+            if topic is not None and 0 <= wanted.index < len(topic.partitions):
+                waiting.watch(self._waiter, topic.partitions[wanted.index].log)
+
+    def _response(self) -> Steps[FetchResponse]:
+        response, named = self._fetch.begin_response()
+        for reads in chunks(self._fetch.reads):
+            self._fetch.add_answers(response, reads, named)
+            yield len(reads)
+        return response
+
+    def _leave(self) -> None:
+        self._broker.waiting.leave(self._waiter)
+        leave_place(self._broker, self._fetch.connection, self)
+
+    def end_wait(self) -> None:
+        """Answer as if the time to wait were over."""
+        self._leave()
+        self._look(True)
+
+    def _look(self, at_deadline: bool) -> bool:
+        """Some partition moved, or time is over. It waits on until everything has been read again."""
+        self._is_late = self._is_late or at_deadline
+        self._has_moved = True
+        if not self._is_reading:
+            self._is_reading = True
+            self._enqueue(self._read())
+        return False
+
+    def answer(self) -> None:
+        """All is there that was read from the disk."""
+        self._enqueue(self._response())
+
+    def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:
+        job = Job(steps)
+        job.wanted = lambda: not self._parked.cancelled
+        job.finish = lambda: self._finish(job.result)
+        self._broker.turns.enqueue(job)
+
+    def _finish(self, result: FetchResponse | Exception | None) -> None:
+        if result is not None:
+            self._parked.answer(_given(result) if isinstance(result, FetchResponse) else result)
+
+
+def _given(response: FetchResponse) -> Steps[FetchResponse]:
+    """As steps, so that it is encoded in steps."""
+    yield 0
+    return response

@@ -1,0 +1,83 @@
+"""The catalogue's place on disk: log 0, an ordinary compacted log, written in the same unit as the logs it speaks of.
+
+The rule: a change is one unit of the journal, committed and applied in one step, so that a topic and its logs come and
+go together whatever happens. Whoever tells a client of it waits for the unit like everybody else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgpack
+
+from ...effects.clock import Clock
+from ...protocol import batches
+from ...protocol.batches import CorruptBatch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Record, build, records
+from ...storage.journal.journal import Part
+from ...storage.layout import CATALOGUE_LOG_ID
+from ...storage.log.reads import ColdRead
+from ...storage.store import Store
+from ...storage.system_errors import MISPLACED
+from .catalogue import Catalogue, Change
+
+READ_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this bounds what is never compacted
+PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admission
+
+
+class CatalogueDamaged(Exception):
+    """The catalogue does not read as it was written; without it nobody knows which logs are which topic's."""
+
+
+class CatalogueLog:
+    """Reads the catalogue at start and commits its changes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.catalogue = Catalogue()
+        self._store = store
+        self._clock = clock
+
+    def load(self) -> None:
+        """Apply every record there is, each batch checked. Raises CatalogueDamaged, NewerCatalogue, OSError."""
+        log = self._store.logs[CATALOGUE_LOG_ID]
+        log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
+        offset = log.start_offset
+        try:
+            while offset < log.end_offset:
+                offset = self._apply_from(offset, log.end_offset)
+        except (KafkaError, CorruptBatch, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
+                raise cause from None  # it says nothing of the bytes
+            reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
+            raise CatalogueDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
+
+    def _apply_from(self, offset: int, end: int) -> int:
+        """One read's worth of records. Returns where the next read begins."""
+        found = self._store.logs[CATALOGUE_LOG_ID].read(offset, READ_BYTES, end, at_least_one=True)
+        if isinstance(found, ColdRead):
+            found = found.run()
+        for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            batches.verify(batch)
+            for record in records(batch):
+                self.catalogue.apply(record.key or b"", record.value)
+            offset = batch.last_offset + 1
+        return offset
+
+    def commit(
+        self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True, frees: bool = False
+    ) -> None:
+        """Make the changes, and `parts` with them, as one unit.
+
+        internal, frees: as in Store.admits. Raises KafkaError while there is no room; nothing was changed.
+        """
+        wall_ms = self._clock.now_ms()
+        written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]
+        batch = build(written)
+        size = len(batch) + sum(PART_BYTES + sum(map(len, part.data)) for part in parts)
+        if not self._store.admits(size, internal=internal, frees=frees):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
+        self._store.commit([self._store.append_part(CATALOGUE_LOG_ID, batch), *parts])
+        for key, value in changes:
+            self.catalogue.apply(key, value)

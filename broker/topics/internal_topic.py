@@ -1,0 +1,179 @@
+"""An internal compacted topic as the log of a coordinator's state.
+
+The rules: an ordinary topic of the catalogue, made by the first who needs it and in one unit, never at start; only its
+coordinator writes to it; a replay looks at all batches of a partition before it applies the first, so nobody is served
+what was read only in part: a damaged partition is offline, and the others are served.
+Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol import batches
+from ...protocol.batches import Batch, CorruptBatch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Record, keyed_batch, records
+from ...storage.journal.journal import Part, UnitRefused
+from ...storage.log.opening import leave_as_it_is
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log.reads import ColdRead
+from .java_hash import partition_for
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+READ_BYTES = 1 << 20
+NOBODY = -1  # no producer, no epoch
+
+Apply = Callable[[int, Batch, Iterable[Record]], None]
+
+
+class InternalTopicDamaged(Exception):
+    """What stands in a partition of an internal topic is as it was written, and cannot be understood."""
+
+
+class InternalTopic:
+    """One such topic of one broker. `name` need not exist yet."""
+
+    def __init__(self, broker: "Broker", name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """partitions, configs: for the day it is made."""
+        self.name = name
+        self._topics = broker.topics
+        self._store = broker.store
+        self._told_offline = broker.recovery.offline
+        self._sound_from: dict[int, int] = {}  # by partition: all batches from this offset on were looked at
+        self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
+        self._partitions = partitions
+        self._configs = configs
+
+    @property
+    def exists(self) -> bool:
+        return self.name in self._topics.by_name
+
+    @property
+    def partitions(self) -> int:
+        """Of the topic as it is, else as it would be."""
+        topic = self._topics.by_name.get(self.name)
+        return self._partitions if topic is None else len(topic.partitions)
+
+    def ensure(self) -> None:
+        """Make the topic if it is not there. Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is no room."""
+        if self.exists:
+            return
+        try:
+            self._topics.create(self.name, self._partitions, self._configs)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}: {error.text}") from error
+
+    def partition_for(self, key: str) -> int:
+        """The partition of a group or a transactional id (S-57)."""
+        return partition_for(key, self.partitions)
+
+    def log(self, partition: int) -> PartitionLog:
+        """The log behind a partition of the topic, which must exist. Raises COORDINATOR_NOT_AVAILABLE if offline."""
+        log = self._topics.by_name[self.name].partitions[partition].log
+        if log.offline is not None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{partition}: {log.offline}")
+        return log
+
+    def part(
+        self,
+        partition: int,
+        contents: Sequence[tuple[bytes, bytes | None]],
+        *,
+        now_ms: int,
+        producer_id: int = NOBODY,
+        producer_epoch: int = NOBODY,
+        transactional: bool = False,
+    ) -> Part:
+        """The part of a unit that appends these (key, value) as one batch. now_ms: wall time."""
+        batch = keyed_batch(
+            contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
+        )
+        return self._store.append_part(self.log(partition).log_id, batch)
+
+    def append_of(
+        self, partition: int, contents: Sequence[tuple[bytes, bytes | None]], *, now_ms: int
+    ) -> tuple[PartitionLog, Batch]:
+        """The same for a unit of batches alone."""
+        return self.log(partition), keyed_batch(contents, now_ms)
+
+    def commit(self, parts: Sequence[Part]) -> int:
+        """Write the parts as one unit, if there is room, and return the unit.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is none; nothing was changed.
+        """
+        if not self._store.admits(sum(sum(map(len, part.data)) for part in parts), internal=True):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room on disk; try again later")
+        try:
+            return self._store.commit(parts)
+        except UnitRefused as refused:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def is_sound(self, partition: int, offset: int) -> bool:
+        """Whether all batches from `offset` on read as they were written. If not, the partition is offline from now on.
+
+        Only at start, before anything is appended. Raises OSError for want of descriptors or memory.
+        """
+        log = self._topics.by_name[self.name].partitions[partition].log
+        at = offset = max(offset, log.start_offset)
+        if log.offline is None and offset < self._sound_from.get(partition, log.end_offset):
+            try:
+                for batch in _batches(log, offset):
+                    at = batch.next_offset
+            except (KafkaError, CorruptBatch) as error:
+                _raise_what_says_nothing(error, log)
+                self._put_offline(log, at, error)
+            self._sound_from[partition] = offset
+        return log.offline is None
+
+    def _put_offline(self, log: PartitionLog, offset: int, error: KafkaError | CorruptBatch) -> None:
+        reason = error.text if isinstance(error, KafkaError) else error.reason
+        leave_as_it_is(log, f"{log.directory}: from offset {offset} on: {reason}")
+        self._told_offline[log.directory] = log.offline or ""
+
+    def load(self, apply: Apply) -> None:
+        """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
+
+        Nothing of a partition that is offline, or not sound: what it holds cannot be served, and log() says so.
+        Raises: InternalTopicDamaged, OSError. What was applied until then must not be served.
+        """
+        topic = self._topics.by_name.get(self.name)
+        for partition in topic.partitions if topic else ():
+            log, index = partition.log, partition.index
+            offset = max(self.replay_from.get(index, 0), log.start_offset)
+            if not self.is_sound(index, offset):
+                continue
+            try:
+                for batch in _batches(log, offset):
+                    offset = batch.base_offset
+                    apply(index, batch, records(batch))
+            except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
+                _raise_what_says_nothing(error, log)
+                reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
+                raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
+
+
+def _raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
+    """Of the bytes, that is: an error of the system, such as no memory or no descriptors."""
+    if isinstance(error.__cause__, OSError) and log.offline is None:
+        raise error.__cause__ from None
+
+
+def _batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
+    """All batches from the one that holds `offset`, each checked. Raises KafkaError, CorruptBatch.
+
+    Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
+    """
+    while offset < log.end_offset:
+        found = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
+        if isinstance(found, ColdRead):
+            found = found.run()
+        if not found.size_bytes:
+            offset = log.flushed_offset if offset < log.flushed_offset else log.end_offset
+        for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            batches.verify(batch)
+            yield batch
+            offset = batch.next_offset

@@ -1,0 +1,43 @@
+"""Which names a topic may have. Pure. The rules and their words are Kafka's (Topic.validate, Topic.hasCollision)."""
+
+import re
+from collections.abc import Iterable
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+LONGEST = 249
+OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_state", "__fencepost_ledger"
+INTERNAL = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, "__share_group_state"})
+CLUSTER_TOPIC = "__cluster_metadata"  # the log of Kafka's controllers: no topic may have its name
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION with the reason."""
+    reason = _wrong_with(name)
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def _wrong_with(name: str) -> str | None:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > LONGEST:
+        return f"the length of '{name}' is longer than the max allowed length {LONGEST}"
+    if not _LEGAL.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def unified(name: str) -> str:
+    """What metric systems make of a name: those that become one may not both exist."""
+    return name.replace(".", "_")
+
+
+def check_collision(name: str, existing: Iterable[str]) -> None:
+    """Refuse a name that another differs from only in `.` and `_`. `existing`: the names unified(name) stands for."""
+    for other in existing:
+        if other != name:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

@@ -1,0 +1,215 @@
+"""One partition as its leader sees it: what lies between a handler and the log.
+
+The rule: a batch reaches the log only through `accept`, which applies the topic's limits in Kafka's order: size,
+soundness, keys, timestamps, codec. The producer state is asked last. So a refused batch leaves no trace anywhere.
+Source: Kafka's UnifiedLog.append and LogValidator; the order matters, because it decides which error a client sees.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...protocol import batches
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import recompressed
+from ...protocol.skimming import check_keys, outside
+from ..records.decompression_budget import DecompressionBudget
+
+if TYPE_CHECKING:
+    from ...storage.log.partition_log import PartitionLog
+    from .topics import Topic
+
+NO_LEADER_EPOCH = -1  # what a client sends that does not know one
+NO_TIMESTAMP = -1
+FOREVER_MS = 2**63 - 1
+ATTRIBUTES_AT = 22  # the low byte
+
+# Up to here the loop itself looks into the batches of a request; into more, or into compressed ones, a worker does.
+FEW_RECORDS = 2_000
+BYTES_LIKE_A_RECORD = 32  # compressing so many takes as long as looking at one record
+UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions of records
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a topic demands of the batches produced to it. Replaced whole when its configuration changes."""
+
+    max_message_bytes: int = 1_048_588
+    segment_bytes: int = 1 << 30
+    log_append_time: bool = False  # message.timestamp.type
+    timestamp_before_max_ms: int = FOREVER_MS
+    timestamp_after_max_ms: int = 3_600_000
+    codec: int | None = None  # compression.type; None leaves the producer's
+    codec_level: int | None = None
+    keys_required: bool = False  # the topic is compacted
+    internal: bool = False  # written by coordinators only
+
+
+class Partition:
+    """A partition of a topic, over the log that holds it."""
+
+    __slots__ = ("index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
+
+    def __init__(
+        self, log: "PartitionLog", topic: "Topic", index: int, rules: AppendRules, leader_epoch: int = 0
+    ) -> None:
+        self.log = log
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.obey(rules)
+
+    @property
+    def appended_bytes(self) -> int:
+        """Since the start: how much a fetch that waits for more may have got at most."""
+        return self.log.snapshots.taken_bytes
+
+    def obey(self, rules: AppendRules) -> None:
+        """From now on these rules."""
+        self.rules = rules
+        self.largest_bytes = min(rules.max_message_bytes, rules.segment_bytes)
+        self.plain = not (  # such a partition looks at size and header only
+            rules.log_append_time
+            or rules.timestamp_before_max_ms != FOREVER_MS
+            or rules.codec is not None
+            or rules.keys_required
+            or rules.internal
+        )
+
+    def check_leader_epoch(self, current: int) -> None:
+        """Refuse a client that knows another epoch of this partition (KIP-320)."""
+        if current in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        older = current < self.leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"the leader epoch is {self.leader_epoch}, not {current}")
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` that this partition knows, and the offset after its last record.
+
+        (-1, -1) for an epoch that is still to come. There is one epoch, which goes on: its end is the high watermark.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.log.high_watermark
+        return (epoch, 0) if epoch < NO_LEADER_EPOCH else (-1, -1)
+
+    def check_online(self) -> None:
+        """Refuse what needs the log of a partition whose files are damaged or gone."""
+        if self.log.offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
+
+    def accept(self, produced: memoryview, wall_ms: int, budget: DecompressionBudget | None = None) -> Batch:
+        """Check what a producer sent, and make of it the batch to be appended: the same bytes unless a rule says else.
+
+        budget: what its request may still decompress; None for a batch that is not compressed.
+        Raises: KafkaError; nothing was changed.
+        """
+        batch = self._sound(produced)
+        if not self.plain or self._tells_the_future(batch, wall_ms):
+            return self._accept_by_rules(batch, wall_ms, budget or DecompressionBudget(batch.size))
+        return self._fitting(batch)
+
+    def work_inside(self, produced: memoryview, wall_ms: int) -> int:
+        """How many records `accept` would look at, or the same amount of other work; 0 if it looks at the header only.
+
+        More than FEW_RECORDS if that is not known before the batch is decompressed.
+        """
+        if not batches.HEADER_BYTES <= len(produced) <= self.largest_bytes:  # refused unread
+            return 0
+        rules, codec = self.rules, produced[ATTRIBUTES_AT] & batches.CODEC_BITS
+        *_, base_timestamp, max_timestamp, _, _, _, count = batches.unpack_header(produced)
+        recompresses = rules.codec is not None and rules.codec != codec
+        looks_inside = rules.keys_required or (
+            not rules.log_append_time
+            and (
+                rules.timestamp_before_max_ms != FOREVER_MS
+                or max(base_timestamp, max_timestamp) > wall_ms + rules.timestamp_after_max_ms
+            )
+        )
+        if not looks_inside and not recompresses:
+            return 0
+        if codec:
+            return UNKNOWN_WORK
+        return int(looks_inside) * max(int(count), 0) + int(recompresses) * (len(produced) // BYTES_LIKE_A_RECORD)
+
+    def _sound(self, produced: memoryview) -> Batch:
+        """The batch, if size and header are as they should be."""
+        if len(produced) > self.largest_bytes:
+            self._check_size(len(produced))
+        batch = batches.check_produced(produced)
+        if batch.buffer is not produced and (self.rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
+            raise TimestampsRefused("a producer may not set the timestamp type to LogAppendTime", [])
+        return batch
+
+    def _fitting(self, batch: Batch) -> Batch:
+        if batch.size > self.largest_bytes:
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
+        return batch
+
+    def _accept_by_rules(self, batch: Batch, wall_ms: int, budget: DecompressionBudget) -> Batch:
+        rules = self.rules
+        tells_the_future = not rules.log_append_time and self._tells_the_future(batch, wall_ms)
+        checks_each = not rules.log_append_time and rules.timestamp_before_max_ms != FOREVER_MS
+        recompresses = rules.codec is not None and rules.codec != batch.codec
+        if rules.keys_required or tells_the_future or checks_each or recompresses:
+            payload = budget.payload_of(batch)  # once, whatever it is needed for
+            if rules.keys_required:
+                check_keys(batch, payload)
+            if tells_the_future or checks_each:
+                self._check_timestamps(batch, payload, wall_ms, tells_the_future)
+            if rules.codec is not None and recompresses:
+                batch = batches.read(memoryview(recompressed(batch, payload, rules.codec, rules.codec_level)))
+                self._check_size(batch.size)
+        if rules.log_append_time:
+            batch = batches.with_log_append_time(batch, wall_ms)
+        return self._fitting(batch)
+
+    def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
+        """By its header. The base counts too: Kafka, which looks at each record, sees one above the maximum as well.
+
+        Some clients leave the maximum at -1.
+        """
+        limit = wall_ms + self.rules.timestamp_after_max_ms
+        return batch.max_timestamp > limit or batch.base_timestamp > limit
+
+    def _check_size(self, size: int) -> None:
+        limit = self.rules.max_message_bytes
+        if size > limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
+
+    def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
+        """Refuse records that are out of range, and name the first of them.
+
+        A header that tells of the future is refused whatever the records say.
+        """
+        rules = self.rules
+        lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
+        wrong, count = outside(batch, payload, lowest, highest)
+        if not wrong and not tells_the_future:
+            return
+        named = [
+            (index, f"timestamp {stamp} is out of range: it must be in [{lowest}, {highest}]") for index, stamp in wrong
+        ]
+        more = f": {count} of them, of which the first {len(named)} are named" if count > len(named) else ""
+        raise TimestampsRefused(f"one or more records have a timestamp that is out of range{more}", named)
+
+
+class TimestampsRefused(KafkaError):
+    """A batch with timestamps that the topic does not take; record_errors as in RecordsRefused."""
+
+    def __init__(self, detail: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(ErrorCode.INVALID_TIMESTAMP, detail)
+        self.record_errors = record_errors
+
+
+def is_one_batch(produced: memoryview) -> bool:
+    """Whether these bytes are exactly one batch of the format in use, sound or not."""
+    if len(produced) < batches.HEADER_BYTES:
+        return False
+    _, length, _, magic, *_ = batches.HEADER.unpack_from(produced)
+    return bool(magic == batches.MAGIC and length + batches.LENGTH_ENDS_AT == len(produced))
+
+
+def storage_error(error: BaseException) -> KafkaError:
+    """What a client is told of a job on a partition's files that did not end well."""
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,0 +1,104 @@
+"""How many producers all partitions remember together: at most `max.producer.ids`.
+
+The rule: a new producer takes the place of the one that was silent for longest, on whatever partition, and has no
+transaction open there. It is looked at once a round, so the bound is passed by no more than one round brings. A new
+producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never
+given out. Eviction is not logged (see storage/producers/producers.py for why that is sound).
+Cost: a round looks at the logs that it moved; an eviction is O(log n) in the number of logs.
+Kafka has no such bound; it forgets by time alone. See KAFKA-8092 and KIP-936.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush, heapreplace
+
+from ...storage.log.partition_log import PartitionLog
+from ...storage.store import Store
+
+log = logging.getLogger("fencepost.broker")
+
+EVICTED_AT_ONCE = 2000  # in a round, beside as many as it brought: about 4 ms, if the setting was lowered
+
+
+class ProducerLimit:
+    """Counts producers as rounds are released, and evicts."""
+
+    __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
+
+    def __init__(self, store: Store, most: Callable[[], int]) -> None:
+        """most: the setting as it is now."""
+        self._store = store
+        self._most = most
+        self._drops = store.drops
+        self._counted: dict[int, int] = {}  # by log id
+        self._queue: list[tuple[int, int]] = []  # a heap: (age before which no producer is idle there, log id)
+        self._queued: set[int] = set()
+        self.count = 0
+        self.evicted = 0
+        self.look(store.logs.values())
+        while self.count > most() and self._evict(EVICTED_AT_ONCE):
+            pass
+
+    def look(self, moved: Collection[PartitionLog]) -> None:
+        """These logs may remember more producers, or fewer, than before."""
+        before = self.count
+        for each in moved:
+            producers, log_id = each.producers, each.log_id
+            if log_id not in self._store.logs:
+                continue
+            now = len(producers)
+            self.count += now - self._counted.get(log_id, 0)
+            self._counted[log_id] = now
+            since_ms = producers.idle_since_ms
+            if since_ms is not None and log_id not in self._queued:
+                self._queued.add(log_id)
+                heappush(self._queue, (since_ms, log_id))
+        self._subtract_deleted()
+        if self.count > self._most():
+            self._evict(min(self.count - self._most(), EVICTED_AT_ONCE + max(0, self.count - before)))
+
+    @property
+    def full(self) -> bool:
+        """Whether a new producer needs the place of another."""
+        self._subtract_deleted()
+        return self.count >= self._most()
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether there is a producer without an open transaction."""
+        return self._longest_silent() is not None
+
+    def _evict(self, count: int) -> bool:
+        """Returns whether there was anything to evict."""
+        went = 0
+        while went < count and (of := self._longest_silent()) is not None:
+            went += of.producers.evict()
+            self._counted[of.log_id] -= 1
+        if went and not self.evicted:
+            log.warning("max.producer.ids (%s) is reached: the longest silent producers are forgotten", self._most())
+        self.count -= went
+        self.evicted += went
+        return went > 0
+
+    def _longest_silent(self) -> PartitionLog | None:
+        """The log with the producer that has been idle for longest. Ages in the queue may be too low: mended here."""
+        queue = self._queue
+        while queue:
+            queued_ms, log_id = queue[0]
+            found = self._store.logs.get(log_id)
+            since_ms = None if found is None else found.producers.idle_since_ms
+            if since_ms is None:
+                heappop(queue)
+                self._queued.discard(log_id)
+            elif since_ms > queued_ms:
+                heapreplace(queue, (since_ms, log_id))
+            else:
+                return found
+        return None
+
+    def _subtract_deleted(self) -> None:
+        """Producers of deleted logs are no more."""
+        if self._drops != self._store.drops:
+            self._drops = self._store.drops
+            for log_id in [log_id for log_id in self._counted if log_id not in self._store.logs]:
+                self.count -= self._counted.pop(log_id)

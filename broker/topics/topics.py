@@ -1,0 +1,342 @@
+"""Topics as handlers see them, over the catalogue that makes them last.
+
+Every change is decided here, committed as one unit together with the logs it makes or ends, and then seen in the
+objects below: live and at start by the same step, `_reflect`. Nothing keeps a Topic across requests, so a deleted one
+is gone for everybody at once. Ids are given once and for ever: a topic made again is another topic (KIP-516).
+"""
+
+import base64
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.compression import Codec
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.journal.journal import Part
+from ...storage.log.settings import LogSettings
+from ..config.options import InvalidOption
+from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
+from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
+from .catalogue_log import CatalogueLog
+from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unified
+from .partition import AppendRules, Partition
+from .producer_ids import ProducerIds
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+log = logging.getLogger("fencepost.broker")
+
+MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+
+
+class Topic:
+    """One topic of now. Its partitions are never fewer than they were."""
+
+    __slots__ = ("configs", "id", "internal", "name", "partitions", "settings")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.id = topic_id
+        self.internal = name in INTERNAL
+        self.partitions: list[Partition] = []
+        self.configs: Mapping[str, str] = {}
+        self.settings = TopicSettings()
+
+
+class _Ruled(NamedTuple):
+    settings: TopicSettings
+    internal: bool
+    rules: AppendRules
+    logs: LogSettings
+
+
+class Topics:
+    """All topics of a broker, and what else its catalogue holds."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self._broker = broker
+        self._store = broker.store
+        self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
+        self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
+        self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
+        self._log = CatalogueLog(broker.store, broker.clock)
+        self._producer_ids = ProducerIds(self._log)
+        self.catalogue = self._log.catalogue
+
+    def load(self) -> None:
+        """Read the catalogue; begin it in a new data directory. Raises CatalogueDamaged, NewerCatalogue."""
+        self._log.load()
+        if not self.cluster_id:
+            self._log.commit([cluster_begun(self._new_text_id())])
+        self._broker.settings = self._with_dynamic(self._broker.settings)
+        for topic_id in self.catalogue.topics:
+            self._reflect(topic_id)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.catalogue.cluster_id
+
+    def next_producer_id(self) -> int:
+        """A producer id that nobody ever had."""
+        return self._producer_ids.next()
+
+    def gave_producer_id(self, producer_id: int) -> bool:
+        """Whether somebody may have been given this producer id."""
+        return self._producer_ids.gave(producer_id)
+
+    def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
+        """Changes that are no topic's, and parts of other logs, as one unit. Raises KAFKA_STORAGE_ERROR, no room."""
+        self._log.commit(changes, parts)
+
+    # ---- topics ----------------------------------------------------------------------------------------------
+
+    def check_new(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicSettings:
+        """What a new topic would obey. Raises KafkaError with Kafka's code and words if there may be no such topic."""
+        check_name(name)
+        if name == CLUSTER_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        if name in self.by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_collision(name, self._alike.get(unified(name), ()))
+        if partitions > MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        return self._settings(configs)
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
+        """Make a topic with that many partitions. Raises KafkaError, and then nothing was made."""
+        configs = configs or {}
+        settings = self.check_new(name, partitions, configs)
+        topic_id = self._new_topic_id()
+        log_ids = [self._store.new_log_id() for _ in range(partitions)]
+        logs = self._rules(settings, name in INTERNAL).logs
+        parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
+        change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
+        self._log.commit([change], parts, internal=False)
+        self._reflect(topic_id)
+        return self.by_id[topic_id]
+
+    def auto_create(self, name: str) -> Topic:
+        """The topic that a client names and nobody has made. Raises UNKNOWN_TOPIC_OR_PARTITION where that is off.
+
+        A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
+        """
+        if not self._broker.settings.auto_create_topics_enable or name == CLUSTER_TOPIC:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        broker = self._broker
+        for coordinated in (broker.group_offsets.topic, broker.transactions.topic, broker.ledger.topic):
+            if coordinated.name == name:
+                coordinated.ensure()
+                return self.by_name[name]
+        return self.create(name, self._broker.settings.num_partitions)
+
+    def delete(self, topic: Topic) -> None:
+        """End a topic and its logs; fetches that wait for it are answered."""
+        logs = [partition.log for partition in topic.partitions]
+        self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
+        self._reflect(topic.id)
+        self._broker.waiting.wake(logs)
+
+    def add_partitions(self, topic: Topic, total: int) -> None:
+        """Let the topic have `total` partitions."""
+        entry = self.catalogue.topics[topic.id]
+        new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
+        logs = self._rules(topic.settings, topic.internal).logs
+        parts = [
+            self._store.create_part(log_id, topic.name, topic.id, index, logs)
+            for index, log_id in enumerate(new, len(entry.log_ids))
+        ]
+        self._log.commit([topic_changed(replace(entry, log_ids=(*entry.log_ids, *new)))], parts, internal=False)
+        self._reflect(topic.id)
+
+    def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Let these be all of the topic's overrides. Raises INVALID_CONFIG."""
+        self._settings(configs)
+        self._log.commit([topic_changed(replace(self.catalogue.topics[topic.id], configs=dict(configs)))])
+        self._reflect(topic.id)
+
+    def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
+        unknown = next((name for name in configs if name not in TOPIC_OPTIONS), None)
+        if unknown is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown}")
+        try:
+            settings = self._settings_of(configs)
+            settings.check()
+        except InvalidOption as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return settings
+
+    def _settings_of(self, configs: Mapping[str, str]) -> TopicSettings:
+        """The same object for the same configs, as long as they are asked for one after the other."""
+        broker, known = self._broker.settings, self._last_settings
+        if known is None or known[0] is not broker or known[1] != configs:
+            known = self._last_settings = broker, dict(configs), TopicSettings.of(configs, broker)
+        return known[2]
+
+    def _rules(self, settings: TopicSettings, internal: bool) -> "_Ruled":
+        """What they mean for batches and logs, in the same way."""
+        known = self._ruled
+        if known is None or known.settings is not settings or known.internal != internal:
+            rules, logs = append_rules(settings, internal), log_settings(settings, internal)
+            known = self._ruled = _Ruled(settings, internal, rules, logs)
+        return known
+
+    def check_configs(self, configs: Mapping[str, str]) -> None:
+        """Raises INVALID_CONFIG where alter_configs would."""
+        self._settings(configs)
+
+    # ---- settings changed while running ----------------------------------------------------------------------
+
+    def broker_configs(self, broker: str) -> Mapping[str, str]:
+        """What was set for one broker (its id) or for all ("")."""
+        return self.catalogue.broker_configs.get(broker, {})
+
+    def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Let these be all that is set for one broker or for all. Raises InvalidOption."""
+        self.check_broker_configs(broker, configs)
+        self._log.commit([broker_configs_changed(broker, configs)])
+        self._broker.settings = self._with_dynamic(self._broker.settings)
+        for topic_id in self.catalogue.topics:
+            self._reflect(topic_id)
+
+    def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Raises InvalidOption where alter_broker_configs would."""
+        known = _known(configs)
+        for name, text in known.items():
+            BROKER_OPTIONS[name].parse_dynamic(text)
+        self._broker.settings.with_layer(_layer(broker), known)
+
+    def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
+        for broker in ("", str(settings.node_id)):
+            stored = _known(self.broker_configs(broker))
+            if self._broker.ignore_dynamic:
+                for name, text in stored.items():
+                    log.warning("set while running, and ignored by this start: %s=%s", name, text)
+                continue
+            settings = settings.with_layer(_layer(broker), _usable(stored))
+        return settings
+
+    # ---- from the catalogue to the objects -------------------------------------------------------------------
+
+    def _reflect(self, topic_id: bytes) -> None:
+        """Make by_name and by_id say what the catalogue says of one topic."""
+        entry = self.catalogue.topics.get(topic_id)
+        topic = self.by_id.get(topic_id)
+        if entry is None:
+            if topic is not None:
+                self._forget(topic)
+            return
+        if topic is None:
+            topic = self._remember(Topic(entry.name, topic_id))
+        topic.configs = entry.configs
+        topic.settings = self._settings_of(entry.configs)
+        self._see_to_partitions(topic, entry)
+
+    def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
+        _, _, rules, logs = self._rules(topic.settings, topic.internal)
+        for index in range(len(topic.partitions), len(entry.log_ids)):
+            log = self._store.logs[entry.log_ids[index]]
+            topic.partitions.append(Partition(log, topic, index, rules))
+        for partition in topic.partitions:
+            partition.obey(rules)
+            if partition.log.settings != logs:
+                partition.log.settings = logs
+
+    def _remember(self, topic: Topic) -> Topic:
+        self.by_id[topic.id] = self.by_name[topic.name] = topic
+        self._alike.setdefault(unified(topic.name), set()).add(topic.name)
+        return topic
+
+    def _forget(self, topic: Topic) -> None:
+        del self.by_id[topic.id]
+        del self.by_name[topic.name]
+        alike = self._alike[unified(topic.name)]
+        alike.discard(topic.name)
+        if not alike:
+            del self._alike[unified(topic.name)]
+
+    # ---- ids -------------------------------------------------------------------------------------------------
+
+    def _new_topic_id(self) -> bytes:
+        """A random (version 4) UUID whose text begins with no '-', which would look like a flag (KIP-516)."""
+        while True:
+            drawn = bytearray(self._broker.rng.bytes(16))
+            drawn[6] = drawn[6] & 0x0F | 0x40
+            drawn[8] = drawn[8] & 0x3F | 0x80
+            if text_id(drawn)[0] != "-" and bytes(drawn) not in self.by_id:
+                return bytes(drawn)
+
+    def _new_text_id(self) -> str:
+        return text_id(self._new_topic_id())
+
+
+def text_id(topic_id: bytes | bytearray) -> str:
+    """How Kafka's tools write a UUID."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
+    """What a topic's settings demand of batches."""
+    kind = settings.compression_type
+    level = getattr(settings, _LEVELS[kind]) if kind in _LEVELS else None
+    return AppendRules(
+        max_message_bytes=settings.max_message_bytes,
+        segment_bytes=settings.segment_bytes,
+        log_append_time=settings.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
+        codec=_CODECS.get(kind),
+        codec_level=level,
+        keys_required="compact" in settings.cleanup_policy,
+        internal=internal,
+    )
+
+
+def log_settings(settings: TopicSettings, internal: bool = False) -> LogSettings:
+    """What a topic's settings ask of its logs. A coordinator's log is compacted, whatever they say."""
+    return LogSettings(
+        durability_mode=settings.durability_mode,
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        segment_index_bytes=settings.segment_index_bytes,
+        index_interval_bytes=settings.index_interval_bytes,
+        retention_ms=settings.retention_ms,
+        retention_bytes=settings.retention_bytes,
+        cleanup_policy="compact" if internal else ",".join(settings.cleanup_policy),
+        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
+        delete_retention_ms=settings.delete_retention_ms,
+    )
+
+
+def _layer(broker: str) -> Source:
+    return Source.DYNAMIC_BROKER if broker else Source.DYNAMIC_DEFAULT_BROKER
+
+
+def _known(configs: Mapping[str, str]) -> dict[str, str]:
+    """Of what is kept, what means anything to this version."""
+    return {name: text for name, text in configs.items() if name in BROKER_OPTIONS and BROKER_OPTIONS[name].dynamic}
+
+
+def _usable(stored: Mapping[str, str]) -> dict[str, str]:
+    """What may still be set so: an earlier version may have taken more."""
+    found = {}
+    for name, text in stored.items():
+        try:
+            BROKER_OPTIONS[name].parse_dynamic(text)
+            found[name] = text
+        except InvalidOption as error:
+            log.warning("set while running by an earlier version, and ignored: %s", error)
+    return found

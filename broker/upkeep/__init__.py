@@ -1,0 +1,1 @@
+"""What goes on beside requests: flushing, checkpoints, cleaning, snapshots of the coordinators."""

@@ -1,0 +1,138 @@
+"""What goes over all logs from time to time: retention, the expiry of producers, compaction.
+
+A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
+one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
+store's age, never on the wall clock. A bug that one log brings out is that log's own trouble, where nothing is written
+or what was written is given up: its producers stay, or it is not compacted again, and the broker goes on. Want of
+descriptors, memory or rights ends one run; any other OSError of what a run writes halts the broker.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from ...effects.disk import TryLater
+from ...protocol.errors import KafkaError
+from ...storage.log.partition_log import PartitionLog
+from ...storage.store import Store
+from ...storage.system_errors import may_pass
+
+log = logging.getLogger("fencepost.broker")
+
+T = TypeVar("T")
+SLICE_MS = 4
+PAUSE_S = 0.002
+LONGEST_PAUSE_S = 60.0
+
+Visit = Callable[[PartitionLog], Awaitable[None]]
+
+
+def _any(one: PartitionLog) -> bool:
+    return True
+
+
+class Tasks(Protocol):
+    """What a pass needs of whoever runs it."""
+
+    @property
+    def ending(self) -> bool: ...
+    def stir(self) -> None: ...
+    async def pause(self, seconds: float) -> bool: ...
+    async def job(self, run: Callable[[], T]) -> T: ...
+
+
+class Cleaning:
+    """The visits to logs, and how a pass goes over all of them."""
+
+    def __init__(self, store: Store, tasks: Tasks) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._slice_began_ms = 0
+        self.on_failure: list[Callable[[Exception], None]] = []  # told of what must never happen
+        self.given_up: dict[int, Exception] = {}  # by log id: what is not compacted again before the next start
+
+    async def every(
+        self, interval_ms: Callable[[], int], visit: Visit, concerns: Callable[[PartitionLog], bool] = _any
+    ) -> None:
+        """One pass after another, `interval_ms()` from the end of one to the next. concerns: the logs to visit."""
+        while not await self._pause(interval_ms):
+            self._slice_began_ms = self._store.clock.monotonic_ms()
+            for one in list(self._store.logs.values()):
+                if one.offline is None and concerns(one):
+                    await visit(one)
+                    await self._give_way()
+                if self._tasks.ending:
+                    return
+
+    async def _pause(self, interval_ms: Callable[[], int]) -> bool:
+        """As pause; an interval that is changed meanwhile counts within LONGEST_PAUSE_S."""
+        waited_s = 0.0
+        while (left_s := max(interval_ms() / 1000, 2 * PAUSE_S) - waited_s) > 0:
+            pause_s = min(left_s, LONGEST_PAUSE_S)
+            if await self._tasks.pause(pause_s):
+                return True
+            waited_s += pause_s
+        return self._tasks.ending
+
+    async def _give_way(self) -> None:
+        """Let the loop go on, if this slice is used up."""
+        if self._store.clock.monotonic_ms() - self._slice_began_ms >= SLICE_MS:
+            await self._tasks.pause(PAUSE_S)
+            self._slice_began_ms = self._store.clock.monotonic_ms()
+
+    async def retention(self, one: PartitionLog) -> None:
+        """Move the start of a log past what its retention.ms and retention.bytes give up."""
+        start_offset = one.expired(self._store.age_ms())
+        if start_offset is not None and self._store.admits(0, frees=True):
+            self._store.commit([self._store.log_start_part(one, start_offset)])
+
+    async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:
+        """Forget producers that were silent for so long and have no open transaction."""
+        try:
+            while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
+                await self._tasks.pause(PAUSE_S)
+        except Exception as error:
+            log.error("producers of %s-%s are not forgotten: a bug", one.topic, one.partition, exc_info=error)
+            self._tell(error)
+
+    def may_compact(self, one: PartitionLog) -> bool:
+        """Whether it is compacted from time to time at all."""
+        return one.settings.compacts and one.log_id not in self.given_up
+
+    async def compaction(self, one: PartitionLog) -> None:
+        """Compact a log, if that is due: slices in a worker, the swap here."""
+        run = one.compaction(self._store.age_ms(), self._store.clock.monotonic_ms)
+        if run is None:
+            return
+        try:
+            while not run.finished:
+                await self._tasks.job(run.run_slice)
+                if await self._tasks.pause(PAUSE_S) or one.offline is not None:
+                    one.compaction_failed(run)
+                    return
+        except TryLater:
+            one.compaction_failed(run)
+        except KafkaError as error:
+            log.error("%s-%s is not compacted: %s", one.topic, one.partition, error.detail)
+            one.compaction_failed(run)
+        except (OSError, MemoryError) as error:
+            if isinstance(error, OSError) and (one.open_files.sync_failed or not may_pass(error)):
+                raise
+            log.warning("%s-%s is not compacted now, a later run tries again: %r", one.topic, one.partition, error)
+            one.compaction_failed(run)
+        except Exception as error:
+            self._give_up(one, error)
+            one.compaction_failed(run)
+        else:
+            one.compacted(run)
+        finally:
+            self._tasks.stir()  # files are to go
+
+    def _give_up(self, one: PartitionLog, error: Exception) -> None:
+        self.given_up[one.log_id] = error
+        log.error("%s-%s is not compacted any more until the next start", one.topic, one.partition, exc_info=error)
+        self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        for told in self.on_failure:
+            told(error)

@@ -1,0 +1,286 @@
+"""What coordinators know, written down from time to time, so that a start does not replay all of their logs.
+
+The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
+to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
+slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
+whole log, gives the same state. So it is with one that compaction has overtaken: the tombstones and markers
+that undo what it says may be gone. The last two are kept; docs/formats.md has them byte by byte.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from ...effects.disk import Disk, TryLater
+from ...storage import checkpoints, layout
+from ...storage.store import BrokerHalted
+from ...storage.store_checkpoint import LogEntry
+from ..topics.internal_topic import InternalTopic
+from ..topics.names import INTERNAL
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..topics.partition import Partition
+
+log = logging.getLogger("fencepost.broker")
+
+KIND = "coordinators"
+VERSION = 1
+KEPT = 2
+SLICE_ROWS = 1_500  # some 2 ms
+PAUSE_S = 0.002
+AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
+
+_UNUSABLE = (checkpoints.Damaged, ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException)
+
+Row = tuple[Any, ...]
+Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of its log, offset
+
+
+class Source(NamedTuple):
+    """A coordinator, as a snapshot sees it.
+
+    fields: names for what a row holds; a snapshot with others is of another version, and not used. rows: the state, of
+    plain values and tuples; it may change while one goes through it. read: a row as it was; put: has it in the state.
+    """
+
+    topic: InternalTopic
+    fields: tuple[str, ...]
+    rows: Callable[[], Iterator[Row]]
+    read: Callable[[Row], Any]
+    put: Callable[[Any], None]
+
+
+class Snapshot(NamedTuple):
+    """What a file says. slices: by topic, each some packed rows."""
+
+    positions: Positions
+    fields: dict[str, Row]
+    slices: dict[str, Sequence[bytes]]
+    size_bytes: int
+
+    def entries(self, topic: str) -> list[Row]:
+        return [row for rows in self.slices.get(topic, ()) for row in _unpacked(rows)]
+
+
+def snapshot_number(name: str) -> int | None:
+    """The number in a file's name, or None if it is no snapshot's."""
+    return layout.parse_number(name, f"{KIND}-")
+
+
+def read_snapshot(disk: Disk, path: str) -> Snapshot:
+    """Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
+    payload = checkpoints.read_file(disk, path, KIND, VERSION)
+    positions, fields, slices = _unpacked(payload)
+    return Snapshot(positions, fields, slices, len(payload))
+
+
+def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
+    """From which offset on a start will read a coordinator's log; None for a log that is none's.
+
+    Raises, when it is asked for the first of them: checkpoints.NewerFormat, OSError.
+    """
+    positions: Positions | None = None
+
+    def of(entry: LogEntry) -> int | None:
+        nonlocal positions
+        if entry.topic not in INTERNAL:
+            return None
+        if positions is None:
+            positions = _newest_positions(disk, directory)
+        this = entry.partition, entry.log_id
+        return next((offset for *place, offset in positions.get(entry.topic, ()) if tuple(place) == this), 0)
+
+    return of
+
+
+def _newest_positions(disk: Disk, directory: str) -> Positions:
+    for number in _numbers(disk, directory):
+        try:
+            return read_snapshot(disk, _path(directory, number)).positions
+        except (*_UNUSABLE, FileNotFoundError):
+            continue  # restore() tells of it
+    return {}
+
+
+class CoordinatorSnapshots:
+    """Takes and restores snapshots of all coordinators of one broker."""
+
+    def __init__(self, broker: "Broker", sources: Sequence[Source]) -> None:
+        self._broker = broker
+        self._disk = broker.disk
+        self._directory = broker.settings.log_dir
+        self._sources = sources
+        self._taken_bytes = 0  # appended to the logs when the last one was begun
+        self._size_bytes = 0  # of the last one
+        self._positions: Positions = {}  # in the last one
+        self._taking = False
+        self.complete = False  # all coordinators have read their logs to the end: what they know may be written down
+        self.taken = 0
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Give the coordinators the newest state that is whole; their loads then replay what came after.
+
+        Raises: checkpoints.NewerFormat.
+        """
+        names = [name for name in self._disk.list(self._directory) if name.startswith(f"{KIND}-")]
+        foreign = [name for name in names if snapshot_number(name.removesuffix(checkpoints.UNFINISHED)) is None]
+        for warning in layout.foreign_warnings(self._directory, foreign):
+            log.warning(warning)
+        found = self._numbers()
+        for number in found:
+            try:
+                self._restore(number)
+                return
+            except (*_UNUSABLE, FileNotFoundError) as error:  # a link to nothing
+                log.warning("%s is not used: %s", self._path(number), error)
+        log_bytes = sum(partition.log.size_bytes for partition in self._partitions())
+        if found or log_bytes > AFTER_BYTES:
+            log.warning("no snapshot of the coordinators: all %d bytes of their logs are read", log_bytes)
+
+    def _restore(self, number: int) -> None:
+        found = read_snapshot(self._disk, self._path(number))
+        positions = found.positions
+        self._check(positions, found.fields)
+        decoded = [(source, [source.read(row) for row in found.entries(source.topic.name)]) for source in self._sources]
+        for source, entries in decoded:
+            for entry in entries:
+                source.put(entry)
+            of_topic = positions.get(source.topic.name, ())
+            source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
+        self._size_bytes, self._positions = found.size_bytes, positions
+        if all(partition.log.end_offset == _known(positions, partition) for partition in self._partitions()):
+            self._taken_bytes = self._appended_bytes()  # another one would say nothing new
+
+    def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
+        """Whether the logs are those that the snapshot knew, and have all that came since. Raises ValueError."""
+        if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
+            raise ValueError("its entries are of another version")
+        by_name = self._broker.topics.by_name
+        topics = {source.topic.name: source.topic for source in self._sources}
+        for name, of_topic in positions.items():
+            for index, log_id, offset in of_topic:
+                found = by_name[name].partitions[index].log
+                if found.offline is not None:
+                    raise ValueError(f"{name}-{index} is offline")
+                if found.log_id != log_id or found.end_offset < offset:
+                    raise ValueError(f"{name}-{index} is not the log that it was taken of")
+                if found.cleaned_offset > offset:
+                    raise ValueError(f"{name}-{index} was compacted above offset {offset}, up to which it knows")
+                if not topics[name].is_sound(index, offset):  # else it would be known in part
+                    raise ValueError(f"{name}-{index} is offline")
+
+    def _partitions(self) -> Iterator["Partition"]:
+        names = [source.topic.name for source in self._sources]
+        return (each for name in names if (topic := self._broker.topics.by_name.get(name)) for each in topic.partitions)
+
+    # ---- taking one ------------------------------------------------------------------------------------------
+
+    async def take_if_due(self) -> None:
+        """Take one if so much was appended that a replay would begin to take long, or compaction overtook the last."""
+        if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
+            try:
+                await self.take()
+            except TryLater as error:
+                log.warning("no snapshot of the coordinators, the last one still counts: %s", error)
+
+    async def take_last(self) -> None:
+        """At an orderly end, if anything was appended since the last one, and the state was wholly read."""
+        wanted = self.complete and not self._taking and self._broker.halted is None
+        if not wanted or self._appended_bytes() <= self._taken_bytes:
+            return
+        try:
+            await self.take()
+        except (TryLater, BrokerHalted):
+            pass  # the logs have it all
+        except OSError as error:
+            self._broker.rounds.halt(error)
+
+    def _overtaken(self) -> bool:
+        return any(each.log.cleaned_offset > _known(self._positions, each) for each in self._partitions())
+
+    def _appended_bytes(self) -> int:
+        return sum(partition.appended_bytes for partition in self._partitions())
+
+    async def take(self) -> None:
+        """Write one, in slices. Raises TryLater, and then the last one still counts; BrokerHalted.
+
+        Not while a partition is offline, which may not have been read: the last one knows better what it held.
+        """
+        if any(each.log.offline is not None for each in self._partitions()):
+            return
+        self._taking = True
+        try:
+            await self._take()
+        finally:
+            self._taking = False
+
+    async def _take(self) -> None:
+        tasks, store = self._broker.housekeeping, self._broker.store
+        taken_bytes = self._appended_bytes()
+        positions: Positions = {}
+        for partition in self._partitions():
+            at = partition.index, partition.log.log_id, partition.log.end_offset
+            positions.setdefault(partition.topic.name, []).append(at)
+        slices: dict[str, list[bytes]] = {}
+        for source in self._sources:
+            of_source = slices.setdefault(source.topic.name, [])
+            for packed in _sliced(source.rows()):
+                of_source.append(packed)
+                await tasks.pause(PAUSE_S)
+        number = max(self._numbers(), default=0) + 1
+        await tasks.synced(store.last_unit)
+        self._size_bytes = await tasks.job(lambda: self._write(number, positions, slices))
+        self._taken_bytes, self._positions = taken_bytes, positions
+        self.taken += 1
+
+    def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
+        """In a worker. Returns the size."""
+        fields = {source.topic.name: source.fields for source in self._sources}
+        payload = _packed([positions, fields, slices])
+        checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
+        for old in self._numbers()[KEPT:]:
+            self._disk.unlink(self._path(old))
+        return len(payload)
+
+    def _numbers(self) -> list[int]:
+        return _numbers(self._disk, self._directory)
+
+    def _path(self, number: int) -> str:
+        return _path(self._directory, number)
+
+
+def _numbers(disk: Disk, directory: str) -> list[int]:
+    """Of the snapshots on disk, the newest first."""
+    numbers = [snapshot_number(name) for name in disk.list(directory)]
+    found = [each for each in numbers if each is not None and not disk.is_directory(_path(directory, each))]
+    return sorted(found, reverse=True)
+
+
+def _path(directory: str, number: int) -> str:
+    return f"{directory}/{KIND}-{number}"
+
+
+def _known(positions: Positions, partition: "Partition") -> int:
+    """Up to which offset a snapshot knows a partition."""
+    found = positions.get(partition.topic.name, ())
+    return next((offset for index, _, offset in found if index == partition.index), 0)
+
+
+def _sliced(rows: Iterator[Row]) -> Iterator[bytes]:
+    while some := list(islice(rows, SLICE_ROWS)):
+        yield _packed(some)
+
+
+def _packed(content: Any) -> bytes:
+    packed: bytes = msgpack.packb(content, use_bin_type=True, unicode_errors="surrogatepass")
+    return packed
+
+
+def _unpacked(packed: bytes) -> Any:
+    return msgpack.unpackb(packed, raw=False, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")

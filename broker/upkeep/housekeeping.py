@@ -1,0 +1,411 @@
+"""What goes on beside requests: flushing, checkpoints, zero-filling, snapshots, and the cleaning of all logs.
+
+While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
+
+Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
+disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or a bug
+in here, halts the broker: whatever is durable stays so, and nobody is told anything that may not be.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...effects.clock import Clock
+from ...effects.disk import CannotOpen, Lane, TryLater
+from ...storage.log.partition_log import PartitionLog
+from ...storage.store import Store
+from ...storage.upkeep import LOST_AGE_MS, SNAPSHOTS_A_RUN, Removal, Upkeep
+from ..rounds import Rounds
+from .cleaning import Cleaning
+
+T = TypeVar("T")
+
+TICK_S = 0.1
+FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
+FLUSH_THREADS = 2  # of the lane's: a checkpoint, what is removed and the journal's files need theirs
+FLUSH_AFTER_MS = 2_000  # or when something was for so long
+SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
+AFTER_FAILURE_S = 0.5
+SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
+SLICE_PAUSE_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class HousekeepingSettings:
+    """How often, and after how long; milliseconds."""
+
+    checkpoint_interval_ms: int = 10_000
+    retention_check_interval_ms: int = 300_000
+    cleaner_backoff_ms: Callable[[], int] = lambda: 15_000  # it may be changed while running
+    producer_expiration_check_interval_ms: int = 600_000
+    producer_expiration_ms: Callable[[], int] = lambda: 86_400_000  # it may be changed while running
+
+
+class Housekeeping:
+    """Drives a store's upkeep on one loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        rounds: Rounds,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        settings: HousekeepingSettings,
+    ) -> None:
+        self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
+        self.on_expiry: list[Callable[[PartitionLog], None]] = []  # silent producers of a log were forgotten
+        self.before_checkpoint: list[Callable[[], Awaitable[None]]] = []  # what else is written down from time to time
+        self.timeout_pending: Callable[[], bool] = lambda: False  # whether something ends at an age of the store
+        self.checkpoints = 0
+        self.flushes = 0
+        self._store = store
+        self._rounds = rounds
+        self._lane = lane
+        self._loop = loop
+        self._clock = clock
+        self._settings = settings
+        self._upkeep = Upkeep(store, self._may_lose_ms)
+        self._cleaning = Cleaning(store, self)
+        self.on_failure = self._cleaning.on_failure  # a bug that one log's compaction met; the log is left alone then
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._flush_wanted = asyncio.Event()
+        self._fill_wanted = asyncio.Event()
+        self._watch_wanted = asyncio.Event()
+        self._checkpoint_wanted = asyncio.Event()
+        self._journal_filling = asyncio.Event()
+        self._removal_wanted = asyncio.Event()
+        self._removals: deque[Removal] = deque()
+        self._congested = False
+        self._hurried = False
+        self._last_flush_ms = clock.monotonic_ms()
+        rounds.on_release.append(self._released)
+        store.journal.when_wanted(self.stir)
+
+    def start(self) -> None:
+        """Begin all tasks."""
+        settings, cleaning = self._settings, self._cleaning
+        self._store.look_at_free_space()
+        self._fill_wanted.set()  # a journal begins with one file: where no other is ready, no client is read from
+        self.keep(self._watch())
+        self.keep(self._flush())
+        self.keep(self._fill())
+        self.keep(self._checkpoint())
+        self.keep(self._remove())
+        self.keep(cleaning.every(lambda: settings.retention_check_interval_ms, cleaning.retention))
+        self.keep(cleaning.every(lambda: settings.producer_expiration_check_interval_ms, self._expire_producers))
+        self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
+
+    async def stop(self) -> None:
+        """End all tasks after what they are doing; then flush and checkpoint, so that the next start is quick."""
+        self._stopping.set()
+        self._flush_wanted.set()
+        self._fill_wanted.set()
+        self._journal_filling.set()
+        self._removal_wanted.set()
+        self.stir()
+        await asyncio.gather(*self._tasks)
+        if self._store.halted is None:
+            await self._guarded(self._leave_tidy())
+
+    async def _leave_tidy(self) -> None:
+        try:
+            while await self._flush_once():
+                pass
+            if self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
+                await self._checkpoint_once()
+            await self._remove_all()
+        except TryLater:
+            pass  # the journal has it all
+
+    # ---- what tasks are made of ------------------------------------------------------------------------------
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep. Returns whether to end, because the broker stops or is halted."""
+        if seconds <= SLICE_PAUSE_S:
+            await asyncio.sleep(seconds)
+        else:
+            try:
+                await asyncio.wait_for(self._stopping.wait(), seconds)
+            except TimeoutError:
+                pass
+        return self.ending
+
+    def stir(self) -> None:
+        """Something changed that flushes, checkpoints or the journal's files may have to follow."""
+        self._watch_wanted.set()
+        self._checkpoint_wanted.set()
+
+    def hurry(self) -> None:
+        """Flush and checkpoint now, whatever the intervals say: for whoever moves time ahead."""
+        self._hurried = True
+        self._flush_wanted.set()
+        self._journal_filling.set()
+        self.stir()
+
+    @property
+    def ending(self) -> bool:
+        """Whether the broker stops or is halted."""
+        return self._stopping.is_set() or self._store.halted is not None
+
+    async def job(self, run: Callable[[], T]) -> T:
+        """Run a blocking job in the segments lane. Raises what it raises."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(result: T | BaseException) -> None:
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._lane.submit(run, done)
+        return await future
+
+    async def _make_room(self, error: TryLater) -> None:
+        """Wait before it is tried again. Where no descriptor was left, the files of logs give theirs up.
+
+        Raises as OpenFiles.sync: then the broker must halt.
+        """
+        if isinstance(error, CannotOpen):
+            await self.job(self._store.open_files.give_way)
+        await self.pause(AFTER_FAILURE_S)
+
+    async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
+        """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, TryLater last."""
+        ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
+        if errors := [error for error in ended if error is not None]:
+            raise min(errors, key=lambda error: isinstance(error, TryLater))
+
+    def keep(self, work: Awaitable[None]) -> None:
+        """Run one more task, until the end; what it raises halts the broker."""
+        self._tasks.append(self._loop.create_task(self._guarded(work)))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._rounds.halt(error)
+
+    # ---- reactions -------------------------------------------------------------------------------------------
+
+    def _released(self, moved: Collection[PartitionLog]) -> None:
+        if self._store.tail_bytes >= FLUSH_AT_BYTES:
+            self._flush_wanted.set()
+        if self._store.journal.may_fill:
+            self._fill_wanted.set()
+        if self._store.journal.half_used:
+            self._journal_filling.set()
+        self.stir()
+        self._look_at_congestion()
+
+    async def _watch(self) -> None:
+        while not await self.pause(TICK_S):
+            if self._quiet:
+                self._watch_wanted.clear()
+                await self._watch_wanted.wait()
+                self._last_flush_ms = self._clock.monotonic_ms()  # what came since gathers first
+            self._store.look_at_free_space()
+            waited_ms = self._clock.monotonic_ms() - self._last_flush_ms
+            if self._store.journal.wants_recycling or waited_ms >= FLUSH_AFTER_MS:
+                self._flush_wanted.set()
+            self._fill_wanted.set()
+            self._look_at_congestion()
+
+    @property
+    def checkpointed_unit(self) -> int:
+        """Every change up to here stands in segments, and a checkpoint names it."""
+        return self._upkeep.checkpointed_unit
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether there is nothing that free space, or time, could change."""
+        store = self._store
+        plenty = store.spare_bytes > store.settings.tail_max_bytes  # nothing is refused for want of space
+        return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
+
+    def _look_at_congestion(self) -> None:
+        self._store.look()
+        congested = self._store.congested
+        if self._congested and not congested:
+            for relieved in self.on_relief:
+                relieved()
+        self._congested = congested
+
+    # ---- flushing and filling --------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        store = self._store
+        while not self.ending:
+            await self._flush_wanted.wait()
+            self._flush_wanted.clear()
+            self._last_flush_ms = self._clock.monotonic_ms()
+            try:
+                more = await self._flush_pass()
+            except TryLater as error:
+                await self._make_room(error)
+                continue
+            if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.wants_recycling):
+                self._flush_wanted.set()
+
+    async def _flush_pass(self) -> bool:
+        """Take as much as stands in tails now to segments. Returns whether there may be more. Raises as _flush_once."""
+        left = self._store.tail_bytes
+        taken = await self._flush_once()
+        while taken and (left := left - taken) > 0 and not self.ending:
+            taken = await self._flush_once()
+        return taken > 0
+
+    async def _flush_once(self) -> int:
+        """Take some tails to segments. Returns how many bytes. Raises: TryLater, nothing lost."""
+        run = self._upkeep.begin_flush()
+        if run is None:
+            return 0
+        try:
+            await self._all(run.parts(FLUSH_THREADS))
+        except TryLater:
+            self._upkeep.flush_failed(run)
+            raise
+        self._upkeep.flushed(run)
+        self.flushes += 1
+        self.stir()
+        self._look_at_congestion()
+        return run.size_bytes
+
+    async def _fill(self) -> None:
+        """Keep zero-filled journal files ahead."""
+        journal = self._store.journal
+        while not self.ending:
+            await self._fill_wanted.wait()
+            self._fill_wanted.clear()
+            while not self.ending and (job := journal.fill_job()) is not None:
+                try:
+                    await self.job(job.run)
+                except TryLater as error:
+                    await self._make_room(error)
+                journal.filled(job)
+                self._look_at_congestion()
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    async def _checkpoint(self) -> None:
+        interval_ms = self._settings.checkpoint_interval_ms
+        last_ms = asked_ms = self._clock.monotonic_ms()
+        while not await self._until_next_look():
+            now_ms = self._clock.monotonic_ms()
+            soon = self._upkeep.leaving or not self._upkeep.ms_until_behind
+            due_ms = min(interval_ms, SOON_MS) if soon else interval_ms
+            if not (now_ms - last_ms >= due_ms or self._store.journal.wants_recycling or self._hurried):
+                continue
+            self._hurried = False
+            if not self._upkeep.behind:
+                if now_ms - asked_ms < interval_ms:
+                    continue
+                asked_ms = now_ms
+                if not self._upkeep.wanted:
+                    await self._sleep_until_stirred()
+                    last_ms = asked_ms = self._clock.monotonic_ms()
+                    continue
+            last_ms = asked_ms = now_ms
+            for written in self.before_checkpoint:
+                await written()
+            named = self._upkeep.named_units
+            try:
+                await self._checkpoint_once()
+            except TryLater as error:
+                await self._make_room(error)
+            if self._upkeep.named_units == named:  # what holds the journal is not flushed: rounds do not bring the next
+                await self.pause(TICK_S)
+
+    def _may_lose_ms(self) -> int:
+        """Of the store's age: a broker killed over and over would else never come to the end of a timeout."""
+        return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
+
+    async def _until_next_look(self) -> bool:
+        """A tick, or until the next round in a journal that is half used. As pause."""
+        try:
+            async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may swallow a cancellation where both come
+                await self._journal_filling.wait()
+        except TimeoutError:
+            pass
+        self._journal_filling.clear()
+        return self.ending
+
+    async def _sleep_until_stirred(self) -> None:
+        """No checkpoint says anything new before something changes, but how old the store is."""
+        self._checkpoint_wanted.clear()
+        try:
+            await asyncio.wait_for(self._checkpoint_wanted.wait(), self._upkeep.ms_until_behind / 1000)
+        except TimeoutError:
+            pass
+
+    async def _checkpoint_once(self) -> None:
+        """Snapshots, if due; then capture, have the journal synced that far, write, and remove what may go."""
+        await self._snapshots(self._upkeep.snapshots_due())
+        capture = self._upkeep.begin_capture()
+        while capture.advance():
+            await self.pause(SLICE_PAUSE_S)
+        run = self._upkeep.captured(capture)
+        try:
+            await self.synced(run.needs_unit)
+            await self.job(run.run)
+        except TryLater:
+            self._upkeep.checkpoint_failed(run)
+            raise
+        self.checkpoints += 1
+        self._removals.append(self._upkeep.checkpointed(run))
+        self._removal_wanted.set()
+        self._look_at_congestion()
+        self._fill_wanted.set()
+
+    async def _remove(self) -> None:
+        """What no checkpoint names any more goes beside the next one: for gigabytes a file system takes a second."""
+        while not self.ending:
+            await self._removal_wanted.wait()
+            self._removal_wanted.clear()
+            try:
+                await self._remove_all()
+            except TryLater as error:
+                self._removal_wanted.set()
+                await self._make_room(error)
+
+    async def _remove_all(self) -> None:
+        """In the order of the checkpoints: an old one goes before the files that it names. None after a halt."""
+        while self._removals and self._store.halted is None:
+            await self.job(self._removals[0].run)
+            self._removals.popleft()
+
+    async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
+        """Of thousands of logs this takes seconds. It ends early where the journal waits for the checkpoint."""
+        for number, log in enumerate(logs):
+            if number >= SNAPSHOTS_A_RUN and self._store.journal.nearly_full:
+                return
+            while log.prepare_snapshot():
+                await self.pause(SLICE_PAUSE_S)
+            job = log.snapshot_job()
+            if job is not None:
+                await self.job(job.run)
+                log.snapshotted(job)
+
+    async def synced(self, unit: int) -> None:
+        """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
+
+        No round goes on while one is synced: most of it is brought to the disk before.
+        """
+        if self._store.synced_unit < unit and (write_back := self._store.journal.write_back()) is not None:
+            await self.job(write_back)
+        synced = asyncio.Event()
+        self._rounds.when_synced(unit, synced.set)
+        while not synced.is_set():
+            try:
+                await asyncio.wait_for(synced.wait(), TICK_S)
+            except TimeoutError:
+                self._store.check_running()
+
+    async def _expire_producers(self, log: PartitionLog) -> None:
+        await self._cleaning.expiry(log, self._settings.producer_expiration_ms())
+        for expired in self.on_expiry:
+            expired(log)

@@ -1,0 +1,111 @@
+"""Flags over environment over file, Kafka's spellings, and names that are refused."""
+
+import tomllib
+
+import pytest
+from fencepost.broker.config.configuration import UnknownName, broker_settings
+from fencepost.broker.config.options import InvalidOption
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
+    file = {"num.partitions": 1, "max.connections": 11, "node.id": 12}
+    environment = {"FENCEPOST_MAX_CONNECTIONS": "22", "FENCEPOST_NODE_ID": "23", "HOME": "/root"}
+    settings, warnings = broker_settings({"node.id": "33"}, environment, file)
+    assert (settings.num_partitions, settings.max_connections, settings.node_id) == (1, 22, 33)
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"log.retention.ms" = 5', "log.retention.ms = 5", "[log.retention]\nms = 5", '[log]\n"retention.ms" = "5"'],
+)
+def test_kafkas_dotted_names_may_be_quoted_dotted_or_nested_in_the_file(text: str) -> None:
+    assert broker_settings({}, {}, tomllib.loads(text))[0].log_retention_ms == 5
+
+
+def test_lists_and_booleans_of_the_file_are_understood() -> None:
+    file = tomllib.loads('listeners = ["127.0.0.1:1", "[::1]:1"]\nauto.create.topics.enable = false')
+    settings, _ = broker_settings({}, {}, file)
+    assert settings.listeners == ("127.0.0.1:1", "[::1]:1")
+    assert settings.auto_create_topics_enable is False
+
+
+def test_kafkas_other_spellings_are_understood_and_the_finer_one_wins() -> None:
+    settings, _ = broker_settings({}, {}, {"log.retention.hours": 2, "log.retention.minutes": 3, "log.roll.hours": 1})
+    assert (settings.log_retention_ms, settings.log_roll_ms) == (180_000, 3_600_000)
+    settings, _ = broker_settings({"log.retention.hours": "-1"}, {}, {"log.retention.ms": 5})
+    assert settings.log_retention_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "message", "hint"),
+    [
+        ({"num.partitons": "1"}, {}, {}, "unknown setting num.partitons (flag)", "did you mean num.partitions?"),
+        (
+            {},
+            {"FENCEPOST_LOG_RETENTION_MSS": "1"},
+            {},
+            "unknown setting FENCEPOST_LOG_RETENTION_MSS (environment)",
+            "did you mean FENCEPOST_LOG_RETENTION_MS?",
+        ),
+        ({}, {}, {"xyzzy": 1}, "unknown setting xyzzy (file)", "docs/settings.md lists every name"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(
+    flags: dict[str, str], environment: dict[str, str], file: dict[str, object], message: str, hint: str
+) -> None:
+    with pytest.raises(UnknownName) as refused:
+        broker_settings(flags, environment, file)
+    assert (str(refused.value), refused.value.hint) == (message, hint)
+
+
+def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
+    file = tomllib.loads(
+        'process.roles = "broker,controller"\nzookeeper.connect = "z:2181"\ndefault.replication.factor = 3\n'
+        'listener.security.protocol.map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"\nnode.id = 7'
+    )
+    settings, warnings = broker_settings({}, {}, file)
+    assert settings.node_id == 7
+    assert len(warnings) == 1
+    for name in ("process.roles", "zookeeper.connect", "default.replication.factor", "listener.security.protocol.map"):
+        assert name in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ssl.keystore.location", "/etc/keys"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("listener.security.protocol.map", "EXTERNAL:SASL_SSL,INTERNAL:PLAINTEXT"),
+        ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+    ],
+)
+def test_a_name_that_asks_for_protection_is_refused_while_there_is_none(name: str, text: str) -> None:
+    with pytest.raises(InvalidOption, match="asks for protection"):
+        broker_settings({name: text}, {}, {})
+
+
+def test_a_wrong_value_is_refused_with_its_name() -> None:
+    with pytest.raises(InvalidOption, match=r"Invalid value 0 for configuration num\.partitions"):
+        broker_settings({"num.partitions": "0"}, {}, {})
+    with pytest.raises(InvalidOption, match=r"Invalid value x for configuration log\.roll\.hours"):
+        broker_settings({"log.roll.hours": "x"}, {}, {})
+    with pytest.raises(InvalidOption, match="HOST:PORT"):
+        broker_settings({"listeners": "::1:9092"}, {}, {})
+
+
+@pytest.mark.parametrize("name", ["listeners", "advertised.listeners"])
+def test_a_listener_that_promises_protection_is_refused_as_the_names_are(name: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"{name}.*SSL://.*asks for protection that this broker does not have yet"):
+        broker_settings({name: "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2"}, {}, {})
+
+
+@pytest.mark.parametrize("file", ['"log.dirs" = "/a,/b"', '"log.dirs" = ["/a", "/b"]'])
+def test_several_data_directories_are_refused_and_not_made_into_one_with_a_comma(file: str) -> None:
+    with pytest.raises(InvalidOption, match=r"log\.dirs \(broker\.toml\) names 2 directories, and a broker has one"):
+        broker_settings({}, {}, tomllib.loads(file), "broker.toml")
+
+
+def test_one_data_directory_may_be_in_a_list_and_may_have_a_comma_where_it_is_the_only_one() -> None:
+    assert broker_settings({}, {}, {"log.dirs": ["/a"]})[0].log_dir == "/a"
+    assert broker_settings({"log.dir": "/a,b"}, {}, {})[0].log_dir == "/a,b"

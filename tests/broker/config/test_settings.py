@@ -1,0 +1,196 @@
+"""The tables of settings: bounds, texts of refusal, and where a value comes from."""
+
+from pathlib import Path
+
+import pytest
+from fencepost.broker.config import settings_page
+from fencepost.broker.config.options import InvalidOption, text_of
+from fencepost.broker.config.settings import (
+    BROKER_OPTIONS,
+    TOPIC_OPTIONS,
+    BrokerSettings,
+    Source,
+    TopicSettings,
+    address,
+    topic_synonyms,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+# Each text is Kafka 4.3.1's answer to CreateTopics with that value.
+@pytest.mark.parametrize(
+    ("name", "text", "refusal"),
+    [
+        ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms: Value must be at least -1"),
+        ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "1.5", "Invalid value 1.5 for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "", "Invalid value  for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "1_000", "Invalid value 1_000 for configuration retention.ms: Not a number of type LONG"),
+        (
+            "max.message.bytes",
+            "99999999999",
+            "Invalid value 99999999999 for configuration max.message.bytes: Not a number of type INT",
+        ),
+        (
+            "segment.bytes",
+            "100",
+            "Invalid value 100 for configuration segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            "cleanup.policy",
+            "delete,foo",
+            "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (
+            "compression.type",
+            "bad",
+            "Invalid value bad for configuration compression.type: "
+            "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+        ),
+        (
+            "min.cleanable.dirty.ratio",
+            "2",
+            "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
+        ),
+        (
+            "preallocate",
+            "yes",
+            "Invalid value yes for configuration preallocate: Expected value to be either true or false",
+        ),
+        (
+            "compression.gzip.level",
+            "100",
+            "Invalid value 100 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
+        ),
+        (
+            "compression.zstd.level",
+            "100",
+            "Invalid value 100 for configuration compression.zstd.level: Value must be no more than 22",
+        ),
+        (
+            "leader.replication.throttled.replicas",
+            "x",
+            "Invalid value [x] for configuration leader.replication.throttled.replicas: "
+            "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the following "
+            "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        ),
+        (
+            "remote.storage.enable",
+            "true",
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
+        ),
+    ],
+)
+def test_a_wrong_topic_value_is_refused_in_kafkas_words(name: str, text: str, refusal: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        TopicSettings.of({name: text}, BrokerSettings()).check()
+    assert str(refused.value) == refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", " 5 ", 5),
+        ("retention.bytes", "-5", -5),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", " compact , delete ", ("compact", "delete")),
+        ("cleanup.policy", "compact,compact", ("compact",)),
+        ("cleanup.policy", "", ()),
+        ("leader.replication.throttled.replicas", "*", ("*",)),
+    ],
+)
+def test_a_topic_value_is_read_as_loosely_as_kafka_reads_it(name: str, text: str, value: object) -> None:
+    settings = TopicSettings.of({name: text}, BrokerSettings())
+    assert getattr(settings, TOPIC_OPTIONS[name].field_name) == value
+
+
+def test_of_several_wrong_values_the_one_that_kafka_reads_first_is_reported() -> None:
+    with pytest.raises(InvalidOption, match=r"segment\.bytes"):
+        TopicSettings.of({"retention.ms": "-2", "segment.bytes": "1"}, BrokerSettings())
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
+        TopicSettings.of({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerSettings()).check()
+    with pytest.raises(InvalidOption, match=r"queued\.max\.request\.bytes must be at least"):
+        BrokerSettings.of({Source.STATIC_BROKER: {"queued.max.request.bytes": "1000"}})
+
+
+def test_a_topics_setting_is_its_own_else_the_brokers_else_the_default() -> None:
+    broker = BrokerSettings.of({Source.STATIC_BROKER: {"log.retention.ms": "7", "log.segment.bytes": "2000000"}})
+    settings = TopicSettings.of({"retention.ms": "8"}, broker)
+    assert (settings.retention_ms, settings.segment_bytes, settings.index_interval_bytes) == (8, 2_000_000, 4096)
+    assert topic_synonyms("retention.ms", {"retention.ms": " 8"}, broker) == [
+        ("retention.ms", "8", Source.TOPIC),
+        ("log.retention.ms", "7", Source.STATIC_BROKER),
+        ("log.retention.ms", "604800000", Source.DEFAULT),
+    ]
+
+
+def test_what_an_admin_set_while_running_wins_over_file_and_flags() -> None:
+    static = BrokerSettings.of({Source.STATIC_BROKER: {"message.max.bytes": "1"}})
+    both = static.with_layer(Source.DYNAMIC_BROKER, {"message.max.bytes": "3"}).with_layer(
+        Source.DYNAMIC_DEFAULT_BROKER, {"message.max.bytes": "2", "log.roll.ms": "9"}
+    )
+    assert (both.message_max_bytes, both.log_roll_ms) == (3, 9)
+    assert [source.name for _, _, source in both.synonyms("message.max.bytes")] == [
+        "DYNAMIC_BROKER",
+        "DYNAMIC_DEFAULT_BROKER",
+        "STATIC_BROKER",
+        "DEFAULT",
+    ]
+    assert both.with_layer(Source.DYNAMIC_BROKER, {}).message_max_bytes == 2
+
+
+def test_settings_given_in_code_survive_a_change_by_an_admin_and_count_as_given() -> None:
+    settings = BrokerSettings(num_partitions=3).with_layer(Source.DYNAMIC_BROKER, {"max.connections": "5"})
+    assert (settings.num_partitions, settings.max_connections) == (3, 5)
+    assert settings.synonyms("num.partitions")[0] == ("num.partitions", "3", Source.STATIC_BROKER)
+
+
+def test_every_default_is_a_value_that_would_be_accepted() -> None:
+    for table in (BROKER_OPTIONS, TOPIC_OPTIONS):
+        for row in table.values():
+            assert row.parse(text_of(row.default)) == row.default, row.name
+            assert row.doc, row.name
+    for row in TOPIC_OPTIONS.values():
+        if row.broker:
+            assert BROKER_OPTIONS[row.broker].default == row.default, row.name
+
+
+def test_the_page_of_settings_says_what_the_tables_say() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert page == settings_page.page(), (
+        "write it anew: python -m fencepost.broker.config.settings_page > docs/settings.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("[::1]:0", ("::1", 0)),
+        ("PLAINTEXT://host.example:1", ("host.example", 1)),
+        (":9092", ("", 9092)),
+        ("[fe80::1%eth0]:9", ("fe80::1%eth0", 9)),
+    ],
+)
+def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tuple[str, int]) -> None:
+    assert address(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2", "two words:1", "host\t:1", "h\0:1"],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="HOST:PORT"):
+        address(text)
+
+
+@pytest.mark.parametrize("text", ["SSL://h:1", "ssl://h:1", "SASL_SSL://h:1", "SASL_PLAINTEXT://h:1"])
+def test_an_address_that_promises_protection_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="asks for protection that this broker does not have yet"):
+        address(text)

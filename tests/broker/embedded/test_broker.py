@@ -1,0 +1,482 @@
+"""The broker inside somebody else's process: a guest that can be killed, stopped, moved in time, and leaves nothing."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from eventually import wait_until
+from fencepost.broker.config.options import InvalidOption
+from fencepost.broker.embedded.broker import Broker, BrokerHaltedError
+from fencepost.protocol.batches import walk
+from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    TxnTopic,
+)
+from fencepost.protocol.records import records
+from group_client import alone
+from group_client import state_of as group_state
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, list_offsets, produce
+from wire_client import Closed, WireClient
+
+
+@pytest.fixture
+def broker():
+    with Broker() as running:
+        yield running
+        assert not running.failures
+
+
+def connect(broker, **more):
+    return WireClient(broker.host, broker.port, **more)
+
+
+def now_batch(value=b"v"):
+    return batch(timestamp=int(time.time() * 1000), value=value)
+
+
+def write(broker, topic="t", *, value=b"v"):
+    with connect(broker) as client:
+        assert answers(client.call(produce(topic, now_batch(value)))) == [(0, pytest.approx(0, abs=10**6))]
+
+
+def end_of(broker, topic="t"):
+    with connect(broker) as client:
+        return client.call(list_offsets(topic, -1)).topics[0].partitions[0].offset
+
+
+def make(broker, topic="t", **configs):
+    with connect(broker) as client:
+        assert client.call(create(topic, **configs)).topics[0].error_code == 0
+
+
+def test_it_serves_on_the_loopback_at_a_free_port_and_keeps_it_after_a_restart(broker):
+    make(broker)
+    write(broker)
+    first = broker.bootstrap_servers
+    broker.restart()
+    assert broker.bootstrap_servers == first == f"127.0.0.1:{broker.port}"
+    assert end_of(broker) == 1
+
+
+async def test_it_serves_a_block_of_async_code_without_blocking_the_callers_loop():
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0)
+
+    ticking = asyncio.ensure_future(tick())
+    async with Broker() as broker:
+        during_start = len(ticks)
+        await asyncio.to_thread(make, broker)
+    ticking.cancel()
+    assert during_start > 1
+    assert not broker.running
+
+
+def test_several_run_in_one_process_and_know_nothing_of_each_other(broker):
+    with Broker() as other:
+        make(broker)
+        with connect(other) as client:
+            assert client.call(MetadataRequest(topics=None)).topics == []
+        assert other.port != broker.port
+
+
+def test_its_temporary_directory_is_gone_afterwards():
+    with Broker() as broker:
+        directory = broker.inside(lambda inner: inner.settings.log_dir)
+        assert os.path.isdir(directory)
+    assert not os.path.exists(directory)
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise KeyboardInterrupt", "sys.exit(3)", "os.kill(os.getpid(), 2)"])
+def test_its_temporary_directory_is_gone_when_the_process_ends_without_asking(ending):
+    script = f"""
+        import os, sys
+        from fencepost.broker.embedded.broker import Broker
+        broker = Broker().start()
+        print(broker.inside(lambda inner: inner.settings.log_dir), flush=True)
+        {ending}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    directory = done.stdout.strip()
+    assert directory
+    assert not os.path.exists(directory)
+
+
+def test_a_forked_child_leaves_the_broker_and_its_directory_alone(broker):
+    directory = broker.inside(lambda inner: inner.settings.log_dir)
+    script = f"""
+        import os
+        from fencepost.broker.embedded.broker import Broker
+        broker = Broker().start()
+        child = os.fork()
+        if child == 0:
+            broker.stop()
+            raise SystemExit
+        os.waitpid(child, 0)
+        print(os.path.isdir(broker.inside(lambda inner: inner.settings.log_dir)), {directory!r} != "")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "True True", done.stderr
+
+
+def test_a_data_directory_outlives_it(tmp_path):
+    with Broker(data_dir=tmp_path / "data") as broker:
+        make(broker)
+        write(broker)
+    with Broker(data_dir=tmp_path / "data") as broker:
+        assert end_of(broker) == 1
+
+
+def test_settings_are_kafkas_names_in_snake_case():
+    with Broker(num_partitions=3, log_retention_hours=2, auto_create_topics_enable=True) as broker:
+        with connect(broker) as client:
+            client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="made")], allow_auto_topic_creation=True))
+        assert len(broker.inside(lambda inner: inner.topics.by_name["made"].partitions)) == 3
+        assert broker.inside(lambda inner: inner.settings.log_retention_ms) == 7_200_000
+
+
+def test_a_misspelt_setting_is_refused_with_the_nearest_name():
+    with pytest.raises(TypeError, match="did you mean num_partitions"):
+        Broker(num_partition=3)
+
+
+def test_a_value_that_cannot_be_is_refused_before_anything_begins():
+    with pytest.raises(InvalidOption, match=r"num\.partitions"):
+        Broker(num_partitions=0)
+
+
+def process_wide():
+    return {
+        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), list(gc.callbacks)),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "loop policy": asyncio.get_event_loop_policy(),
+        "logging": (logging.root.level, list(logging.root.handlers), logging.lastResort, logging.raiseExceptions),
+        "our loggers": [
+            (name, logger.level, list(logger.handlers), logger.propagate)
+            for name, logger in logging.root.manager.loggerDict.items()
+            if isinstance(logger, logging.Logger) and name.startswith("fencepost") and name != "fencepost.client"
+        ],
+        "hooks": (sys.excepthook, threading.excepthook, sys.unraisablehook, sys.getswitchinterval()),
+        "directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "threads": [thread for thread in threading.enumerate() if thread.name != "fencepost-broker"],
+    }
+
+
+def test_it_touches_nothing_that_belongs_to_the_process():
+    before = process_wide()
+    with Broker() as broker:
+        make(broker)
+        write(broker)
+        broker.kill()
+        broker.restart()
+        during = process_wide()
+        lanes = ("journal", "segments", "reads", "records")
+        during["threads"] = [one for one in during["threads"] if not one.name.startswith(lanes)]
+        assert during == before
+    assert process_wide() == before
+
+
+# ---- killed, halted, paused -----------------------------------------------------------------------------------
+
+
+def test_a_kill_resets_connections_and_a_restart_has_everything_that_was_acknowledged(broker):
+    make(broker)
+    write(broker)
+    client = connect(broker)
+    client.call(MetadataRequest(topics=[]))
+    broker.kill()
+    assert client.is_closed()
+    client.close()
+    with pytest.raises(ConnectionRefusedError):
+        connect(broker)
+    broker.restart()
+    assert end_of(broker) == 1
+
+
+def test_a_kill_loses_what_was_not_synced():
+    with Broker(durability_mode="os", log_checkpoint_interval_ms=3_600_000) as broker:
+        make(broker)
+        broker.advance(0.2)  # the topic is on disk, and so is the empty round that says so: no other sync is due
+        write(broker)
+        broker.kill()
+        broker.restart()
+        assert end_of(broker) == 0
+
+
+def test_an_orderly_restart_loses_nothing_in_any_mode():
+    with Broker(durability_mode="os") as broker:
+        make(broker)
+        write(broker)
+        broker.restart()
+        assert end_of(broker) == 1
+
+
+def halted_by_a_failed_sync(broker):
+    make(broker)
+    broker.disk.fail_sync()
+    with contextlib.suppress(Closed, ConnectionError):  # it is answered where another sync is the one that failed
+        write(broker)
+    wait_until(lambda: not broker.running)
+
+
+def test_a_failed_sync_stops_it_and_the_block_raises():
+    def block():
+        with Broker() as broker:
+            halted_by_a_failed_sync(broker)
+
+    with pytest.raises(BrokerHaltedError, match="Input/output error") as raised:
+        block()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+async def test_a_failed_sync_raises_from_an_async_block_over_what_clients_raised():
+    async def block():
+        async with Broker() as broker:
+            await asyncio.to_thread(halted_by_a_failed_sync, broker)
+            raise Closed
+
+    with pytest.raises(BrokerHaltedError) as raised:
+        await block()
+    assert isinstance(raised.value.__context__, Closed)
+
+
+def test_an_interruption_is_not_covered_by_a_halt():
+    def block():
+        with Broker() as broker:
+            halted_by_a_failed_sync(broker)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+
+
+def test_a_halted_broker_can_be_restarted_which_is_a_recovery(broker):
+    make(broker)
+    write(broker)
+    broker.disk.fail_sync()
+    acknowledged = False
+    with contextlib.suppress(Closed, ConnectionError):
+        write(broker, value=b"in doubt")
+        acknowledged = True  # another sync is the one that failed, as a segment's
+    wait_until(lambda: broker.halted is not None)
+    broker.restart()
+    assert broker.halted is None
+    assert end_of(broker) == 2 if acknowledged else end_of(broker) in (1, 2)
+
+
+def test_a_paused_broker_keeps_connections_and_answers_when_resumed(broker):
+    with connect(broker) as client:
+        broker.pause()
+        assert broker.paused
+        client.send(MetadataRequest(topics=[]))
+        assert client.nothing_comes()
+        broker.resume()
+        assert client.receive().brokers
+
+
+def test_a_paused_broker_can_be_killed_and_does_nothing_that_came_meanwhile(broker):
+    make(broker)
+    with connect(broker) as client:
+        broker.pause()
+        client.send(produce("t", now_batch()))
+        broker.kill()
+        assert client.is_closed()
+    broker.restart()
+    assert end_of(broker) == 0
+
+
+def test_a_paused_broker_can_be_stopped():
+    with Broker() as broker:
+        broker.pause()
+    assert not broker.running
+
+
+def test_looking_inside_a_paused_broker_is_an_error_and_no_hang(broker):
+    broker.pause()
+    with pytest.raises(RuntimeError, match="paused"):
+        broker.inside(lambda inner: inner.cluster_id)
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(broker):
+    other = Broker(port=broker.port)
+    with pytest.raises(OSError, match="Address already in use"):
+        other.start()
+    assert not other.running
+
+
+# ---- time -----------------------------------------------------------------------------------------------------
+
+
+def begin_transaction(client, name, timeout_ms):
+    identity = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
+    assert identity.error_code == 0
+    added = client.call(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[TxnTopic(name="t", partitions=[0])],
+        ),
+        3,
+    )
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+
+
+def state_of(client, name):
+    (found,) = client.call(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states
+    return found.transaction_state
+
+
+def test_time_moved_ahead_aborts_transactions_at_once(broker):
+    make(broker)
+    with connect(broker) as client:
+        begin_transaction(client, "slow", 60_000)
+        broker.advance(59)
+        assert state_of(client, "slow") == "Ongoing"
+        broker.advance(2)
+        assert state_of(client, "slow") == "CompleteAbort"
+
+
+def test_time_moved_ahead_ends_fetches_that_wait(broker):
+    make(broker)
+    with connect(broker) as client:
+        client.send(fetch("t", 0, max_wait_ms=1_000_000), 11)
+        assert client.nothing_comes()
+        broker.advance(1_001)
+        assert bytes_of(fetched(client.receive())) == b""
+
+
+def test_time_moved_ahead_expires_records_and_not_those_of_later_topics(broker):
+    make(broker, retention_ms=3_600_000)
+    write(broker)
+    broker.advance(3_700)
+    with connect(broker) as client:
+        assert client.call(list_offsets("t", -2)).topics[0].partitions[0].offset == 1
+    make(broker, "later", retention_ms=3_600_000)
+    write(broker, "later")
+    broker.advance(10)
+    with connect(broker) as client:
+        assert client.call(list_offsets("later", -2)).topics[0].partitions[0].offset == 0
+
+
+def test_time_may_be_moved_while_it_is_paused_or_killed(broker):
+    make(broker)
+    with connect(broker) as client:
+        begin_transaction(client, "slow", 60_000)
+    broker.pause()
+    broker.advance(61)
+    broker.resume()
+    broker.advance(0)
+    with connect(broker) as client:
+        assert state_of(client, "slow") == "CompleteAbort"
+    broker.kill()
+    broker.advance(5)
+    broker.restart()
+    with pytest.raises(ValueError, match="does not go back"):
+        broker.advance(-1)
+
+
+def test_its_error_is_one_of_the_public_names_and_has_a_hint():
+    import fencepost
+
+    assert fencepost.BrokerHaltedError is BrokerHaltedError
+    assert fencepost.Broker is Broker
+    assert issubclass(BrokerHaltedError, fencepost.KafkaError)
+    assert BrokerHaltedError.hint
+
+
+def test_it_runs_on_asyncios_own_loop_where_uvloop_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with Broker() as broker:
+        make(broker)
+        write(broker)
+        with connect(broker) as client:
+            begin_transaction(client, "slow", 60_000)
+            broker.advance(61)
+            assert state_of(client, "slow") == "CompleteAbort"
+        broker.kill()
+        broker.restart()
+        assert end_of(broker) == 2  # the record, and the marker of the abort
+
+
+def test_kills_under_load_lose_nothing_that_was_acknowledged():
+    """Each life is cut in the middle of what six producers write."""
+    with Broker(durability_mode="fsync", journal_max_bytes=4 << 20) as broker:
+        make(broker)
+        acknowledged = {}
+        for life in range(1, 9):
+            threads = [threading.Thread(target=write_until_cut, args=(broker, acknowledged)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda wanted=life * 60: len(acknowledged) >= wanted)
+            broker.kill()
+            for thread in threads:
+                thread.join()
+            broker.restart()
+        read = values_of(broker)
+        assert {offset: read[offset] for offset in acknowledged} == acknowledged
+        assert not broker.failures
+
+
+def write_until_cut(broker, acknowledged):
+    try:
+        with connect(broker) as client:
+            while True:
+                value = os.urandom(200)
+                ((code, offset),) = answers(client.call(produce("t", now_batch(value))))
+                assert code == 0
+                acknowledged[offset] = value
+    except (Closed, ConnectionError):
+        pass
+
+
+def values_of(broker):
+    found, offset, end = {}, 0, end_of(broker)
+    with connect(broker) as client:
+        while offset < end:
+            for each in walk(memoryview(bytes_of(fetched(client.call(fetch("t", offset), 11))))):
+                for record in records(each):
+                    found[record.offset] = record.value
+                offset = each.next_offset
+    return found
+
+
+def test_time_moved_ahead_ends_the_sessions_of_silent_members(broker):
+    with connect(broker) as client:
+        client.ask = client.call
+        alone(client, session_timeout_ms=30_000)
+        broker.advance(29)
+        assert group_state(client) == "Stable"
+        broker.advance(2)
+        assert group_state(client) == "Empty"
+
+
+def test_lives_leave_no_descriptors_and_no_threads():
+    def held():
+        return len(os.listdir("/dev/fd")), {thread.name for thread in threading.enumerate()}
+
+    with Broker():
+        pass
+    before = held()
+    with Broker() as broker:
+        for life in range(3):
+            make(broker, f"t{life}")
+            broker.kill()
+            broker.restart()
+    assert held() == before

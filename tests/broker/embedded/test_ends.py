@@ -1,0 +1,320 @@
+"""The end of an embedded broker comes at any moment and from any side: nobody waits for ever, and nothing is left."""
+
+import asyncio
+import gc
+import os
+import threading
+from concurrent.futures import Future
+
+import pytest
+from eventually import wait_until
+from fencepost.broker.broker import Broker as InnerBroker
+from fencepost.broker.embedded.broker import Broker, BrokerHaltedError
+from fencepost.broker.embedded.life import Life
+from fencepost.effects.disk import AlreadyLocked
+from produce_requests import batch, create, produce
+from wire_client import WireClient
+
+WITHIN_S = 20
+IDLE_BEFORE_TIME_MOVES = 9  # so often does advance() wait for an idle journal before it moves the clock
+
+
+def directory_of(broker):
+    return broker.inside(lambda inner: inner.settings.log_dir)
+
+
+def there(directory):
+    return os.path.exists(directory)
+
+
+def lives():
+    return [thread for thread in threading.enumerate() if thread.name == "fencepost-broker"]
+
+
+def begin(call, *arguments):
+    """The call in a thread of its own: one that hangs fails its test, and is left behind."""
+    result = Future()
+
+    def run():
+        try:
+            result.set_result(call(*arguments))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result
+
+
+# ---- whoever waits for it, while it ends ----------------------------------------------------------------------
+
+
+def stand_at(inner, count, standing):
+    """The count-th wait for an idle journal never ends; those after it do."""
+    left = [count]
+
+    async def idle():
+        left[0] -= 1
+        if left[0] == 0:
+            del inner.idle
+            standing.set()
+            await asyncio.Event().wait()
+
+    inner.idle = idle
+
+
+@pytest.mark.parametrize("count", [1, IDLE_BEFORE_TIME_MOVES + 1])
+@pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
+def test_time_that_is_moved_while_it_ends_has_moved_once_and_nobody_waits_for_ever(end, count):
+    with Broker() as broker:
+        standing = threading.Event()
+        broker.inside(lambda inner: stand_at(inner, count, standing))
+        before = broker.clock.monotonic_ms()
+        moving = begin(broker.advance, 600)
+        assert standing.wait(WITHIN_S)
+        end(broker)
+        moving.result(WITHIN_S)
+        assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
+
+
+def test_time_that_is_moved_while_a_sync_fails_has_moved_once():
+    broker = Broker().start()
+    with WireClient(broker.host, broker.port) as client:
+        client.call(create("t"))
+        before = broker.clock.monotonic_ms()
+        broker.disk.fail_sync()
+        client.send(produce("t", batch(1)), 9)
+        begin(broker.advance, 600).result(WITHIN_S)
+    assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
+    wait_until(lambda: broker.halted)
+    with pytest.raises(BrokerHaltedError):
+        broker.stop()
+
+
+@pytest.fixture
+def just_ended(monkeypatch):
+    """It has ended, and whoever looked a moment before does not know."""
+    with Broker() as broker:
+        broker.kill()
+        monkeypatch.setattr(Life, "running", True)
+        yield broker
+        monkeypatch.undo()
+
+
+def test_what_is_asked_of_a_broker_that_has_just_ended_is_answered(just_ended):
+    before = just_ended.clock.monotonic_ms()
+    begin(just_ended.advance, 600).result(WITHIN_S)
+    assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
+    with pytest.raises(RuntimeError, match="the broker does not run"):
+        begin(just_ended.inside, lambda inner: inner).result(WITHIN_S)
+    begin(just_ended.intercept, lambda serve: serve).result(WITHIN_S)
+    gc.collect()  # a coroutine that nobody awaited is a warning, and so an error
+
+
+def test_a_broker_that_has_just_ended_is_not_paused(just_ended):
+    begin(just_ended.pause).result(WITHIN_S)
+    assert not just_ended.paused
+
+
+def test_what_look_raises_comes_out():
+    with Broker() as broker, pytest.raises(ZeroDivisionError):
+        broker.inside(lambda inner: 1 / 0)
+
+
+# ---- cancelled ------------------------------------------------------------------------------------------------
+
+
+async def used(broker):
+    async with broker:
+        pass
+
+
+async def cancelled(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_start_that_is_cancelled_leaves_the_directory_free(tmp_path):
+    before = lives()
+    starting = asyncio.ensure_future(used(Broker(tmp_path)))
+    await asyncio.sleep(0)
+    assert lives() != before
+    await cancelled(starting)
+    assert lives() == before
+    with Broker(tmp_path) as again:
+        assert again.running
+
+
+async def test_a_start_that_is_cancelled_leaves_no_temporary_directory():
+    broker = Broker()
+    starting = asyncio.ensure_future(used(broker))
+    await asyncio.sleep(0)
+    directory = broker._directory
+    assert there(directory)
+    await cancelled(starting)
+    assert not there(directory)
+    async with broker:
+        assert broker.running
+
+
+async def test_a_start_that_fails_while_it_is_cancelled_is_no_complaint_of_asyncios(tmp_path, caplog):
+    async with Broker(tmp_path):
+        with pytest.raises(AlreadyLocked):
+            await used(Broker(tmp_path))
+        starting = asyncio.ensure_future(used(Broker(tmp_path)))
+        await asyncio.sleep(0)
+        await cancelled(starting)
+        del starting
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_an_exit_that_is_cancelled_ends_it_all_the_same():
+    leave, leaving = asyncio.Event(), asyncio.Event()
+    broker, before = Broker(), lives()
+
+    async def block():
+        async with broker:
+            await leave.wait()
+            leaving.set()
+
+    task = asyncio.ensure_future(block())
+    await asyncio.to_thread(wait_until, lambda: broker.running)
+    directory = directory_of(broker)
+    leave.set()
+    await leaving.wait()
+    await cancelled(task)
+    assert not there(directory)
+    assert lives() == before
+    broker.stop()
+
+
+# ---- stopped from several sides -------------------------------------------------------------------------------
+
+
+def hold_the_end(inner, ending, go_on):
+    """The next wait for an idle journal takes until go_on."""
+
+    async def idle():
+        del inner.idle
+        ending.set()
+        await asyncio.to_thread(go_on.wait)
+
+    inner.idle = idle
+
+
+@pytest.fixture
+def held():
+    """A broker, its directory, what is set once it ends, and what lets it."""
+    broker = Broker().start()
+    ending, go_on = threading.Event(), threading.Event()
+    directory = directory_of(broker)
+    broker.inside(lambda inner: hold_the_end(inner, ending, go_on))
+    yield broker, directory, ending, go_on
+    go_on.set()
+    broker.stop()
+
+
+def test_a_second_stop_waits_for_the_first(held):
+    broker, directory, ending, go_on = held
+    first = begin(broker.stop)
+    assert ending.wait(WITHIN_S)
+    second = begin(broker.stop)
+    with pytest.raises(TimeoutError):
+        second.result(0.1)
+    assert there(directory)
+    go_on.set()
+    assert first.result(WITHIN_S) is None
+    assert second.result(WITHIN_S) is None
+    assert not there(directory)
+
+
+async def test_a_block_may_end_while_another_thread_stops_it(held):
+    broker, directory, ending, go_on = held
+    stopping = asyncio.ensure_future(asyncio.to_thread(broker.stop))
+    await asyncio.to_thread(ending.wait, WITHIN_S)
+    leaving = asyncio.ensure_future(broker.__aexit__(None, None, None))
+    await asyncio.sleep(0.01)
+    assert there(directory)
+    go_on.set()
+    await asyncio.wait_for(asyncio.gather(stopping, leaving), WITHIN_S)
+    assert not there(directory)
+
+
+def test_stops_at_once_from_many_threads_raise_nothing():
+    for _ in range(5):
+        broker = Broker().start()
+        for stopping in [begin(broker.stop) for _ in range(4)]:
+            stopping.result(WITHIN_S)
+
+
+# ---- two that begin it at once --------------------------------------------------------------------------------
+
+
+def hold_the_start(monkeypatch):
+    """(set when a start is under way, what lets it go on)."""
+    starting, go_on = threading.Event(), threading.Event()
+    start = InnerBroker.start
+
+    async def held(inner):
+        starting.set()
+        await asyncio.to_thread(go_on.wait)
+        await start(inner)
+
+    monkeypatch.setattr(InnerBroker, "start", held)
+    return starting, go_on
+
+
+def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(monkeypatch):
+    starting, go_on = hold_the_start(monkeypatch)
+    broker = Broker()
+    first = begin(broker.start)
+    assert starting.wait(WITHIN_S)
+    second = begin(broker.start)
+    try:
+        with pytest.raises(RuntimeError, match="runs already"):
+            second.result(WITHIN_S)
+    finally:
+        go_on.set()
+    assert first.result(WITHIN_S) is broker
+    assert broker.running
+    directory = directory_of(broker)
+    broker.stop()
+    assert not there(directory)
+    assert lives() == []
+
+
+@pytest.mark.parametrize("step", ["start", "stop"])
+def test_a_kill_ends_a_broker_that_waits_for_its_journal(monkeypatch, tmp_path, step):
+    broker = Broker(tmp_path)
+    if step == "stop":
+        broker.start()
+        broker.inside(lambda inner: inner.topics.create("t", 1))
+    waiting, dying = threading.Event(), threading.Event()
+    idle, die, soon = InnerBroker.idle, Life._die, Life._soon
+
+    def queue(life, call, *arguments):
+        if call == life._die:
+            dying.set()
+        else:
+            soon(life, call, *arguments)
+
+    async def idle_as_it_dies(inner):
+        monkeypatch.setattr(InnerBroker, "idle", idle)
+        waiting.set()
+        waits = asyncio.ensure_future(idle(inner))
+        await asyncio.sleep(0)
+        dying.wait()  # nothing that the journal did is seen before the kill
+        die(broker._life)
+        await waits
+
+    monkeypatch.setattr(InnerBroker, "idle", idle_as_it_dies)
+    monkeypatch.setattr(Life, "_soon", queue)
+    call = begin(getattr(broker, step))
+    assert waiting.wait(WITHIN_S)
+    assert begin(broker.kill).result(WITHIN_S) is None
+    assert call.exception(WITHIN_S) is None or step == "start"
+    monkeypatch.undo()
+    with broker:
+        assert broker.running

@@ -1,0 +1,114 @@
+"""The same bytes in every transaction: remembered, and carried out as the general way would."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.fast import transactions as straight_transactions
+from fencepost.broker.fast.transactions import StraightTransactions
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, begun, state, values
+
+OK = ErrorCode.NONE
+
+
+def history(version: int) -> tuple[list[object], list[bytes], dict[int, int]]:
+    """What a producer is told, with AddPartitionsToTxn and EndTxn of this version, and what is left."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 2))
+        broker.ask(create("gone"))
+        txn = begun(broker)
+
+        def add(topic: str, *partitions: int) -> list[int]:
+            response = txn.client.ask(txn.adding(topic, *partitions), version)
+            topics = response.results_by_topic_v3_and_below
+            return [part.partition_error_code for each in topics for part in each.results_by_partition]
+
+        def end(commit: bool) -> int:
+            return int(txn.client.ask(txn.ending(commit), version).error_code)
+
+        told: list[object] = []
+        for number in range(6):
+            told += [
+                add("t", 0),
+                add("t", 0),
+                add("t", 0, 1),
+                add("t", 7),
+                add("gone", 0),
+                add("__consumer_offsets", 0),
+            ]
+            txn.send("t", b"%d" % number, number % 2)
+            told += [end(number != 3), end(number != 3), end(number == 3), state(broker)]
+            if number == 4:
+                broker.ask(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 5)
+        successor = begun(broker)
+        told += [add("t", 0), end(True)]
+        txn.goes_on_as(successor.producer_id, successor.epoch)
+        txn.client = successor.client
+        told += [end(True), add("t", 0), end(True)]
+        metrics = broker.broker.metrics
+        assert not metrics.failures
+        assert [metrics.requests[24], metrics.requests[26]] == [6 * 6 + 2, 6 * 3 + 3]
+        return told, values(broker, "t") + values(broker, "t", 1), dict(metrics.errors)
+
+
+def in_older_words(told: list[object]) -> list[list[object]]:
+    """Before version 2 a fenced producer is told INVALID_PRODUCER_EPOCH."""
+    older = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+    return [
+        [older.get(code, code) for code in each] if isinstance(each, list) else older.get(each, each) for each in told
+    ]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_the_straight_way_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
+    straight = history(version)
+    monkeypatch.setattr(StraightTransactions, "_carried_out", lambda self, asked, connection: False)
+    assert history(version) == straight
+    assert in_older_words(history(3)[0]) == in_older_words(straight[0])
+
+
+def test_each_turn_has_a_time_of_its_own():
+    """Else a transaction is taken for as old as the first one, and is ended by its timeout as soon as it begins."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        txn = begun(broker)
+        for _ in range(3):
+            broker.wait(50)
+            now_ms, age_ms = broker.broker.clock.now_ms(), broker.broker.store.age_ms()
+            assert txn.add("t", 0) == [OK]
+            found = broker.broker.transactions.transactions["x"]
+            assert found.start_ms - now_ms in range(100)
+            assert found.started_age_ms - age_ms in range(100)
+            broker.wait(50)
+            now_ms = broker.broker.clock.now_ms()
+            assert txn.end(True) == OK
+            assert broker.broker.transactions.transactions["x"].last_update_ms - now_ms in range(100)
+
+
+def test_what_is_remembered_is_bounded_and_forgetting_harms_nobody(monkeypatch):
+    monkeypatch.setattr(straight_transactions, "REMEMBERED", 2)
+    straight = history(1)
+    monkeypatch.undo()
+    assert history(1) == straight
+
+
+def test_the_policy_for_old_clients_holds_here_too():
+    with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
+        broker.ask(create("t"))
+        txn = begun(broker)
+        assert [txn.add("t", 0), txn.end(True)] == [[OK], OK]
+        broker.broker.settings = BrokerSettings(transaction_v1_policy="refuse")
+        assert txn.client.ask(txn.ending(True), 3).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_lying_length_in_such_a_request_closes_its_connection_and_no_other():
+    with SimulatedBroker() as broker:
+        broker.ask(create("t"))
+        txn, other = begun(broker), begun(broker, name="y")
+        for api in (24, 26):
+            client = Txn(broker, "z").client
+            client.send_raw(bytes([0, 0, 0, 12, 0, api, 0, 1, 0, 0, 0, 1, 0xFF, 0xFF, 0x7F, 0xFF]))
+            assert client.closed()
+        assert [txn.add("t", 0), other.add("t", 0)] == [[OK], [OK]]

@@ -1,0 +1,155 @@
+"""What becomes of requests that handlers cannot serve, and of handlers that fail."""
+
+import struct
+
+import pytest
+from fencepost.broker.net import dispatch
+from fencepost.broker.net.dispatch import load_handlers
+from fencepost.broker.net.unserved_apis import UNSERVED
+from fencepost.broker.net.waiting import Parked
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from fencepost.protocol.messages.offsets import ListOffsetsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from produce_requests import create, list_offsets
+from simulated_client import SimulatedClient
+
+
+@pytest.fixture
+def answering(monkeypatch, broker):
+    """Put a function in the place of a handler."""
+
+    def put(request, answer, *, waits=True):
+        handler = dispatch.Handler(dispatch.APIS[dispatch.schema_of(request).api], answer, waits)
+        monkeypatch.setitem(dispatch.HANDLERS, handler.api.key, handler)
+
+    return put
+
+
+def fails_with(error):
+    def answer(broker, call, request):
+        raise error
+
+    return answer
+
+
+def offsets_code(client):
+    return client.ask(list_offsets("t", -1)).topics[0].partitions[0].error_code
+
+
+def test_a_kafka_error_becomes_the_error_of_the_response(broker, answering):
+    answering(ListOffsetsRequest, fails_with(KafkaError(ErrorCode.POLICY_VIOLATION)))
+    assert offsets_code(SimulatedClient(broker)) == ErrorCode.POLICY_VIOLATION
+    assert not broker.broker.metrics.failures
+    assert broker.broker.metrics.errors == {ErrorCode.POLICY_VIOLATION: 1}
+
+
+def test_any_other_exception_is_a_bug_that_is_logged_counted_and_answered(broker, answering, caplog):
+    answering(ListOffsetsRequest, fails_with(ZeroDivisionError("oops")))
+    client = SimulatedClient(broker)
+    assert offsets_code(client) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "oops" in caplog.text
+    assert len(broker.broker.metrics.failures) == 1
+    assert client.ask(MetadataRequest(topics=[]), 1).brokers
+    broker.broker.metrics.failures.clear()
+
+
+def test_a_response_that_cannot_be_written_is_a_bug_too(broker, answering):
+    answering(ListOffsetsRequest, lambda *_: "no response at all")
+    assert offsets_code(SimulatedClient(broker)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert broker.broker.metrics.failures
+    broker.broker.metrics.failures.clear()
+
+
+def test_where_not_even_a_refusal_can_be_written_the_connection_is_closed(broker, answering, monkeypatch):
+    """Without a reply in its place, a client would take the next one for it, or wait for ever."""
+    answering(ListOffsetsRequest, lambda *_: "no response at all")
+    monkeypatch.setattr(dispatch, "refusal", lambda *_: "no refusal either")
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert not client.quiet()
+    with pytest.raises(ConnectionError):
+        client.receive()
+    broker.broker.metrics.failures.clear()
+
+
+def test_a_parked_reply_may_be_an_error(broker, answering):
+    parked = Parked()
+    answering(ListOffsetsRequest, lambda *_: parked)
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert client.quiet()
+    parked.answer(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert client.receive().topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_parked_reply_is_told_when_its_client_has_gone(broker, answering):
+    parked = Parked()
+    answering(ListOffsetsRequest, lambda *_: parked)
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert client.quiet()
+    client.close()
+    assert parked.cancelled
+
+
+def test_replies_wait_for_the_last_unit_and_exempt_ones_do_not(broker):
+    client, other = SimulatedClient(broker), SimulatedClient(broker)
+    lane, held = broker.broker.rounds._lane, []
+    submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+    client.send(create("t"))
+    broker.wait(0.1)
+    other.send(create("t"))  # exists: an error that tells of what is not durable
+    assert client.quiet()
+    assert other.quiet()
+    third = SimulatedClient(broker)
+    assert third.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert third.ask(MetadataRequest(topics=[]), 1).brokers
+    lane.submit = submit
+    submit(*held[0])
+    assert client.receive().topics[0].error_code == 0
+    assert other.receive().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_halted_broker_answers_nobody(broker):
+    client = SimulatedClient(broker)
+    client.ask(MetadataRequest(topics=[]), 1)
+    broker.broker.rounds.halt(OSError("gone"))
+    client.send(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="t")]))
+    assert client.closed()
+
+
+def test_a_handler_knows_who_asks(broker, answering):
+    calls = []
+
+    def answer(broker, call, request):
+        calls.append(call)
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+
+    answering(ListOffsetsRequest, answer)
+    SimulatedClient(broker, "me").ask(list_offsets("t", -1), 3)
+    (call,) = calls
+    assert (call.version, call.client_id, call.correlation_id) == (3, "me", 1)
+    assert call.client_host
+    assert call.listener_address[1] == 9092
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "says"),
+    [
+        (43, 2, "ElectLeaders (API 43 v2) is not served"),
+        (9999, 0, "an API that Kafka does not know (API 9999 v0) is not served"),
+        (1, 3, "Fetch (API 1) v3 is not served: 4 to 17 are"),
+    ],
+)
+def test_what_is_not_served_closes_the_connection_and_is_named_in_the_log(broker, caplog, key, version, says):
+    client = SimulatedClient(broker)
+    frame = struct.pack(">hhih", key, version, 7, 5) + b"probe"
+    client.send_raw(struct.pack(">i", len(frame)) + frame)
+    assert client.closed()
+    assert f"(probe): {says}" in caplog.text
+    assert broker.broker.metrics.closed_unsupported == 1
+
+
+def test_no_api_that_is_served_is_named_among_those_that_are_not():
+    assert not UNSERVED.keys() & load_handlers().keys()

@@ -1,0 +1,51 @@
+"""Features are offered when all of what they are made of is there, and said so that old clients can read it."""
+
+import pytest
+from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, named_as_supported, offered
+
+TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
+OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 3), 0)
+
+
+class Api:
+    def __init__(self, highest: int) -> None:
+        self.highest = highest
+
+    def serves(self, version: int) -> bool:
+        return version <= self.highest
+
+
+def names(highest: dict[int, int]) -> list[str]:
+    return [feature.name for feature in offered({key: Api(version) for key, version in highest.items()})]
+
+
+def test_a_broker_without_transactions_offers_no_version_of_them() -> None:
+    assert names({}) == ["metadata.version"]
+    assert names(TRANSACTIONS) == ["metadata.version", "transaction.version"]
+
+
+@pytest.mark.parametrize("key", TRANSACTIONS)
+def test_t21_transactions_are_offered_only_whole(key: int) -> None:
+    assert names(TRANSACTIONS | {key: TRANSACTIONS[key] - 1}) == ["metadata.version"]
+    assert names({each: highest for each, highest in TRANSACTIONS.items() if each != key}) == ["metadata.version"]
+
+
+def test_our_own_apis_are_offered_only_whole() -> None:
+    assert names(OURS) == ["metadata.version", "fencepost.version"]
+    assert names(dict(list(OURS.items())[:2])) == ["metadata.version"]
+
+
+def test_t8_what_begins_at_0_is_not_supported_before_version_4() -> None:
+    features = list(FEATURES)
+    for version in range(4):
+        assert [each.name for each in named_as_supported(features, version)] == [
+            "metadata.version",
+            "fencepost.version",
+        ]
+    assert named_as_supported(features, 4) == features
+
+
+def test_t8_transactions_and_our_apis_have_the_versions_that_clients_look_for() -> None:
+    versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
+    assert versions["transaction.version"] == (0, 2)
+    assert versions["fencepost.version"] == (1, 1)

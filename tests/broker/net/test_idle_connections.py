@@ -1,0 +1,90 @@
+"""Connections over which nothing moves are closed; a request or an answer that is under way moves."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from produce_requests import batch, create, fetch, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from slow_workers import SlowWorkers
+
+IDLE_S = 60
+NAMED = 12
+ANSWER_BYTES = 4_000_000
+A_BIT = 300_000
+
+
+@pytest.fixture
+def world():
+    with SimulatedBroker(BrokerSettings(connections_max_idle_ms=IDLE_S * 1000)) as broker:
+        broker.ask(create("t"))
+        for _ in range(10):
+            broker.ask(produce("t", batch(value=bytes(ANSWER_BYTES // 10))))
+        yield broker
+
+
+@pytest.fixture
+def client(world):
+    return SimulatedClient(world)
+
+
+def take(client, bytes_at_least):
+    """Read so much of the answer, and then nothing again."""
+    line, transport = client.line, client.transport
+    wanted = len(line.received) + bytes_at_least
+
+    def data_received(data):
+        type(line).data_received(line, data)
+        if len(line.received) >= wanted:
+            transport.pause_reading()
+
+    line.data_received = data_received
+    transport.resume_reading()
+    client.broker.wait(1)
+    del line.data_received
+
+
+def begin_download(client):
+    client.transport.pause_reading()
+    client.send(fetch("t", partition_max_bytes=ANSWER_BYTES * 2), NAMED)
+    client.broker.wait(1)
+
+
+def test_a_download_that_goes_on_is_not_idle_though_nothing_is_sent(world, client):
+    begin_download(client)
+    for _ in range(6):
+        world.wait(IDLE_S / 2)
+        take(client, A_BIT)
+        assert not client.line.closed
+    client.transport.resume_reading()
+    assert len(client.receive_frame()) > ANSWER_BYTES
+
+
+def test_a_download_that_nobody_takes_is_idle(world, client):
+    begin_download(client)
+    world.wait(IDLE_S / 2)
+    take(client, A_BIT)
+    world.wait(2 * IDLE_S)
+    take(client, ANSWER_BYTES)
+    assert client.line.closed
+
+
+def test_an_answer_that_comes_late_begins_the_time_anew(world, client):
+    """A long poll of nearly the whole time, and then as long again until the next request."""
+    client.send(fetch("t", offset=10, max_wait_ms=IDLE_S * 900, min_bytes=1), NAMED)
+    assert client.receive()
+    world.wait(IDLE_S * 0.9)
+    assert client.ask(fetch("t", offset=10), NAMED)
+
+
+def test_a_client_that_waits_for_a_worker_is_not_idle(world, client):
+    world.ask(create("keys", cleanup_policy="compact"))
+    workers = world.broker.records_lane = SlowWorkers()
+    client.send(produce("keys", batch(key=b"k", codec=4)))
+    world.wait(3 * IDLE_S)
+    workers.run_one()
+    assert client.receive_frame()
+
+
+def test_a_silent_client_is_closed(world, client):
+    world.wait(2 * IDLE_S)
+    assert client.line.closed

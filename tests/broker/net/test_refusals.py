@@ -1,0 +1,300 @@
+"""A request that fails as a whole gets an answer that every client finds the error in."""
+
+import pytest
+from fencepost.broker.net.refusals import refusal
+from fencepost.protocol.apis import APIS, decode_response, encode_response
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.configs import AlterConfigsRequest, DescribeConfigsRequest
+from fencepost.protocol.messages.fetch import FetchRequest
+from fencepost.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from fencepost.protocol.messages.offsets import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnTopic,
+    WriteTxnMarkersRequest,
+)
+from fencepost.protocol.schema import Array, Fixed, Text, schema_of
+from produce_requests import batch, fetch, list_offsets, produce
+
+BROKEN = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def refused(request, version):
+    """The refusal, as it arrives at the client."""
+    api = APIS[schema_of(type(request)).api]
+    frame = b"".join(encode_response(api, version, 1, refusal(api.response, version, request, BROKEN)))
+    return decode_response(api, version, frame[4:])[1]
+
+
+def codes(message):
+    """Every error code in it, at any depth."""
+    found = []
+    for field in message.__slots__:
+        value = getattr(message, field)
+        if field == "error_code":
+            found.append(value)
+        elif isinstance(value, list):
+            found += [code for item in value if hasattr(item, "__slots__") for code in codes(item)]
+    return found
+
+
+def test_produce_names_every_partition():
+    response = refused(produce("t", batch(), batch(), partition=3), 9)
+    assert [topic.name for topic in response.responses] == ["t"]
+    assert [(part.index, part.error_code) for part in response.responses[0].partition_responses] == [
+        (3, CODE),
+        (4, CODE),
+    ]
+    assert response.responses[0].partition_responses[0].base_offset == -1
+
+
+@pytest.mark.parametrize(("version", "topics"), [(6, 1), (7, 0), (12, 0)])
+def test_fetch_has_an_error_of_its_own_from_7_on_and_one_for_each_partition_before(version, topics):
+    response = refused(fetch("t"), version)
+    assert len(response.responses) == topics
+    assert set(codes(response)) - {0} == {CODE}
+    if topics:
+        assert response.responses[0].partitions[0].partition_index == 0
+
+
+def test_list_offsets_names_every_partition():
+    response = refused(list_offsets("t", -1, partition=5), 7)
+    assert [(part.partition_index, part.error_code) for part in response.topics[0].partitions] == [(5, CODE)]
+
+
+def test_metadata_names_every_topic_and_has_its_own_error_from_13_on():
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name="a"), MetadataRequest.Topic(name="b")])
+    assert [topic.name for topic in refused(request, 9).topics] == ["a", "b"]
+    assert refused(request, 13).error_code == CODE
+    assert refused(MetadataRequest(topics=None), 9).topics == []
+
+
+def test_topics_are_named_one_by_one():
+    created = refused(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]), 5)
+    assert [(topic.name, topic.error_code) for topic in created.topics] == [("a", CODE)]
+    assert created.topics[0].error_message
+    by_name = refused(DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1), 5)
+    assert [topic.name for topic in by_name.responses] == ["a", "b"]
+    by_id = refused(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(topic_id=b"i" * 16)], timeout_ms=1), 6)
+    assert [(topic.name, topic.topic_id) for topic in by_id.responses] == [(None, b"i" * 16)]
+
+
+def test_partitions_are_named_one_by_one():
+    part = DeleteRecordsRequest.Topic.Partition(partition_index=2, offset=0)
+    deleted = refused(
+        DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name="t", partitions=[part])], timeout_ms=1), 2
+    )
+    assert [(p.partition_index, p.error_code) for p in deleted.topics[0].partitions] == [(2, CODE)]
+    topic = DescribeProducersRequest.Topic(name="t", partition_indexes=[4, 1])
+    described = refused(DescribeProducersRequest(topics=[topic]), 0)
+    assert [(p.partition_index, p.error_code) for p in described.topics[0].partitions] == [(4, CODE), (1, CODE)]
+    epoch = OffsetForLeaderEpochRequest.Topic.Partition(partition=6, leader_epoch=0)
+    ends = refused(
+        OffsetForLeaderEpochRequest(topics=[OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[epoch])]), 3
+    )
+    assert [(p.partition, p.error_code) for p in ends.topics[0].partitions] == [(6, CODE)]
+    assert ends.topics[0].topic == "t"
+
+
+def test_resources_are_named_one_by_one():
+    resource = DescribeConfigsRequest.Resource(resource_type=2, resource_name="t")
+    (described,) = refused(DescribeConfigsRequest(resources=[resource]), 2).results
+    assert (described.resource_type, described.resource_name, described.error_code) == (2, "t", CODE)
+    changed = AlterConfigsRequest.Resource(resource_type=2, resource_name="t", configs=[])
+    (altered,) = refused(AlterConfigsRequest(resources=[changed]), 1).responses
+    assert (altered.resource_type, altered.resource_name, altered.error_code) == (2, "t", CODE)
+
+
+def test_t18_coordinators_are_named_key_by_key_from_4_on():
+    assert refused(FindCoordinatorRequest(key="g"), 3).error_code == CODE
+    batched = refused(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
+    assert [(each.key, each.error_code) for each in batched.coordinators] == [("g", CODE), ("h", CODE)]
+
+
+# ---- groups and their offsets ----------------------------------------------------------------------------------
+
+
+def test_t19_a_member_is_told_by_its_own_name_and_of_no_protocol():
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
+    )
+    for version in (0, 9):
+        response = refused(request, version)
+        assert (response.error_code, response.generation_id, response.member_id) == (CODE, -1, "m")
+        assert (response.protocol_type, response.leader, response.members) == (None, "", [])
+    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", protocol_type="p", assignments=[])
+    assert (refused(sync, 5).error_code, refused(sync, 5).protocol_type, refused(sync, 5).assignment) == (
+        CODE,
+        None,
+        b"",
+    )
+
+
+def test_leaving_has_an_error_of_its_own_and_names_nobody():
+    members = [LeaveGroupRequest.Member(member_id="m")]
+    response = refused(LeaveGroupRequest(group_id="g", members=members), 5)
+    assert (response.error_code, response.members) == (CODE, [])
+
+
+@pytest.mark.parametrize("version", [0, 5, 6])
+def test_t25_every_group_that_was_to_be_described_is_named(version):
+    groups = refused(DescribeGroupsRequest(groups=["a", "", "a"]), version).groups
+    assert [(group.group_id, group.error_code, group.members) for group in groups] == [
+        ("a", CODE, []),
+        ("", CODE, []),
+        ("a", CODE, []),
+    ]
+
+
+def test_t25_every_group_that_was_to_be_deleted_is_named_and_a_list_of_groups_has_its_own_error():
+    results = refused(DeleteGroupsRequest(groups_names=["a", "b"]), 2).results
+    assert [(result.group_id, result.error_code) for result in results] == [("a", CODE), ("b", CODE)]
+    assert (refused(ListGroupsRequest(), 5).error_code, refused(ListGroupsRequest(), 5).groups) == (CODE, [])
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_commits_name_every_partition(version):
+    parts = [OffsetCommitRequest.Topic.Partition(partition_index=n, committed_offset=7) for n in (3, 1)]
+    topic = OffsetCommitRequest.Topic(name="t", partitions=parts)
+    if version >= 10:
+        topic = OffsetCommitRequest.Topic(topic_id=b"i" * 16, partitions=parts)
+    (answered,) = refused(OffsetCommitRequest(group_id="g", topics=[topic]), version).topics
+    assert (answered.name, answered.topic_id) == (topic.name, topic.topic_id)
+    assert [(part.partition_index, part.error_code) for part in answered.partitions] == [(3, CODE), (1, CODE)]
+
+
+def test_t23_fetched_offsets_are_refused_by_partition_then_as_a_whole_then_group_by_group():
+    topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[2, 4])]
+    single = OffsetFetchRequest(group_id="g", topics=topics)
+    parts = refused(single, 1).topics[0].partitions
+    assert [(part.partition_index, part.committed_offset, part.error_code) for part in parts] == [
+        (2, -1, CODE),
+        (4, -1, CODE),
+    ]
+    for version in (2, 7):
+        assert (refused(single, version).error_code, refused(single, version).topics) == (CODE, [])
+    Group = OffsetFetchRequest.Group
+    wanted = [Group.Topic(name="t", partition_indexes=[0])]
+    several = OffsetFetchRequest(groups=[Group(group_id="g", topics=wanted), Group(group_id="h", topics=None)])
+    for version in (8, 10):
+        groups = refused(several, version).groups
+        assert [(each.group_id, each.error_code, each.topics) for each in groups] == [("g", CODE, []), ("h", CODE, [])]
+
+
+def test_deleting_offsets_has_an_error_of_its_own():
+    part = OffsetDeleteRequest.Topic.Partition(partition_index=0)
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequest.Topic(name="t", partitions=[part])])
+    assert (refused(request, 0).error_code, refused(request, 0).topics) == (CODE, [])
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------
+
+
+def test_no_producer_id_is_told_along_with_an_error():
+    for request, version in (
+        (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1, producer_id=5, producer_epoch=2), 5),
+        (EndTxnRequest(transactional_id="x", producer_id=5, producer_epoch=2, committed=True), 5),
+    ):
+        response = refused(request, version)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (CODE, -1, -1)
+
+
+def test_partitions_to_be_added_are_named_one_by_one_and_from_4_on_not_at_all():
+    topics = [TxnTopic(name="t", partitions=[2, 0]), TxnTopic(name="u", partitions=[1])]
+    request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
+    for version in (0, 3):
+        results = refused(request, version).results_by_topic_v3_and_below
+        assert [
+            (topic.name, part.partition_index, part.partition_error_code)
+            for topic in results
+            for part in topic.results_by_partition
+        ] == [("t", 2, CODE), ("t", 0, CODE), ("u", 1, CODE)]
+    brokers = AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnRequest.Transaction(topics=topics)])
+    assert (refused(brokers, 4).error_code, refused(brokers, 4).results_by_transaction) == (CODE, [])
+
+
+def test_offsets_of_a_transaction_are_named_partition_by_partition():
+    Topic = TxnOffsetCommitRequest.Topic
+    parts = [Topic.Partition(partition_index=n, committed_offset=1) for n in (5, 6)]
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[Topic(name="t", partitions=parts)],
+    )
+    for version in (0, 5):
+        (topic,) = refused(request, version).topics
+        assert topic.name == "t"
+        assert [(part.partition_index, part.error_code) for part in topic.partitions] == [(5, CODE), (6, CODE)]
+
+
+def test_markers_are_named_producer_by_producer_and_partition_by_partition():
+    Marker = WriteTxnMarkersRequest.Marker
+    marker = Marker(
+        producer_id=9,
+        producer_epoch=3,
+        transaction_result=False,
+        coordinator_epoch=0,
+        topics=[Marker.Topic(name="t", partition_indexes=[0, 2])],
+    )
+    (answered,) = refused(WriteTxnMarkersRequest(markers=[marker]), 2).markers
+    assert (answered.producer_id, answered.topics[0].name) == (9, "t")
+    assert [(part.partition_index, part.error_code) for part in answered.topics[0].partitions] == [(0, CODE), (2, CODE)]
+
+
+def test_t25_every_transaction_that_was_to_be_described_is_named():
+    states = refused(DescribeTransactionsRequest(transactional_ids=["x", "", "x"]), 0).transaction_states
+    assert [(state.transactional_id, state.error_code) for state in states] == [("x", CODE), ("", CODE), ("x", CODE)]
+
+
+# ---- all -------------------------------------------------------------------------------------------------------
+
+
+def empty(kind):
+    return (
+        kind.zero
+        if isinstance(kind, Fixed)
+        else ""
+        if isinstance(kind, Text)
+        else []
+        if isinstance(kind, Array)
+        else b""
+    )
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
+    fields = {field.name: field for field in schema_of(api.request).fields}
+    given = {name: empty(field.kind) for name, field in fields.items() if field.required}
+    request = api.request(**given)
+    for version in api.declared:
+        frame = b"".join(encode_response(api, version, 1, refusal(api.response, version, request, BROKEN)))
+        assert decode_response(api, version, frame[4:])[0] == 1
+
+
+def test_nothing_is_asked_of_what_the_request_does_not_say():
+    assert refused(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 4).responses == []
+    assert refused(ListOffsetsRequest(topics=[]), 1).topics == []

@@ -1,0 +1,359 @@
+"""A request about thousands of topics is answered as if at once, and holds nobody else up."""
+
+import struct
+from types import SimpleNamespace
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net import dispatch, turns
+from fencepost.protocol.apis import APIS
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from produce_requests import batch, list_offsets, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+HEARTBEAT = 12
+NAMES = [f"t{number}" for number in range(50)]
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    """Every topic is a slice of its own."""
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        yield broker
+
+
+def create(names=NAMES):
+    topics = [CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000)
+
+
+def count(broker):
+    return len(broker.ask(MetadataRequest(topics=None)).topics)
+
+
+def test_each_item_is_answered_in_the_order_asked(broker):
+    created = broker.ask(create([*NAMES, "no good", "t3", "t3"])).topics
+    assert [topic.name for topic in created] == [name for name in NAMES if name != "t3"] + ["no good", "t3"]
+    assert [topic.error_code for topic in created] == [0] * 49 + [17, 42]
+    resource = IncrementalAlterConfigsRequest.Resource
+    change = resource.Config(name="retention.ms", config_operation=0, value="7")
+    asked = [resource(resource_type=2, resource_name=name, configs=[change]) for name in NAMES]
+    altered = broker.ask(IncrementalAlterConfigsRequest(resources=asked)).responses
+    assert [(one.resource_name, one.error_code) for one in altered] == [(n, 0 if n != "t3" else 3) for n in NAMES]
+    wanted = [
+        DescribeConfigsRequest.Resource(resource_type=2, resource_name=name, configuration_keys=["retention.ms"])
+        for name in NAMES
+    ]
+    described = broker.ask(DescribeConfigsRequest(resources=wanted)).results
+    assert [config.value for one in described for config in one.configs] == ["7"] * 49
+    grown = [CreatePartitionsRequest.Topic(name=name, count=2) for name in NAMES]
+    assert [one.error_code for one in broker.ask(CreatePartitionsRequest(topics=grown, timeout_ms=1)).results].count(
+        0
+    ) == 49
+    gone = [DeleteTopicsRequest.Topic(name=name) for name in NAMES]
+    deleted = broker.ask(DeleteTopicsRequest(topics=gone, timeout_ms=1)).responses
+    assert [one.error_code for one in deleted].count(0) == 49
+    assert count(broker) == 0
+
+
+def test_others_are_served_in_between(broker):
+    client, other = SimulatedClient(broker), SimulatedClient(broker)
+    client.send(create())
+    other.send(MetadataRequest(topics=None))
+    seen = len(other.receive().topics)
+    assert 0 < seen < 50
+    assert len(client.receive().topics) == count(broker) == 50
+
+
+def test_those_behind_it_on_the_same_connection_come_after_it(broker):
+    client = SimulatedClient(broker)
+    client.send(create())
+    client.send(MetadataRequest(topics=None))
+    assert len(client.receive().topics) == 50
+    assert len(client.receive().topics) == 50
+
+
+def test_it_goes_on_in_one_slice_where_that_is_quick(broker, monkeypatch):
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1_000)
+    assert [topic.error_code for topic in broker.ask(create()).topics] == [0] * 50
+
+
+# ---- requests that come when the turn's allowance is spent ---------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Each turn of the loop reads one request as it comes, and one of those that wait."""
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 1)
+    monkeypatch.setattr(turns, "SLICE_UNITS", 1)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def handled(monkeypatch):
+    """The client ids of all Heartbeats, in the order in which they were handled."""
+    seen = []
+
+    def answer(broker, call, request):
+        seen.append(call.client_id)
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(dispatch.HANDLERS, HEARTBEAT, dispatch.Handler(APIS[HEARTBEAT], answer, False))
+    return seen
+
+
+def heartbeat():
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def test_pipelined_requests_take_turns_with_those_of_others(handled, crowded):
+    many, one = SimulatedClient(crowded, "many"), SimulatedClient(crowded, "one")
+    for _ in range(20):
+        many.send(heartbeat())
+    one.send(heartbeat())
+    one.receive()
+    assert handled.count("many") <= 6
+    for _ in range(20):
+        many.receive()
+    assert handled.count("many") == 20
+
+
+def test_whoever_comes_first_is_served_first_whatever_the_others_sent(handled, crowded):
+    clients = [SimulatedClient(crowded, f"{number}") for number in range(5)]
+    for _ in range(10):
+        for client in clients:
+            client.send(heartbeat())
+    for client in clients:
+        for _ in range(10):
+            client.receive()
+    for end in range(len(handled)):
+        counts = [handled[:end].count(f"{number}") for number in range(5)]
+        assert max(counts) - min(counts) <= 3
+
+
+def test_requests_that_wait_for_their_turn_are_answered_in_order(crowded):
+    client = SimulatedClient(crowded)
+    for number in range(6):
+        client.send(create([f"t{number}"]))
+        client.send(MetadataRequest(topics=None))
+    for number in range(6):
+        assert [topic.error_code for topic in client.receive().topics] == [0]
+        assert len(client.receive().topics) == number + 1
+
+
+def test_a_request_without_an_answer_may_stand_among_those_that_wait(crowded):
+    crowded.ask(create(["t"]))
+    client = SimulatedClient(crowded)
+    for number in range(5):
+        client.send_unanswered(produce("t", batch(key=b"%d" % number), acks=0))
+        client.send(list_offsets("t", -1))
+    offsets = [client.receive().topics[0].partitions[0].offset for _ in range(5)]
+    assert offsets == sorted(offsets)
+    crowded.wait(1)
+    assert crowded.ask(list_offsets("t", -1)).topics[0].partitions[0].offset == 5
+
+
+def test_bytes_that_do_not_parse_close_the_connection_after_the_replies_before_them(handled, crowded):
+    client = SimulatedClient(crowded)
+    for _ in range(4):
+        client.send(heartbeat())
+    frame = struct.pack(">hhih", HEARTBEAT, 0, 99, -1)
+    client.send_raw(struct.pack(">i", len(frame)) + frame)
+    for _ in range(4):
+        client.receive()
+    assert client.closed()
+    assert len(handled) == 4
+
+
+def test_what_waits_is_dropped_when_its_client_goes(handled, crowded):
+    gone, stays = SimulatedClient(crowded, "gone"), SimulatedClient(crowded, "stays")
+    for client in (stays, gone):
+        for _ in range(50):
+            client.send(heartbeat())
+    stays.receive()
+    gone.close()
+    for _ in range(49):
+        stays.receive()
+    assert handled.count("gone") < 50
+    assert len(crowded.broker.turns) == 0
+
+
+def test_a_bug_in_a_request_that_waited_is_answered_as_any_other(monkeypatch, crowded):
+    def answer(broker, call, request):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(dispatch.HANDLERS, HEARTBEAT, dispatch.Handler(APIS[HEARTBEAT], answer, False))
+    client = SimulatedClient(crowded)
+    for _ in range(3):
+        client.send(heartbeat())
+    assert [client.receive().error_code for _ in range(3)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+    assert len(crowded.broker.metrics.failures) == 3
+    crowded.broker.metrics.failures.clear()
+
+
+def test_a_broker_that_stops_does_not_finish_what_takes_long(broker):
+    client = SimulatedClient(broker)
+    client.send(create([f"t{number}" for number in range(1_000)]))
+    broker.wait(0)
+    assert len(broker.broker.turns) == 1
+    broker.stop()
+    assert len(broker.broker.topics.by_name) < 1_000
+
+
+def test_what_fits_a_turn_is_done_in_it_whatever_was_done_in_turns_before(monkeypatch, broker):
+    monkeypatch.setattr(turns, "SLICE_UNITS", 50)
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
+    broker.ask(create(["t"]))
+    queued, enqueue = [], broker.broker.turns.enqueue
+    monkeypatch.setattr(broker.broker.turns, "enqueue", lambda job: enqueue(job) or queued.append(job))
+    for _ in range(30):
+        assert broker.ask(MetadataRequest(topics=None)).topics
+        broker.wait(0.01)
+    assert not queued
+
+
+def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        producers = [SimulatedClient(broker) for _ in range(30)]
+        other = SimulatedClient(broker)
+        for producer in producers:
+            producer.send(produce("nowhere", *[None] * 2_000), 9)
+        other.send(MetadataRequest(topics=[]))
+        other.receive()
+        assert len(broker.broker.turns) >= 5
+        for producer in producers:
+            assert len(producer.receive().responses[0].partition_responses) == 2_000
+
+
+def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create(["t"]))
+        client = SimulatedClient(broker)
+        for number in range(1, 6):
+            client.send(produce("t", batch(), *[None] * 2_000), 9)
+            client.send(list_offsets("t", -1), 7)
+            assert client.receive().responses[0].partition_responses[0].base_offset == number - 1
+            assert client.receive().topics[0].partitions[0].offset == number
+        client.send_together(*[(produce("t", batch(), *[None] * 2_000), 9), (list_offsets("t", -1), 7)] * 5)
+        for number in range(6, 11):
+            assert client.receive().responses[0].partition_responses[0].base_offset == number - 1
+            assert client.receive().topics[0].partitions[0].offset == number
+
+
+def steps(count, done):
+    for _ in range(count):
+        yield 1
+    done.append(count)
+
+
+@pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
+def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_before):
+    """Of 30 long ones each is worked a little, once; then they wait among themselves, wherever they were by then."""
+    store, later, worked, done = SimpleNamespace(turn=0), [], [], []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+
+    def turn():
+        store.turn += 1
+        later.pop()()
+
+    def steps(name, count):
+        for _ in range(count):
+            worked.append(name)
+            yield 1
+        done.append(name)
+
+    for number in range(30):
+        queue.enqueue(turns.Job(steps(number, 10 * turns.SLICE_UNITS)))
+    for _ in range(turns_before):
+        turn()
+    worked.clear()
+    queue.enqueue(turns.Job(steps("short", 1)))
+    turns_taken = 0
+    while not done:
+        turn()
+        turns_taken += 1
+    assert done == ["short"]
+    before = worked[: worked.index("short")]
+    a_turn = turns.SLICE_UNITS // turns.SHORT_UNITS
+    still_short = max(0, 30 - turns_before * a_turn)
+    assert turns_taken == still_short // a_turn + 1
+    long_ones = turns_taken - 1  # of each turn before it
+    assert len(before) == still_short * turns.SHORT_UNITS + long_ones * turns.SLICE_UNITS
+    while later:
+        turn()
+    assert len(done) == 31
+
+
+def test_a_job_that_nobody_wants_is_closed_and_told_to_be_over_and_takes_nothing_of_the_turn():
+    store, later, told = SimpleNamespace(turn=0), [], []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+
+    def steps():
+        try:
+            yield 1
+        finally:
+            told.append("closed")
+
+    job = turns.Job(steps())
+    job.work(SimpleNamespace(monotonic_ms=lambda: 0), 1, 1)
+    job.wanted, job.finish = (lambda: False), (lambda: told.append("over"))
+    queue.enqueue(job)
+    later.pop()()
+    assert told == ["closed", "over"]
+    assert not later
+
+
+def test_what_arrives_after_the_queues_has_the_whole_allowance_of_the_turn():
+    store, later = SimpleNamespace(turn=0), []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+    queue.spend(turns.ARRIVAL_UNITS)
+    assert queue.is_spent()
+    queue.enqueue(turns.Job(1 for _ in range(10 * turns.SLICE_UNITS)), long=True)
+    store.turn += 1
+    later.pop()()
+    assert queue.left == turns.ARRIVAL_UNITS
+    assert not queue.is_spent()
+
+
+class Clock:
+    """It moves on by itself whenever it is looked at."""
+
+    def __init__(self, now_ms=1_000_001, each_look_ms=0):
+        self.now_ms, self.each_look_ms = now_ms, each_look_ms
+
+    def monotonic_ms(self):
+        self.now_ms += self.each_look_ms
+        return self.now_ms
+
+
+def test_a_slice_ends_with_its_time_which_is_looked_at_every_twenty_units_however_large_the_steps():
+    job = turns.Job(7 for _ in range(1_000))
+    assert job.work(Clock(0, 1), 3, 10**9) == (False, 3 * 21)
+    assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
+
+
+def test_what_took_long_counts_by_its_time():
+    clock = Clock()
+    queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
+
+    def steps():
+        clock.now_ms += 2
+        yield turns.LOOK_UNITS
+
+    assert queue.begin(turns.Job(steps()))
+    assert queue.left == turns.ARRIVAL_UNITS - turns.SLICE_UNITS // 2
+
+
+def test_large_answers_share_what_there_is_and_each_has_some():
+    found = [turns.AnswerRoom(connections).left_bytes for connections in (0, 1, 16, 64, 1_024, 100_000)]
+    assert found == [16 << 20, 16 << 20, 16 << 20, 4 << 20, 256 << 10, 256 << 10]
+    assert not turns.AnswerRoom(1).is_full

@@ -1,0 +1,144 @@
+import gc
+import weakref
+
+import pytest
+from fencepost.broker.net.waiting import Parked, Waiter, Waiting
+
+
+class Looks:
+    """A waiter that notes each look, and is done when told to be."""
+
+    def __init__(self, logs, deadline_ms=1000, *, done=True):
+        self.seen = []
+        self.done = done
+        self.waiter = Waiter(logs, deadline_ms, self.look)
+
+    def look(self, at_deadline):
+        self.seen.append(at_deadline)
+        return self.done
+
+
+def parked(waiting, *args, **kwargs):
+    looks = Looks(*args, **kwargs)
+    waiting.park(looks.waiter)
+    return looks
+
+
+def test_a_waiter_is_looked_at_once_however_many_of_its_logs_moved():
+    waiting = Waiting()
+    looks = parked(waiting, ["a", "b"])
+    waiting.wake(["a", "b", "c"])
+    assert looks.seen == [False]
+    assert len(waiting) == 0
+
+
+def test_a_waiter_that_is_not_done_goes_on_waiting():
+    waiting = Waiting()
+    looks = parked(waiting, ["a"], done=False)
+    waiting.wake(["a"])
+    waiting.wake(["a"])
+    assert looks.seen == [False, False]
+    assert len(waiting) == 1
+
+
+def test_a_log_nobody_waits_for_wakes_nobody():
+    waiting = Waiting()
+    looks = parked(waiting, ["a"])
+    waiting.wake(["b"])
+    assert looks.seen == []
+
+
+def test_waiters_are_woken_in_the_order_in_which_they_parked():
+    waiting, order = Waiting(), []
+    for name in "xyz":
+        waiting.park(Waiter(["a"], 10, lambda _, name=name: order.append(name) or True))
+    waiting.wake(["a"])
+    assert order == ["x", "y", "z"]
+
+
+def test_the_deadline_ends_the_wait_whatever_the_look_says():
+    waiting = Waiting()
+    looks = parked(waiting, ["a"], deadline_ms=50, done=False)
+    waiting.expire(49)
+    assert looks.seen == []
+    waiting.expire(50)
+    assert looks.seen == [True]
+    waiting.wake(["a"])
+    assert looks.seen == [True]
+
+
+def test_the_next_deadline_skips_what_was_answered():
+    waiting = Waiting()
+    parked(waiting, ["a"], deadline_ms=10)
+    parked(waiting, ["b"], deadline_ms=20)
+    assert waiting.next_deadline_ms() == 10
+    waiting.wake(["a"])
+    assert waiting.next_deadline_ms() == 20
+    waiting.wake(["b"])
+    assert waiting.next_deadline_ms() is None
+
+
+def test_a_waiter_may_leave_twice_and_while_others_are_woken():
+    waiting = Waiting()
+    second = Looks(["a"])
+
+    def look(_):
+        waiting.leave(second.waiter)
+        return True
+
+    waiting.park(Waiter(["a"], 10, look))
+    waiting.park(second.waiter)
+    waiting.wake(["a"])
+    waiting.leave(second.waiter)
+    assert second.seen == []
+    assert len(waiting) == 0
+
+
+def test_answered_waiters_with_far_deadlines_do_not_pile_up():
+    waiting = Waiting()
+    for _ in range(10_000):
+        parked(waiting, ["a"], deadline_ms=2**31)
+        waiting.wake(["a"])
+    assert len(waiting._deadlines) <= 1100
+    assert waiting._by_log == {}
+
+
+def test_an_answer_given_before_anyone_asked_is_kept():
+    answers, parked = [], Parked()
+    parked.answer("yes")
+    parked.then(answers.append)
+    assert answers == ["yes"]
+
+
+def test_only_the_first_answer_counts():
+    answers, parked = [], Parked()
+    parked.then(answers.append)
+    parked.answer("first")
+    parked.answer("second")
+    assert answers == ["first"]
+
+
+def test_an_answer_for_a_client_that_has_gone_is_dropped():
+    answers, cancelled, parked = [], [], Parked()
+    parked.then(answers.append)
+    parked.on_cancel = lambda: cancelled.append(True)
+    parked.cancel()
+    parked.cancel()
+    parked.answer("late")
+    assert answers == []
+    assert cancelled == [True]
+
+
+@pytest.mark.parametrize("end", [lambda parked: parked.answer("here"), lambda parked: parked.cancel()])
+def test_a_parked_reply_that_is_over_needs_no_garbage_collector(end):
+    """What is made for it refers to it and is kept by it until then; serve freezes what it finds alive."""
+    parked = Parked()
+    parked.then(lambda _: parked.cancelled)
+    parked.on_cancel = lambda: parked.answer(None)
+    gone = weakref.ref(parked.on_cancel)
+    gc.disable()
+    try:
+        end(parked)
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,113 @@
+"""A fetch of so many partitions that it takes turns with other requests: what the tests of Fetch itself do not meet."""
+
+import pytest
+from fencepost.broker.handlers import fetch as fetches
+from fencepost.broker.net import turns
+from fencepost.broker.records import wide_fetch
+from fencepost.protocol.messages.fetch import FetchRequest
+from produce_requests import answers, batch, bytes_of, create, fetch, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+PARTITIONS = 40
+NAMED = 12
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    """Two partitions are a slice, and each turn of the loop works one."""
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", 4)
+    monkeypatch.setattr(wide_fetch, "PARTITIONS_A_STEP", 2)
+    monkeypatch.setattr(turns, "SLICE_UNITS", 2)
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", PARTITIONS))
+        yield broker
+
+
+def everything(**more):
+    made = FetchRequest.Topic
+    parts = [made.Partition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(PARTITIONS)]
+    return fetch(topics=[made(topic="t", partitions=parts)], **more)
+
+
+def found(response):
+    """The partitions with records."""
+    return [part.partition_index for topic in response.responses for part in topic.partitions if bytes_of(part)]
+
+
+@pytest.mark.parametrize("partition", [0, 1, 20, 39])
+@pytest.mark.parametrize("turn", range(0, 30, 3))
+def test_records_that_come_while_others_are_read_are_not_missed(broker, partition, turn):
+    reader, writer = SimulatedClient(broker, "reader"), SimulatedClient(broker, "writer")
+    reader.send(everything(max_wait_ms=60_000), NAMED)
+    for _ in range(turn):
+        broker.wait(0)
+    assert answers(writer.ask(produce("t", batch(), partition=partition), 9))[0][0] == 0
+    began_ms = broker.broker.clock.monotonic_ms()
+    assert found(reader.receive()) == [partition]
+    assert broker.broker.clock.monotonic_ms() - began_ms < 1_000
+
+
+def test_others_are_served_while_it_is_read(broker):
+    reader, other = SimulatedClient(broker, "reader"), SimulatedClient(broker, "other")
+    reader.send(everything(), NAMED)
+    other.send(fetch("t", 0), NAMED)
+    other.receive()
+    assert len(broker.broker.turns) == 1
+    assert found(reader.receive()) == []
+
+
+@pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
+def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, monkeypatch, few, many):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
+    reader = SimulatedClient(broker)
+    for _ in range(3):
+        reader.send(everything(max_wait_ms=60_000), NAMED)
+    began_ms = broker.broker.clock.monotonic_ms()
+    assert [found(reader.receive()) for _ in range(2)] == [[], []]
+    assert broker.broker.clock.monotonic_ms() - began_ms < 1_000
+    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (1, 1)
+    assert found(reader.receive()) == []
+    assert broker.broker.clock.monotonic_ms() - began_ms >= 60_000
+    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
+
+
+def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", PARTITIONS - 1)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", PARTITIONS)
+    reader = SimulatedClient(broker)
+    reader.send(everything(max_wait_ms=60_000), NAMED)
+    assert reader.quiet(1)
+    broker.ask(produce("t", batch(), partition=3), 9)
+    assert found(reader.receive()) == [3]
+    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
+
+
+@pytest.mark.parametrize("many", [4, PARTITIONS])
+@pytest.mark.parametrize("turns_before", range(0, 30, 3))
+def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_before, many):
+    monkeypatch.setattr(fetches, "FEW_PARTITIONS", many - 1)
+    monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
+    reader = SimulatedClient(broker)
+    reader.send(everything(max_wait_ms=60_000), NAMED)
+    for _ in range(turns_before):
+        broker.wait(0)
+    reader.close()
+    broker.wait(1)
+    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches), len(broker.broker.turns)) == (0, 0, 0)
+
+
+def test_a_bug_while_it_reads_again_is_its_own(broker, monkeypatch):
+    reader, writer = SimulatedClient(broker), SimulatedClient(broker)
+    reader.send(everything(max_wait_ms=60_000), NAMED)
+    assert reader.quiet(1)
+
+    def fail(self, parts):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(fetches._Fetch, "read_some", fail)
+    assert answers(writer.ask(produce("t", batch()), 9)) == [(0, 0)]
+    assert reader.receive().error_code == -1
+    assert len(broker.broker.waiting) == 0
+    broker.broker.metrics.failures.clear()

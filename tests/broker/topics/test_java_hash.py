@@ -1,0 +1,29 @@
+"""Which partition a group's or a transaction's state is in: as Java counts, since clients and tools compute it too."""
+
+import pytest
+from fencepost.broker.topics.java_hash import java_hash, partition_for
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("console-consumer-12345", 158455506),
+        ("polygenelubricants", -(2**31)),
+        ("ä", 228),
+        ("\U0001f600", 1772899),  # two code units
+    ],
+)
+@pytest.mark.requirement("S-57")
+def test_a_text_hashes_as_in_java(text: str, found: int) -> None:
+    assert java_hash(text) == found
+
+
+@pytest.mark.requirement("S-57")
+def test_the_partition_is_the_absolute_hash_and_the_lowest_number_counts_as_zero() -> None:
+    assert partition_for("hello", 50) == 22
+    assert partition_for("console-consumer-12345", 50) == 6
+    assert partition_for("polygenelubricants", 50) == 0
+    assert {partition_for(f"group-{number}", 7) for number in range(100)} == set(range(7))

@@ -1,0 +1,276 @@
+"""max.producer.ids bounds what partitions remember, and never turns an honest producer away for good."""
+
+from types import SimpleNamespace
+
+import pytest
+from broker_lives import end, small, unplug
+from fencepost.broker.topics.producer_limit import ProducerLimit
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from one_partition import OnePartition
+from produce_requests import answers, batch, create, idempotent, one, produce
+from simulated_broker import SimulatedBroker
+from txn_client import begun
+
+OK, REFUSED, UNKNOWN = ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_PRODUCER_ID
+STRAIGHT, GENERAL = 11, 3
+BOTH = pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+
+
+def begin(disk=None, **settings):
+    return SimulatedBroker(small(**settings), disk=disk or SimulatedDisk(history=False))
+
+
+def new_producer(broker):
+    """An id that the broker gave out."""
+    return broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id
+
+
+def write(broker, producer_id, sequence=0, topic="t", partition=0, version=STRAIGHT):
+    request = produce(topic, idempotent(sequence, producer_id=producer_id), partition=partition)
+    return answers(broker.ask(request, version))[0][0]
+
+
+def remembered(broker):
+    """(topic, partition, producer id) of all that partitions remember."""
+    return {
+        (log.topic, log.partition, each.producer_id)
+        for log in broker.broker.store.logs.values()
+        for each in log.producers.describe()
+    }
+
+
+@BOTH
+def test_a_new_producer_takes_the_place_of_the_longest_silent_on_any_partition(version):
+    with begin(max_producer_ids=4) as broker:
+        broker.ask(create("t", 2))
+        ids = [new_producer(broker) for _ in range(8)]
+        for number, producer_id in enumerate(ids):
+            broker.wait(1)
+            assert write(broker, producer_id, 0, "t", number % 2, version) == OK
+            assert write(broker, ids[0], number + 1, "t", 0, version) == OK, "the first is never silent for long"
+        assert remembered(broker) == {("t", 0, ids[0]), ("t", 1, ids[5]), ("t", 0, ids[6]), ("t", 1, ids[7])}
+
+
+def test_a_sink_with_a_new_transactional_id_for_each_checkpoint_goes_on_for_ever():
+    """Ids that are used once: each leaves an entry in every partition it wrote to."""
+    with begin(max_producer_ids=10) as broker:
+        broker.ask(create("t", 4))
+        for number in range(30):
+            txn = begun(broker, 2, f"checkpoint-{number}")
+            txn.write("t", b"x", 0, 1, 2, 3)
+            assert txn.commit() == OK
+            assert len(remembered(broker)) <= 10
+
+
+def test_a_transaction_that_is_open_is_never_evicted_and_refuses_nobody_while_another_is_idle():
+    with begin(max_producer_ids=3) as broker:
+        broker.ask(create("t", 2))
+        txn = begun(broker, 2, "x")
+        txn.write("t", b"x", 0, 1)
+        broker.wait(1)
+        for _ in range(5):
+            assert write(broker, new_producer(broker)) == OK
+        assert {("t", 0, txn.producer_id), ("t", 1, txn.producer_id)} < remembered(broker)
+        assert txn.commit() == OK
+
+
+def test_when_all_are_in_transactions_a_new_one_is_refused_until_one_of_them_ends():
+    with begin(max_producer_ids=2) as broker:
+        broker.ask(create("t", 2))
+        txn = begun(broker, 2, "x")
+        txn.write("t", b"x", 0, 1)
+        newcomer = new_producer(broker)
+        refused = one(broker.ask(produce("t", idempotent(0, producer_id=newcomer))))
+        assert refused.error_code == REFUSED
+        assert "max.producer.ids" in refused.error_message
+        assert write(broker, newcomer, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+            "what is behind it does not overtake"
+        )
+        assert answers(broker.ask(produce("t", batch()))) == [(OK, 1)], "without an id there is nothing to remember"
+        assert txn.commit() == OK
+        assert write(broker, newcomer) == OK
+
+
+def test_more_than_may_be_remembered_after_a_restart_are_evicted_and_new_ones_served():
+    broker = begin(SimulatedDisk(), max_producer_ids=10)
+    broker.ask(create("t"))
+    ids = [new_producer(broker) for _ in range(6)]
+    for producer_id in ids:
+        broker.wait(1)
+        write(broker, producer_id)
+    later = begin(unplug(broker), max_producer_ids=3)
+    assert remembered(later) == {("t", 0, each) for each in ids[3:]}
+    assert write(later, new_producer(later)) == OK
+    assert write(later, ids[5], 1) == OK
+    assert len(remembered(later)) == 3
+    end(later)
+
+
+def test_a_marker_without_data_takes_no_room():
+    with begin(max_producer_ids=3) as broker:
+        broker.ask(create("t", 8))
+        for number in range(5):
+            txn = begun(broker, 1, f"x{number}")
+            assert txn.add("t", *range(8)) == [OK] * 8
+            assert txn.abort() == OK
+        assert remembered(broker) == set()
+
+
+def test_an_id_that_was_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_one():
+    with begin(max_producer_ids=2) as broker:
+        broker.ask(create("t"))
+        ids = [new_producer(broker) for _ in range(2)]
+        assert [write(broker, each) for each in ids] == [OK, OK]
+        refused = one(broker.ask(produce("t", idempotent(0, producer_id=ids[1] + 1))))
+        assert (refused.error_code, "max.producer.ids" in refused.error_message) == (UNKNOWN, True)
+        assert remembered(broker) == {("t", 0, each) for each in ids}
+        assert write(broker, new_producer(broker)) == OK, "the same id, given out by now"
+
+
+def test_while_there_is_room_an_id_of_another_broker_is_taken_as_kafka_takes_it():
+    with begin(max_producer_ids=2) as broker:
+        broker.ask(create("t"))
+        assert write(broker, 1 << 40, 17) == OK
+
+
+def test_producers_of_a_deleted_topic_and_of_an_expired_one_need_no_eviction():
+    with begin(
+        max_producer_ids=4, producer_id_expiration_ms=10_000, producer_id_expiration_check_interval_ms=1_000
+    ) as broker:
+        for topic in ("t", "gone", "silent"):
+            broker.ask(create(topic))
+        write(broker, new_producer(broker), topic="silent")
+        broker.wait(9)
+        write(broker, new_producer(broker), topic="gone")
+        kept = [new_producer(broker) for _ in range(2)]
+        assert [write(broker, each) for each in kept] == [OK, OK]
+        broker.wait(3)
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="gone")], timeout_ms=1000))
+        kept += [new_producer(broker) for _ in range(2)]
+        assert [write(broker, each) for each in kept[2:]] == [OK, OK]
+        assert remembered(broker) == {("t", 0, each) for each in kept}
+        assert broker.broker.producer_limit.evicted == 0
+
+
+# ---- against a reference that sorts everything -----------------------------------------------------------------------
+
+LOGS = 3
+producers = st.integers(0, 9)
+logs = st.integers(0, LOGS - 1)
+
+
+class LimitMachine(RuleBasedStateMachine):
+    @initialize(most=st.integers(1, 8))
+    def begin(self, most):
+        self.most = most
+        self.age_ms = 0
+        self.next_log_id = 0
+        self.store = SimpleNamespace(logs={}, drops=0)
+        for _ in range(LOGS):
+            self.make_log()
+        self.limit = ProducerLimit(self.store, lambda: self.most)
+        self.heard: dict[tuple[int, int], int] = {}  # (log id, producer) → when, the longest silent first
+        self.open: set[tuple[int, int]] = set()
+        self.moved: set[int] = set()
+
+    def make_log(self):
+        partition = OnePartition()
+        log = SimpleNamespace(log_id=self.next_log_id, producers=partition.states, partition=partition)
+        self.store.logs[self.next_log_id] = log
+        self.next_log_id += 1
+
+    def log(self, number):
+        return list(self.store.logs.values())[number]
+
+    def hear(self, log, who):
+        self.age_ms += 1
+        self.heard.pop((log.log_id, who), None)
+        self.heard[log.log_id, who] = self.age_ms
+        self.moved.add(log.log_id)
+        log.partition.age_ms = self.age_ms
+
+    @rule(number=logs, who=producers, transactional=st.booleans())
+    def a_batch_comes(self, number, who, transactional):
+        log = self.log(number)
+        key = log.log_id, who
+        known = {each.producer_id: each.last_sequence for each in log.producers.describe()}
+        self.hear(log, who)
+        send = log.partition.send_in_transaction if transactional or key in self.open else log.partition.send
+        assert not isinstance(send(who, 0, known.get(who, -1) + 1), ErrorCode)
+        if transactional:
+            self.open.add(key)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def a_transaction_ends(self, data):
+        key = data.draw(st.sampled_from(sorted(self.open)))
+        log = self.store.logs[key[0]]
+        self.hear(log, key[1])
+        log.partition.end(key[1], 0)
+        self.open.discard(key)
+
+    @rule(number=logs)
+    def a_log_is_deleted_and_another_made(self, number):
+        log_id = self.log(number).log_id
+        del self.store.logs[log_id]
+        self.store.drops += 1
+        self.heard = {key: since for key, since in self.heard.items() if key[0] != log_id}
+        self.open = {key for key in self.open if key[0] != log_id}
+        self.make_log()
+
+    @rule(number=logs, silence=st.integers(0, 5))
+    def the_silent_expire(self, number, silence):
+        log = self.log(number)
+        log.producers.expire(self.age_ms, silence)
+        for key, since in list(self.heard.items()):
+            if key[0] == log.log_id and key not in self.open and self.age_ms - since >= silence:
+                del self.heard[key]
+        self.limit.look([log])
+        self.evict(log_ids={log.log_id})
+
+    @rule(most=st.integers(1, 8))
+    def the_setting_changes(self, most):
+        self.most = most
+
+    @rule()
+    def a_round_is_released(self):
+        moved, self.moved = self.moved, set()
+        self.limit.look([self.store.logs[log_id] for log_id in moved if log_id in self.store.logs])
+        self.evict(log_ids=None)
+        idle = [key for key in self.heard if key not in self.open]
+        assert self.limit.count == len(self.heard)
+        assert self.limit.count <= self.most or not idle
+        assert self.limit.full == (len(self.heard) >= self.most)
+        assert self.limit.may_evict == bool(idle)
+
+    def evict(self, log_ids):
+        """What is known now is a reference's choice: of the idle, those that were heard of last."""
+        known = {
+            (log.log_id, each.producer_id) for log in self.store.logs.values() for each in log.producers.describe()
+        }
+        if log_ids is None:
+            idle = [key for key in self.heard if key not in self.open]
+            for key in idle[: max(0, len(self.heard) - self.most)]:
+                del self.heard[key]
+            assert known == set(self.heard)
+        else:  # between rounds not all is counted: whoever went was idle, and nobody silent for longer stays
+            gone = [key for key in self.heard if key not in known]
+            assert not self.open.intersection(gone)
+            for key in gone:
+                del self.heard[key]
+
+    @invariant()
+    def the_open_are_known(self):
+        if hasattr(self, "open"):
+            for log_id, who in self.open:
+                assert who in self.store.logs[log_id].producers
+
+
+class TestLimit(LimitMachine.TestCase):
+    settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -1,0 +1,311 @@
+"""What goes on beside requests: nothing at all, where nothing changes."""
+
+import asyncio
+import errno
+
+import pytest
+from broker_lives import small
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.upkeep.housekeeping import TICK_S
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.operations import Unlink
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from fencepost.storage import upkeep
+from fencepost.storage.journal.journal import Journal
+from fencepost.storage.upkeep import SHARED_RUN_BYTES, SNAPSHOTS_A_RUN, FlushRun, Removal
+from produce_requests import answers, batch, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from txn_client import begun
+
+OK = 0
+BY_NAME = 11  # a version of Produce
+UNTIL_IDLE_S = 60  # two checkpoints, and a look whether any log wants one
+IDLE_S = 240  # below the interval of retention
+
+
+def looks(broker, monkeypatch):
+    """Timers the loop is asked for, from now on."""
+    asked = []
+    call_at = broker.loop.call_at
+
+    def counted(when, callback, *args, **kwargs):
+        asked.append(callback)
+        return call_at(when, callback, *args, **kwargs)
+
+    monkeypatch.setattr(broker.loop, "call_at", counted)
+    return asked
+
+
+@pytest.fixture
+def idle():
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create("t", 20))
+        for partition in range(20):
+            broker.ask(produce("t", batch(), partition=partition), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        yield broker
+
+
+def test_a_broker_with_nothing_to_do_does_not_look_up(idle, monkeypatch):
+    asked = looks(idle, monkeypatch)
+    idle.wait(IDLE_S)
+    assert len(asked) < IDLE_S / 4  # passes over all logs; ten looks a second would be thousands
+
+
+def test_after_a_long_rest_it_flushes_and_checkpoints_as_ever(idle):
+    idle.wait(IDLE_S)
+    store, housekeeping = idle.broker.store, idle.broker.housekeeping
+    flushes, checkpoints = housekeeping.flushes, housekeeping.checkpoints
+    assert answers(idle.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+    assert store.tail_bytes > 0
+    idle.wait(5)
+    assert (store.tail_bytes, housekeeping.flushes) == (0, flushes + 1)
+    idle.wait(30)
+    assert housekeeping.checkpoints == checkpoints + 2
+    idle.wait(60)
+    assert housekeeping.checkpoints == checkpoints + 2
+
+
+def test_while_a_transaction_is_open_its_age_is_saved_at_every_interval_and_no_longer(idle):
+    housekeeping = idle.broker.housekeeping
+    txn = begun(idle, timeout_ms=600_000)
+    txn.write("t", b"x")
+    idle.wait(UNTIL_IDLE_S)
+    before = housekeeping.checkpoints
+    idle.wait(110)
+    assert 9 <= housekeeping.checkpoints - before <= 11
+    assert txn.commit() == OK
+    idle.wait(UNTIL_IDLE_S)
+    before = housekeeping.checkpoints
+    idle.wait(IDLE_S)
+    assert housekeeping.checkpoints == before
+
+
+def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_within_seconds(idle):
+    idle.wait(IDLE_S)
+    begun(idle).write("t", b"x")
+    idle.wait(2)
+    assert idle.broker.housekeeping._upkeep.unsaved_age_ms < 2_000
+
+
+def test_a_request_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it():
+    """The files made ahead are smaller."""
+    with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        large = produce("t", batch(value=bytes(5 << 20)))
+        assert answers(broker.ask(large, BY_NAME))[0][0] == OK
+        assert broker.broker.metrics.stalls == 1
+
+
+def test_a_broker_that_rested_since_it_began_has_a_journal_ready_for_its_first_client():
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        with broker.again() as rested:
+            rested.wait(5)
+            assert not rested.broker.store.journal.nearly_full
+            rested.ask(produce("t", batch()), BY_NAME)
+
+
+def test_a_journal_that_fills_within_a_tick_is_recycled_within_it_too():
+    with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        large = produce("t", batch(value=bytes(2 << 20)))
+        for _ in range(40):  # 400 MB a second
+            assert answers(broker.ask(large, BY_NAME))[0][0] == OK
+            broker.wait(0.005)
+            assert not broker.broker.store.congested
+
+
+def test_a_deleted_topic_leaves_the_disk_within_seconds():
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create("t"))
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        (log,) = [log for log in broker.broker.store.logs.values() if log.topic == "t"]
+        assert broker.disk.exists(log.directory)
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1_000))
+        broker.wait(5)
+        assert not broker.disk.exists(log.directory)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENOTEMPTY, errno.EIO])
+def test_a_deleted_topic_that_the_system_keeps_on_the_disk_is_named_and_harms_nobody(error, caplog):
+    with SimulatedBroker(BrokerSettings()) as broker:
+        for name in ("t", "u"):
+            broker.ask(create(name))
+            broker.ask(produce(name, batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        (log,) = [log for log in broker.broker.store.logs.values() if log.topic == "t"]
+        broker.disk.fail(lambda one: isinstance(one, Unlink) and "/t-0." in one.path, error=error, times=None)
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1_000))
+        broker.wait(5)
+        assert broker.broker.store.halted is None
+        assert broker.disk.exists(log.directory)
+        assert f"{log.directory} is not needed any more and cannot be removed" in caplog.text
+        assert answers(broker.ask(produce("u", batch()), BY_NAME))[0][0] == OK
+
+
+def held_back(broker, monkeypatch, kind):
+    """The blocking jobs of this kind wait, from now on, until the event is set."""
+    free = asyncio.Event()
+    before_each(broker, monkeypatch, kind, free.wait)
+    return free
+
+
+def before_each(broker, monkeypatch, kind, work):
+    """The blocking jobs of this kind run, from now on, when `work()` has ended that begins before each of them."""
+    housekeeping = broker.broker.housekeeping
+    job = housekeeping.job
+
+    async def later(run):
+        if isinstance(getattr(run, "__self__", None), kind):
+            await work()
+        return await job(run)
+
+    monkeypatch.setattr(housekeeping, "job", later)
+
+
+def test_files_that_go_slowly_do_not_hold_up_checkpoints(monkeypatch):
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.wait(UNTIL_IDLE_S)
+        housekeeping = broker.broker.housekeeping
+        free = held_back(broker, monkeypatch, Removal)
+        before = housekeeping.checkpoints
+        for _ in range(4):
+            broker.ask(produce("t", batch()), BY_NAME)
+            broker.wait(30)
+        assert housekeeping.checkpoints >= before + 4
+        assert len(checkpoint_files(broker)) > 2
+        free.set()
+        broker.wait(1)
+        assert len(checkpoint_files(broker)) == 2
+
+
+def test_a_broker_that_stops_removes_first_what_it_was_about_to(monkeypatch):
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        free = held_back(broker, monkeypatch, Removal)
+        for _ in range(4):
+            broker.ask(produce("t", batch()), BY_NAME)
+            broker.wait(30)
+        assert len(checkpoint_files(broker)) > 2
+        broker.loop.call_later(1, free.set)
+        with broker.again() as again:
+            assert len(checkpoint_files(again)) == 2
+
+
+def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once(monkeypatch):
+    """A flush takes long, or the disk has no room for it: the journal stays half used, and rounds go on."""
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        free = held_back(broker, monkeypatch, FlushRun)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        while not store.journal.half_used:
+            assert answers(broker.ask(produce("t", batch(value=bytes(200_000))), BY_NAME))[0][0] == OK
+            broker.wait(0.1)
+        broker.wait(1)
+        before, began = housekeeping.checkpoints, broker.loop.time()
+        for _ in range(100):
+            assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+            broker.wait(0.005)
+        ticks = (broker.loop.time() - began) / TICK_S
+        assert housekeeping.checkpoints - before <= ticks + 1
+        free.set()
+        broker.wait(1)
+        assert store.tail_bytes < 200_000
+        assert not store.journal.half_used
+
+
+def test_a_halted_broker_that_is_stopped_removes_nothing_any_more():
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        broker.broker.rounds.halt(OSError(errno.EIO, "what is on disk is unknown"))
+        kept = checkpoint_files(broker)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        housekeeping._removals.append(Removal(store.open_files, [f"{store.directory}/{min(kept)}"], []))
+        broker.stop()
+        assert checkpoint_files(broker) == kept
+
+
+def checkpoint_files(broker):
+    store = broker.broker.store
+    return {name for name in store.disk.list(store.directory) if name.startswith("checkpoint-")}
+
+
+def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
+    """The other part is at work still: nothing is captured again before it has ended."""
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t", 2))
+        for partition in range(2):
+            broker.ask(produce("t", batch(value=bytes(SHARED_RUN_BYTES)), partition=partition), BY_NAME)
+        store, upkeep = broker.broker.store, broker.broker.housekeeping._upkeep
+        ended = []
+        failed, begin = upkeep.flush_failed, upkeep.begin_flush
+        monkeypatch.setattr(upkeep, "flush_failed", lambda run: (ended.append("failed"), failed(run)))
+        monkeypatch.setattr(FlushRun, "parts", lambda run, threads: [no_room, slow(ended, run)])
+        broker.wait(5)
+        assert ended[:2] == ["ran", "failed"]
+        assert store.tail_bytes > 0
+        monkeypatch.undo()
+        broker.wait(5)
+        assert store.tail_bytes == 0
+        assert begin() is None
+
+
+def no_room():
+    raise DiskFull(errno.ENOSPC, "no room")
+
+
+def slow(ended, run):
+    def write():
+        run.run()
+        ended.append("ran")
+
+    return write
+
+
+def test_a_flush_takes_in_runs_all_that_stood_there_when_it_began_and_not_what_comes_meanwhile(monkeypatch):
+    monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 4)
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        (log,) = [log for log in store.logs.values() if log.topic == "t"]
+        for _ in range(20):
+            assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+        came = []
+
+        async def as_much_comes():
+            for _ in range(4 if len(came) < 200 else 0):  # in the end a flush that went after it is to end too
+                came.append(await broker._ask(produce("t", batch()), BY_NAME))
+
+        before_each(broker, monkeypatch, FlushRun, as_much_comes)
+        before = housekeeping.flushes
+        broker.wait(3)
+        assert housekeeping.flushes == before + 5
+        assert (log.flushed_offset, log.end_offset) == (20, 40)
+        broker.wait(2)
+        assert housekeeping.flushes == before + 10
+        assert (log.flushed_offset, log.end_offset) == (40, 60)
+
+
+@pytest.mark.parametrize("nearly_full", [False, True])
+def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkeypatch, nearly_full):
+    count = SNAPSHOTS_A_RUN + 6
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t", count))
+        for partition in range(count):
+            broker.ask(produce("t", idempotent(0), partition=partition), BY_NAME)
+        logs = [partition.log for partition in broker.broker.topics.by_name["t"].partitions]
+        broker.wait(3)  # flushed
+        monkeypatch.setattr(broker.broker.housekeeping._upkeep, "snapshots_due", lambda: logs)
+        monkeypatch.setattr(Journal, "nearly_full", nearly_full)
+        broker.loop.run_until_complete(broker.broker.housekeeping._checkpoint_once())
+        taken = [log for log in logs if not log.bytes_since_snapshot]
+        assert taken == (logs[:SNAPSHOTS_A_RUN] if nearly_full else logs)
