@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .blocking import blocked_facts, sentence
 from .connecting import Target, connecting
 from .failures import FAILED, WRONG_USAGE, Failure
 from .tables import Cell, many, now_ms, styled
+from .txn.blocking import blocked_facts, sentence
 
 if TYPE_CHECKING:
     from ..client.connection import Connection

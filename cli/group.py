@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .blocking import blocked_facts, sentence
 from .connecting import Target, connecting, partition_of
 from .failures import NOT_FOUND, Failure
 from .places import PLACE, Places, resolve
 from .tables import Cell, Column, Form, count, many, now_ms, number
-from .txn_facts import blockers_or_none
+from .txn.blocking import blocked_facts, sentence
+from .txn.facts import blockers_or_none
 
 if TYPE_CHECKING:
     from ..client.admin import Admin

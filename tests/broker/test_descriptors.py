@@ -11,7 +11,7 @@ import pytest
 from broker_process import BrokerProcess
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
-from fencepost.cli.serving import _within_descriptors
+from fencepost.cli.serve.serving import _within_descriptors
 from fencepost.storage.log.open_files import most_lent
 from produce_requests import answers, batch, create, produce
 from wire_client import Closed, WireClient

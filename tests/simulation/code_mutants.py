@@ -21,8 +21,9 @@ from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.upkeep import cleaning
-from fencepost.cli import log_verify, serving
-from fencepost.cli.log_aborts import AbortCheck
+from fencepost.cli.log import verify as log_verify
+from fencepost.cli.log.aborts import AbortCheck
+from fencepost.cli.serve import serving
 from fencepost.effects import lanes, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
@@ -124,7 +125,7 @@ def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
     _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
 
 
-@killed_by("tests/cli/test_serving.py")
+@killed_by("tests/cli/serve/test_serving.py")
 def closed_standard_files_stay_closed(stack: ExitStack) -> None:
     _replaced(stack, serving, "_open_standard_files", lambda: None)
 
@@ -161,7 +162,7 @@ def producers_are_evicted_within_their_transactions(stack: ExitStack) -> None:
     _replaced(stack, ProducerStates, "evict", evict)
 
 
-@killed_by("tests/cli/test_log_verify.py")
+@killed_by("tests/cli/log/test_verify.py")
 def verify_believes_the_index_of_aborted_transactions(stack: ExitStack) -> None:
     _replaced(stack, AbortCheck, "compare", lambda self, entries: [])
 

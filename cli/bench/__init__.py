@@ -1,0 +1,261 @@
+"""`fencepost bench`: load against any Kafka broker, with the broker's own cost beside the rates."""
+
+import contextlib
+import json
+from array import array
+from collections.abc import Callable, Iterator
+
+import click
+
+from ...bench.figures import Figures, percentile
+from ..interruption import Interruption
+from ..ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
+from .compare import compare
+from .loads import LoadGroup
+
+
+@click.group(cls=LoadGroup)
+def bench() -> None:
+    """Measure a broker: any Kafka address will do.
+
+    The broker's CPU and memory are shown when it runs on this machine.
+    """
+
+
+bench.add_command(compare)
+
+_bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
+_topic = click.option("--topic", default=None, help="An existing topic; without it one is made, and deleted after.")
+_partitions = click.option(
+    "--partitions", default=1, type=PARTITIONS, show_default=True, help="Of the topic that is made."
+)
+_output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+@bench.command("small")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--connections", default=64, type=COUNT, show_default=True)
+@click.option("--depth", default=1, type=COUNT, show_default=True, help="Requests outstanding on each connection.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a request.")
+@click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
+@click.pass_obj
+def small_requests(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    connections: int,
+    depth: int,
+    size: int,
+    records: int,
+    seconds: float,
+) -> None:
+    """Small Produce requests in a closed loop."""
+    import uvloop  # the load generator is to cost as little as it can
+
+    from ...bench import small, topics
+
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = small.SmallLoad(name, partitions, connections, depth, size, records, seconds)
+        with progress_bar(f"{connections} connections x {depth}", None, interruption):
+            result = interruption.run(small.run(host, port, load, books.read), uvloop.new_event_loop)
+    sent = result.requests * records
+    show(books.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
+
+
+@bench.command("produce")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--records", default=1_000_000, type=COUNT, show_default=True)
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--batch", default=1 << 17, type=COUNT, show_default=True, help="The client's batch.size, bytes.")
+@click.option("-X", "properties", multiple=True, metavar="NAME=VALUE", help="A librdkafka property.")
+@click.pass_obj
+def produce(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    records: int,
+    size: int,
+    batch: int,
+    properties: tuple[str, ...],
+) -> None:
+    """Idempotent produce through librdkafka."""
+    from ...bench import librdkafka, topics
+
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
+    with topics.topic(host, port, topic, partitions) as name:
+        load = librdkafka.ProduceLoad(name, records, size, batch, extra)
+        with progress_bar("records", records, interruption) as progress:
+            books.read()
+            result = librdkafka.produce(bootstrap, load, progress)
+            books.read()
+    show(books.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+
+
+@bench.command("txn")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--producers", default=1, type=COUNT, show_default=True, help="Each in a thread, with an id of its own.")
+@click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a transaction.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
+@click.pass_obj
+def transactions(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    producers: int,
+    records: int,
+    size: int,
+    seconds: float,
+) -> None:
+    """Transactions through librdkafka, one after another by each producer."""
+    from ...bench import topics, txn
+
+    host, port = topics.address(bootstrap)
+    books = Books(port)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = txn.TransactionLoad(name, producers, partitions, records, size, seconds, ids=f"bench-{name}")
+        with progress_bar("transactions", None, interruption) as progress:
+            result = txn.run(bootstrap, load, books.read, progress)
+    sent = result.transactions * records
+    show(books.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
+
+
+@bench.command("modes")
+@_bootstrap
+@_topic
+@_partitions
+@_output
+@click.option("--records", default=100_000, type=COUNT, show_default=True, help="At most, in each mode.")
+@click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
+@click.option("--seconds", default=3.0, type=SECONDS, show_default=True, help="At most, for each mode.")
+@click.pass_obj
+def delivery_modes(
+    interruption: Interruption,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    output: str,
+    records: int,
+    size: int,
+    seconds: float,
+) -> None:
+    """What at most once, at least once and exactly once cost, through the SDK."""
+    import uvloop
+
+    from ...bench import modes, topics
+
+    host, port = topics.address(bootstrap)
+    with topics.topic(host, port, topic, partitions) as name:
+        load = modes.ModeLoad(name, records, size, seconds)
+        for mode, batch in modes.modes():
+            books = Books(port)
+            title = f"{mode}, {batch} records a {'transaction' if mode == 'exactly once' else 'batch'}"
+            with progress_bar(title, None, interruption) as progress:
+                books.read()
+                result = interruption.run(modes.run(bootstrap, load, mode, batch, progress), uvloop.new_event_loop)
+                books.read()
+            count, batches = result.records, len(result.latencies)
+            found = books.figures(title, batches, count, count * size, result.seconds, result.latencies)
+            if output == "table":
+                click.echo(f"\n{title}")
+            show(found, output)
+
+
+@bench.command("consume")
+@_bootstrap
+@click.option("--topic", required=True)
+@_output
+@click.option("--records", default=1_000_000, type=COUNT, show_default=True)
+@click.pass_obj
+def consume(interruption: Interruption, bootstrap: str, topic: str, output: str, records: int) -> None:
+    """Read a topic from its beginning through librdkafka."""
+    from ...bench import librdkafka, topics
+
+    host, port = topics.address(bootstrap)
+    topics.check_exists(host, port, topic)
+    books = Books(port)
+    with progress_bar("records", records, interruption) as progress:
+        books.read()
+        result = librdkafka.consume(bootstrap, topic, records, progress)
+        books.read()
+    show(books.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+
+
+class Books:
+    """Readings of the broker's process: the first and the last count. Empty where it cannot be seen."""
+
+    def __init__(self, port: int) -> None:
+        from ...bench import accounting
+
+        self._pid = accounting.listener_pid(port)
+        self._readings: list[accounting.Usage] = []
+
+    def read(self) -> None:
+        from ...bench import accounting
+
+        if self._pid is not None:
+            self._readings.append(accounting.usage(self._pid))
+
+    def figures(
+        self, work: str, requests: int, records: int, size: int, seconds: float, latencies: "array[float]"
+    ) -> Figures:
+        """Put the load's result and the broker's cost together."""
+        ordered = array("d", sorted(latencies))
+        p50, p99, p999 = (percentile(ordered, s) * 1e3 if ordered else None for s in (0.5, 0.99, 0.999))
+        if len(self._readings) < 2:
+            return Figures(work, requests, records, size, seconds, p50, p99, p999)
+        cost = self._readings[-1].since(self._readings[0])
+        per_request = cost.cpu_ns / 1e3 / requests if requests else None
+        per_mb = cost.cpu_ns / 1e6 / (size / 1e6)
+        return Figures(
+            work, requests, records, size, seconds, p50, p99, p999, per_request, per_mb, cost.rss_bytes / 1e6
+        )
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal's error stream; silent where there is none. To move it ends a load that is interrupted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def moved(done: int) -> None:
+            interruption.check()
+            bar.update(task, completed=done)
+
+        moved(0)
+        yield moved
+
+
+def show(figures: Figures, output: str) -> None:
+    """One run's figures on standard output."""
+    if output == "json":
+        click.echo(json.dumps(figures.as_json()))
+        return
+    width = max(len(label) for label, _ in figures.lines())
+    for label, value in figures.lines():
+        click.echo(f"{label:{width}}  {value:>14}")

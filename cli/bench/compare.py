@@ -1,0 +1,108 @@
+"""`fencepost bench compare`: two results of `make bench`, as ratios; whether one got worse is the exit code."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..failures import WRONG_USAGE, Failure
+
+if TYPE_CHECKING:
+    from ...bench.comparison import Change
+    from ...bench.result_file import Result
+
+REGRESSION = 1
+_HINT = "make bench writes bench/results/*.json"
+_MACHINE = ("cpu", "cores", "memory_gb", "kernel", "file_system", "python")
+
+
+@click.command("compare")
+@click.argument("before", metavar="A", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("after", metavar="B", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-a", "--all", "everything", is_flag=True, help="What did not change, too.")
+@click.pass_context
+def compare(ctx: click.Context, before: Path, after: Path, output: str, everything: bool) -> None:
+    """What changed from result A to result B.
+
+    A and B are files that make bench wrote. Exit code 1: fencepost is worse in B by more than 10 %, and by more than
+    the rounds of either run differ. What B did not measure of it is named. Other brokers are shown, for what they say
+    about the machine, and not judged.
+    """
+    from ...bench import comparison
+
+    one, other = _read(before), _read(after)
+    changes = comparison.compare(one.findings, other.findings)
+    if not changes:
+        raise Failure("the two results have nothing in common", "compare results of the same scenarios", WRONG_USAGE)
+    if output == "json":
+        for change in changes:
+            click.echo(json.dumps(_facts(change), ensure_ascii=False))
+    else:
+        _told(changes, everything, _differences(one, other))
+    for line in comparison.missing(one.findings, other.findings):
+        click.secho(f"not measured in B: {line}", err=True, fg="yellow")
+    if any(change.regression for change in changes):
+        ctx.exit(REGRESSION)
+
+
+def _read(path: Path) -> "Result":
+    from ...bench.result_file import NotAResult, read
+
+    try:
+        return read(path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror or error}", _HINT, WRONG_USAGE) from None
+    except NotAResult as error:
+        raise Failure(f"{path}: {error}", _HINT, WRONG_USAGE) from None
+
+
+def _facts(change: "Change") -> dict[str, Any]:
+    found = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(change).items()}
+    return found | {"change": _word(change), "regression": change.regression}
+
+
+def _word(change: "Change") -> str:
+    return "worse" if change.worse else "better" if change.better else "same"
+
+
+def _differences(one: "Result", other: "Result") -> list[str]:
+    return [
+        f"{name}: {one.facts.get(name)} in A, {other.facts.get(name)} in B"
+        for name in _MACHINE
+        if one.facts.get(name) != other.facts.get(name)
+    ]
+
+
+def _told(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
+    from ...bench.measured import title, written
+    from ..tables import Cell, Column, many, number, table
+
+    colours = {"worse": "red", "better": "green"}
+    shown = [each for each in changes if everything or _word(each) != "same"]
+    rows = [
+        {
+            "scenario": each.scenario,
+            "peer": each.peer,
+            "figure": title(each.figure, each.unit),
+            "A": written(each.before),
+            "B": written(each.after),
+            "ratio": f"{each.ratio:.2f}",
+            "spread": f"{each.low:.2f} to {each.high:.2f}",
+            "change": _word(each),
+        }
+        for each in shown
+    ]
+    columns = [Column(name, name) for name in ("scenario", "peer", "figure")]
+    columns += [number(name, name) for name in ("A", "B")]
+    columns += [number("B/A", "ratio"), Column("spread", "spread")]
+    columns += [Column("", "change", lambda word: Cell(word, colours.get(word)))]
+    if rows:
+        click.echo("\n".join(table(rows, columns)))
+    for line in differences:
+        click.secho(f"not the same machine: {line}", err=True, fg="yellow")
+    same = sum(_word(each) == "same" for each in changes)
+    regressions = many(sum(each.regression for each in changes), "regression")
+    click.echo(f"{many(len(changes), 'figure')} compared, {same:,} the same, {regressions}")

@@ -1,0 +1,181 @@
+"""`fencepost consume`: records of a topic on standard output, as they come; or what became of each, with --explain.
+
+The rule: what a group's offsets say was read has been written out before. Without a group nothing is committed.
+"""
+
+import errno
+import select
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..connecting import Target, connecting, partition_of, partitions_of
+from ..failures import WRONG_USAGE, Failure
+from ..places import END, PLACE, START, Place, Places, resolve
+from ..ranges import COUNT
+from ..record_text import FORMATS, BadFormat, as_facts, form_of
+from ..tables import as_json, many, now_ms
+
+if TYPE_CHECKING:
+    from ...client.consumer import Consumer
+    from ...client.values import Record, TopicPartition
+
+ISOLATIONS = ("read_committed", "read_uncommitted")
+FROM_START: Places = {None: Place(START)}
+POLL_MS = 200
+AT_ONCE = 500
+JOINING_MS = 3_600_000  # others may take their time to let us in; Ctrl-C ends that
+Write = Callable[["Record"], bytes]
+
+
+@click.command(
+    epilog=f"FORMAT: {FORMATS}. PLACE: start, end, 42, -10 (before the end), @-5m, @2026-11-20T08:00, 0:42,1:end."
+)
+@click.argument("where", metavar="TOPIC[:PARTITION]")
+@click.option("-g", "--group", "group_id", default=None, help="Read as a member of it, and commit what was printed.")
+@click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
+@click.option("-n", "--number", "most", type=COUNT, default=None, help="End after so many records.")
+@click.option("-e", "--exit", "until_end", is_flag=True, help="End at the end of the topic as it is now.")
+@click.option("--isolation", type=click.Choice(ISOLATIONS), default=ISOLATIONS[0], show_default=True)
+@click.option("--show-control", is_flag=True, help="Also the markers; ends at the end of the topic.")
+@click.option("--explain", is_flag=True, help="What became of each record; ends at the end of the topic.")
+@click.option("-f", "--format", "form", default=None, metavar="FORMAT", help=r"Such as '%t[%p]@%o %k %s\n'.")
+@connecting
+def consume(
+    to: Target,
+    where: str,
+    group_id: str | None,
+    place: Places | None,
+    most: int | None,
+    until_end: bool,
+    isolation: str,
+    show_control: bool,
+    explain: bool,
+    form: str | None,
+) -> None:
+    """Print records: values, a line each, until Ctrl-C.
+
+    \b
+    --explain shows every record with a sign before it:
+      C  committed     A  aborted     ?  in a transaction that is open
+      ◆  a marker      ·  of no transaction
+    and a rule where read_committed readers have to stop (LSO < HW).
+    """
+    write = _writer(to, form)
+    if explain or show_control:
+        if group_id is not None:
+            raise Failure("--explain and --show-control read without a group", "leave out -g", WRONG_USAGE)
+        from .explained import Wanted, explaining
+
+        wanted = Wanted(where, place or FROM_START, most, isolation if not explain else "", explain, write)
+        to.run(lambda: explaining(to, wanted))
+        return
+    if group_id is not None:
+        _check_group(place, where)
+    told = to.run(lambda: _consuming(to, where, group_id, place, most, until_end, isolation, write))
+    if told < (most or 0):
+        to.output.remark(f"{many(told, 'record')}: there are no more")
+
+
+def _writer(to: Target, form: str | None) -> Write:
+    if to.output.json:
+        return lambda record: as_json(as_facts(record)).encode() + b"\n"
+    if form is None:
+        return lambda record: (record.value or b"") + b"\n"
+    try:
+        return form_of(form)
+    except BadFormat as error:
+        raise Failure(f"-f: {error}", r"write -f '%t[%p]@%o %s\n'", WRONG_USAGE) from None
+
+
+def _check_group(place: Places | None, where: str) -> None:
+    if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
+        raise Failure(
+            "a group begins where it has committed; --from start|end says where if it has not",
+            "fencepost group seek moves a group",
+            WRONG_USAGE,
+        )
+    if partition_of(where)[1] is not None:
+        raise Failure("a group shares out the partitions itself", "name the topic alone, or leave out -g", WRONG_USAGE)
+
+
+async def _consuming(
+    to: Target,
+    where: str,
+    group_id: str | None,
+    place: Places | None,
+    most: int | None,
+    until_end: bool,
+    isolation: str,
+    write: Write,
+) -> int:
+    """How many were printed."""
+    from ...client.admin_offsets import LATEST
+    from ...client.settings import ConsumerSettings
+
+    name = partition_of(where)[0]
+    async with to.admin(ConsumerSettings) as admin:
+        partitions = await partitions_of(admin, [where])
+        starts = await resolve(admin, partitions, place or FROM_START, now_ms()) if group_id is None else {}
+        ends = await admin.ends(partitions, LATEST, isolation) if until_end else None  # type: ignore[arg-type]
+    reset = "latest" if place is not None and place.get(None) == Place(END) else "earliest"
+    more: dict[str, Any] = {"isolation_level": isolation, "auto_offset_reset": reset}
+    if group_id is not None:
+        more |= {"group_id": group_id, "enable_auto_commit": False}
+    async with to.consumer(**more) as consumer:
+        if group_id is None:
+            consumer.assign(list(starts))
+            for partition, offset in starts.items():
+                consumer.seek(partition, offset)
+        else:
+            consumer.subscribe([name])
+            if until_end:  # before that, nothing is ours and all of it read
+                await consumer.assigned(timeout_ms=JOINING_MS)
+        return await _printing(consumer, ends, most, write, commits=group_id is not None)
+
+
+async def _printing(
+    consumer: "Consumer", ends: "dict[TopicPartition, int] | None", most: int | None, write: Write, *, commits: bool
+) -> int:
+    printed = 0
+    while most is None or printed < most:
+        wanted = AT_ONCE if most is None else min(AT_ONCE, most - printed)
+        found = await consumer.getmany(timeout_ms=POLL_MS, max_records=wanted)
+        for records in found.values():
+            _out(records, write)
+            printed += len(records)
+        if found:
+            sys.stdout.buffer.flush()
+            if commits:
+                await consumer.commit()
+        elif ends is not None and await _all_read(consumer, ends):
+            break
+        elif _nobody_reads():
+            raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+    return printed
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of our pipe is closed, which a write would only find out when the next record comes."""
+    if not hasattr(select, "poll"):
+        return False
+    try:
+        poller = select.poll()
+        poller.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # no descriptor behind it
+        return False
+    return any(event & select.POLLERR for _, event in poller.poll(0))
+
+
+def _out(records: "Sequence[Record]", write: Write) -> None:
+    sys.stdout.buffer.write(b"".join(map(write, records)))
+
+
+async def _all_read(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
+    """Of the partitions that are ours: another member reads the others."""
+    for partition in consumer.assignment():
+        if await consumer.position(partition) < ends.get(partition, 0):
+            return False
+    return True

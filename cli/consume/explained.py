@@ -1,0 +1,222 @@
+"""`fencepost consume --explain` and `--show-control`: the log as it is, and what readers make of it.
+
+The rule: each partition is shown on its own, from where it was asked for to its high watermark of now. What is open is
+asked of the partition first, so records are told as they are read, and not held back until the end.
+"""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..connecting import Target, partitions_of
+from ..places import Places, resolve
+from ..record_text import as_facts
+from ..tables import GAP, Cell, as_json, many, now_ms, styled
+from ..txn.blocking import blocked_facts, sentence
+from ..txn.facts import blockers_or_none
+from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
+
+if TYPE_CHECKING:
+    from ...client.admin import Admin
+    from ...client.values import TopicPartition
+    from ...protocol.batches import Batch
+
+SIGNS = {
+    COMMITTED: Cell(" C ", "green"),
+    ABORTED: Cell(" A ", "red"),
+    OPEN: Cell(" ? ", "yellow"),
+    MARKER: Cell(" ◆ ", "cyan"),
+    PLAIN: Cell(" · ", dim=True),
+}
+RULE = "─"
+_SHOWN_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """isolation: empty for everything there is. explain: with the signs, else as `write` writes records."""
+
+    where: str
+    place: Places
+    most: int | None
+    isolation: str
+    explain: bool
+    write: Callable[[Any], bytes]
+
+
+async def explaining(to: Target, wanted: Wanted) -> None:
+    """Partition after partition."""
+    from ...client.settings import ConsumerSettings
+
+    left = wanted.most
+    async with to.admin(ConsumerSettings) as admin:
+        partitions = sorted(await partitions_of(admin, [wanted.where]))
+        starts = await resolve(admin, partitions, wanted.place, now_ms())
+        for partition, start in sorted(starts.items()):
+            view = await _view(admin, partition, start)
+            if wanted.explain and not to.output.json and len(starts) > 1:
+                _heading(view)
+            left = await _shown(admin, to, wanted, view, left)
+            if left == 0:
+                break
+            if wanted.explain and not view.ruled:
+                await _rule(admin, to, view)
+
+
+@dataclass(slots=True)
+class View:
+    """One partition now. open_from: by producer id. ruled: the rule at the last stable offset has been drawn."""
+
+    partition: "TopicPartition"
+    start: int
+    last_stable_offset: int
+    high_watermark: int
+    open_from: dict[int, int]
+    ruled: bool = False
+
+
+async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View:
+    from ...client.admin_offsets import LATEST
+    from ...client.errors import UnsupportedVersionError
+
+    try:
+        found = await admin.open_transactions([partition])
+    except UnsupportedVersionError:  # before Kafka 2.8; then what is open is known at the end
+        found = []
+    open_from = {each.producer.producer_id: each.start_offset for each in found}
+    stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
+    end = (await admin.ends([partition], LATEST))[partition]
+    return View(partition, start, stable, end, open_from)
+
+
+async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
+    """How many more records are wanted after this partition; None for any number."""
+    async for entries in _decided(admin, view):
+        page: list[str | bytes] = []
+        for entry in entries:
+            if left == 0:
+                break
+            if wanted.isolation == "read_committed" and not _is_readable(view, entry):
+                continue
+            if wanted.explain and not view.ruled and entry.offset >= view.last_stable_offset < view.high_watermark:
+                _print(page)
+                page = []
+                await _rule(admin, to, view)
+            page.append(_written(to, wanted, view, entry))
+            if left is not None and not entry.marker:
+                left -= 1
+        _print(page)
+        if left == 0:
+            break
+    return left
+
+
+def _is_readable(view: View, entry: Entry) -> bool:
+    return entry.offset < view.last_stable_offset and entry.fate not in (ABORTED, OPEN)
+
+
+async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
+    """Those that the next batch decides, and those before it."""
+    fates = Fates(view.open_from)
+    async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):
+        entries = [each for each in _entries(view.partition, batch) if each.offset >= view.start]
+        yield [each for entry in entries for each in fates.feed(entry)]
+    yield list(fates.rest())
+
+
+def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
+    from ...client.settings import LEAST_DECOMPRESSED_LIMIT
+    from ...client.values import Record
+    from ...protocol.records import read_marker, records
+
+    kind = int(batch.is_log_append_time)
+    if batch.is_control:
+        marker = read_marker(batch)
+        word = marker[0].name.lower() if marker else "control record"
+        return [Entry(batch.base_offset, batch.producer_id, batch.producer_epoch, True, word)]
+    return [
+        Entry(
+            each.offset,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.is_transactional,
+            record=Record(*partition, each.offset, each.timestamp, kind, each.key, each.value, each.headers),
+        )
+        for each in records(batch, limit=LEAST_DECOMPRESSED_LIMIT)
+    ]
+
+
+# ---- output --------------------------------------------------------------------------------------------------------
+
+
+def _print(page: list[str | bytes]) -> None:
+    """All at once: a write for each line is what takes the time."""
+    texts = [each for each in page if isinstance(each, str)]
+    if texts:
+        click.echo("\n".join(texts))
+    else:
+        sys.stdout.buffer.write(b"".join(each for each in page if isinstance(each, bytes)))
+        sys.stdout.buffer.flush()
+
+
+def _written(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
+    """A line without its end, or as `write` gives it."""
+    if to.output.json:
+        return as_json(_facts(view, entry))
+    if wanted.explain:
+        return _line(view, entry)
+    if entry.marker:
+        at = f"{view.partition.topic}[{view.partition.partition}]@{entry.offset}"
+        return f"◆ {entry.marker} {at} producer {entry.producer_id} epoch {entry.producer_epoch}\n".encode()
+    return wanted.write(entry.record)
+
+
+def _facts(view: View, entry: Entry) -> dict[str, Any]:
+    place = {"topic": view.partition.topic, "partition": view.partition.partition, "offset": entry.offset}
+    facts = as_facts(entry.record) if entry.record is not None else place | {"marker": entry.marker}
+    transaction = {"producer_id": entry.producer_id, "producer_epoch": entry.producer_epoch}
+    return facts | {"fate": entry.fate} | (transaction if entry.producer_id >= 0 else {})
+
+
+def _line(view: View, entry: Entry) -> str:
+    """Sign, offset, producer id and epoch, and last what may be long: key and value."""
+    at = f"{entry.offset:>{len(str(max(0, view.high_watermark - 1)))}}"
+    owner = f"{entry.producer_id}:{entry.producer_epoch}" if entry.producer_id >= 0 else "-"
+    if entry.marker:
+        said = click.style(entry.marker, fg="cyan")
+    elif entry.record.value is None:
+        said = click.style("null", dim=True)
+    else:
+        said = _text(entry.record.value)
+    key = "" if entry.record is None or entry.record.key is None else _text(entry.record.key)
+    named = click.style(key, fg="blue") + GAP if key else ""
+    return f"{styled(SIGNS[entry.fate])} {at}  {click.style(f'{owner:<7}', dim=True)} {named}{said}"
+
+
+def _text(content: bytes) -> str:
+    """On one line, whatever is in it."""
+    shown = content[:_SHOWN_BYTES].decode(errors="replace")
+    printable = "".join(each if each.isprintable() else "�" for each in shown)
+    return printable + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
+
+
+def _heading(view: View) -> None:
+    at = f"{view.partition.topic}[{view.partition.partition}]"
+    waits = view.high_watermark - view.last_stable_offset
+    text = f"{at}: from {view.start} to {view.high_watermark}" + (f", {waits} not yet stable" if waits else "")
+    click.secho(text, bold=True)
+
+
+async def _rule(admin: "Admin", to: Target, view: View) -> None:
+    """Where read_committed readers stop, and why; nothing where they read all there is."""
+    view.ruled = True
+    if view.last_stable_offset >= view.high_watermark or to.output.json:
+        return
+    waits = many(view.high_watermark - view.last_stable_offset, "offset")
+    text = f" LSO {view.last_stable_offset} < HW {view.high_watermark}: read_committed stops here, {waits} wait "
+    click.secho(f"{RULE * 3}{text}{RULE * 12}", fg="yellow")
+    for each in await blockers_or_none(admin, [view.partition]):
+        click.secho(f"    {sentence(blocked_facts(each, now_ms()))}", fg="yellow")

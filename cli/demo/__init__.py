@@ -1,0 +1,86 @@
+"""`fencepost demo`: exactly once, shown in a minute, on real text, with Kafka's own clients.
+
+First idempotence: a bad network, a broker killed in the middle, every line once. Then transactions: all or nothing over
+two topics, a successor that fences, a zombie that is refused, a lost answer to a commit. Then the whole text copied in
+transactions while copiers and broker are killed. Each act counts what it sees; one wrong count fails the demo.
+"""
+
+import sys
+import tempfile
+import time
+
+import click
+
+from ..extras import require
+from ..failures import Failure
+from ..interruption import INTERRUPTED, Interruption
+from ..ranges import COUNT, SHARE
+from . import copying, idempotence, transactions
+from .flaky_proxy import FlakyProxy
+from .stage import PARTITIONS, Broker, lines_of_text, say, version
+
+
+@click.command()
+@click.option(
+    "--lines", default=20_000, type=COUNT, show_default=True, help="Lines to send; the text is read again if shorter."
+)
+@click.option(
+    "--lose", default=0.05, type=SHARE, show_default=True, help="Share of acknowledgements that the proxy loses."
+)
+@click.option("--seed", default=1, show_default=True, help="Of the proxy's choices.")
+def demo(lines: int, lose: float, seed: int) -> None:
+    """Send real text through a bad network and a killed broker, in transactions too, and count what arrives."""
+    require("fencepost demo", "confluent_kafka", "aiokafka")
+    with Interruption() as interruption:
+        try:
+            _demonstrate(lines, lose, seed, interruption)
+        except (KeyboardInterrupt, click.ClickException):
+            if not interruption.wanted:
+                raise
+            raise Failure("interrupted", "nothing is left of it", INTERRUPTED) from None
+
+
+def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption) -> None:
+    text = [f"{number}:{line}" for number, line in enumerate(lines_of_text(lines))]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as directory, FlakyProxy(seed, lose) as proxy:
+        say(f"text      {len(text):,} lines of the project's own documents")
+        broker = Broker(directory, proxy.port)
+        try:
+            proxy.target_port = broker.start()
+            say(f"broker    ready in {broker.ready_s:.2f} s, data in a new directory, every ack after its sync")
+            ok = [
+                _idempotence(text, proxy, broker, interruption, lose),
+                _transactions(proxy, interruption),
+                _copying(text, proxy, broker, interruption),
+            ]
+        finally:
+            broker.stop()
+    mark, words = ("✔", "exactly once") if all(ok) else ("✘", "NOT exactly once")
+    click.echo(f"\n{mark} {words}, {time.monotonic() - began:.1f} s")
+    sys.exit(0 if all(ok) else 1)
+
+
+def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption, lose: float) -> bool:
+    click.echo("\nIdempotence: nothing lost, nothing twice")
+    say(f"proxy     between client and broker: loses {lose:.0%} of the acknowledgements, cuts connections")
+    sent = idempotence.produce(text, proxy, broker, interruption)
+    say(f"reading   everything back with aiokafka {version('aiokafka')}")
+    proxy.lose = 0.0
+    found = interruption.run(idempotence.read_back(f"127.0.0.1:{proxy.port}", len(text)))
+    return idempotence.report(text, sent, found, proxy, broker)
+
+
+def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
+    click.echo("\nTransactions: all or nothing, and one owner")
+    story = transactions.Story(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
+    transactions.tell(story)
+    return not story.wrong
+
+
+def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
+    click.echo("\nConsume, transform, produce: the whole text in capitals, in transactions, under random kills")
+    copied = copying.copy(idempotence.TOPIC, len(text), broker, proxy, interruption, say)
+    copying.count(copied, f"127.0.0.1:{proxy.port}", text, PARTITIONS)
+    copying.report(copied)
+    return copied.good

@@ -1,0 +1,251 @@
+"""Consume, transform, produce of `fencepost demo`: the whole text copied in transactions, under random kills.
+
+The copier is a process; it is killed at random moments, and once the broker with it, and each time a successor goes on.
+A client library may hang for good after a broker's death, so a copier without progress is ended as well.
+Then everything is read back: every line must be there once, in order, and every transaction whole.
+"""
+
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ...bench.topics import address
+from ...bench.wire import Wire
+from ...protocol.batches import Batch, walk
+from ...protocol.messages.fetch import FetchRequest
+from ...protocol.records import Marker, read_marker
+from ..interruption import Interruption
+from .flaky_proxy import FlakyProxy
+from .stage import Broker
+
+TARGET = "copies"
+COPIER_KILLS = 4
+STUCK_S = 6.0
+ANSWER_S = 20.0
+FETCH_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Copied:
+    """Counts of the copy; of transactions those that readers can tell of."""
+
+    committed: int = 0
+    aborted: int = 0
+    lost: int = 0
+    twice: int = 0
+    half_visible: int = 0
+    ordered: bool = True
+    copiers_killed: int = 0
+    brokers_killed: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.ordered and not (self.lost or self.twice or self.half_visible)
+
+
+class Copiers:
+    """One copier at a time, and what became of them."""
+
+    def __init__(self, bootstrap: str, source: str, seed: int) -> None:
+        self._bootstrap = bootstrap
+        self._source = source
+        self._random = random.Random(seed)
+        self._said: queue.Queue[str] = queue.Queue()
+        self._process: subprocess.Popen[str] | None = None
+        self.started = 0
+
+    def start(self) -> None:
+        """Another one, in place of the last."""
+        self.started += 1
+        command = [sys.executable, "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
+        self._process = subprocess.Popen([*command, str(self.started)], stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._said.put(line.strip())
+
+    def said(self, timeout_s: float) -> str | None:
+        """The next line, or None if there is none in time."""
+        try:
+            return self._said.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    @property
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL, at no particular moment."""
+        if self._process is not None:
+            time.sleep(self._random.random() * 0.05)
+            self._process.kill()
+            self._process.wait()
+
+
+def copy(
+    source: str, lines: int, broker: Broker, proxy: FlakyProxy, interruption: Interruption, say: Callable[[str], None]
+) -> Copied:
+    """Copy a topic, kill what can be killed, and count."""
+    copied = Copied()
+    copiers = Copiers(f"127.0.0.1:{proxy.port}", source, seed=lines)
+    kills = [lines * (i + 1) // (COPIER_KILLS + 2) for i in range(COPIER_KILLS + 1)]
+    broker_dies_at = kills.pop(len(kills) // 2)
+    try:
+        _supervise(copiers, copied, kills, broker_dies_at, broker, proxy, interruption, say)
+    finally:
+        copiers.kill()
+    return copied
+
+
+def _supervise(
+    copiers: Copiers,
+    copied: Copied,
+    kills: list[int],
+    broker_dies_at: int | None,
+    broker: Broker,
+    proxy: FlakyProxy,
+    interruption: Interruption,
+    say: Callable[[str], None],
+) -> None:
+    copiers.start()
+    done, last = 0, time.monotonic()
+    while True:
+        interruption.check()
+        line = copiers.said(0.1)
+        if line == "done":
+            return
+        if line is not None:
+            done += int(line.split()[1])
+            last = time.monotonic()
+        if broker_dies_at is not None and done >= broker_dies_at:
+            broker_dies_at = None
+            broker.kill()
+            proxy.target_port = broker.start()
+            copied.brokers_killed += 1
+            say(f"          kill -9 of the broker after {done:,} lines; ready again in {broker.ready_s:.2f} s")
+        if kills and done >= kills[0]:
+            kills.pop(0)
+            copiers.kill()
+            copied.copiers_killed += 1
+            say(f"          kill -9 of the copier after {done:,} lines; its successor goes on")
+            copiers.start()
+            last = time.monotonic()
+        elif copiers.ended or time.monotonic() - last > STUCK_S:
+            copiers.kill()
+            copiers.start()
+            last = time.monotonic()
+
+
+def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> None:
+    """Read the copy at read_committed and compare it with the text; count the ends of transactions in the log."""
+    found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
+    sizes: dict[str, int] = {}
+    seen: Counter[str] = Counter()
+    for message in _all(bootstrap, partitions):
+        found[message.partition()].append(message.value().decode())
+        headers = dict(message.headers())
+        name = headers["transaction"].decode()
+        sizes[name] = int(headers["records"])
+        seen[name] += 1
+    wanted = Counter(line.upper() for line in text)
+    counts = Counter(line for lines in found.values() for line in lines)
+    copied.lost = sum((wanted - counts).values())
+    copied.twice = sum((counts - wanted).values())
+    copied.committed = len(seen)
+    copied.half_visible = sum(1 for name, count in seen.items() if count != sizes[name])
+    for partition, lines in found.items():
+        copied.ordered &= lines == [line.upper() for line in text[partition::partitions]]
+    copied.aborted = _aborts(bootstrap, partitions)
+
+
+def _aborts(bootstrap: str, partitions: int) -> int:
+    """Transactions that the log says were aborted: each abort of this copier has an epoch of its own."""
+    wire = Wire(*address(bootstrap))
+    ended = set()
+    try:
+        for partition in range(partitions):
+            for batch in _batches(wire, partition):
+                marker = read_marker(batch) if batch.is_control else None
+                if marker is not None and marker[0] is Marker.ABORT:
+                    ended.add((batch.producer_id, batch.producer_epoch))
+    finally:
+        wire.close()
+    return len(ended)
+
+
+def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
+    """All batches of a partition of the copy, as they stand in the log."""
+    offset = 0
+    while True:
+        asked = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        topic = FetchRequest.Topic(topic=TARGET, partitions=[asked])
+        answer = wire.call(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=[topic]), 11)
+        data = b"".join(answer.responses[0].partitions[0].records or ())
+        batch = None
+        for batch in walk(memoryview(data)):
+            yield batch
+        if batch is None:
+            return
+        offset = batch.last_offset + 1
+
+
+def _all(bootstrap: str, partitions: int) -> list[Any]:
+    """Every committed record of the copy."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "demo-look",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(TARGET, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    found, ends = [], 0
+    try:
+        while ends < partitions:
+            message = consumer.poll(ANSWER_S)
+            if message is None:
+                raise RuntimeError(f"reading {TARGET}: no answer in {ANSWER_S:.0f} s")
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends += 1
+            else:
+                raise RuntimeError(f"reading {TARGET}: {error}")
+    finally:
+        consumer.close()
+    return found
+
+
+def report(copied: Copied) -> None:
+    """The counts, a line each."""
+    rows: list[tuple[str, object]] = [
+        ("copiers killed", copied.copiers_killed),
+        ("brokers killed", copied.brokers_killed),
+        ("transactions committed", copied.committed),
+        ("transactions aborted", copied.aborted),
+        ("lines lost", copied.lost),
+        ("duplicates", copied.twice),
+        ("half-visible transactions", copied.half_visible),
+        ("order kept", "yes" if copied.ordered else "NO"),
+    ]
+    click.echo()
+    for label, value in rows:
+        click.echo(f"  {label:36}{value!s:>10}")

@@ -1,0 +1,149 @@
+"""A TCP proxy between Kafka clients and a broker that loses acknowledgements and cuts connections, from a seed.
+
+It understands frames, not messages: a request's api key and correlation id stand at fixed places, so it can let a
+Produce through and lose its answer, which is the moment idempotence is for. It forwards everything else untouched.
+"""
+
+import asyncio
+import random
+import struct
+import threading
+from dataclasses import dataclass
+
+from ...protocol import apis, batches, headers
+
+PRODUCE = 0
+END_TXN = 26
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the proxy did and saw."""
+
+    acknowledgements_lost: int = 0
+    connections_cut: int = 0
+    commits_lost: int = 0  # answers to EndTxn
+    retries: int = 0  # batches that came again
+    repeats_recognised: int = 0  # answers that gave a batch the offset it had been given before
+
+
+class FlakyProxy:
+    """Listens on a free loopback port, in a thread with a loop of its own.
+
+    lose: share of Produce answers that are lost; half of these with their connection. lose_next: an API key; the next
+    answer of that API is lost together with its connection.
+    """
+
+    def __init__(self, seed: int, lose: float) -> None:
+        self.tally = Tally()
+        self.port = 0
+        self.target_port = 0
+        self.lose = lose
+        self.lose_next: int | None = None
+        self._random = random.Random(seed)
+        self._asked: set[tuple[str, int, int, int]] = set()  # topic, partition, epoch, first sequence of every batch
+        self._given: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flaky-proxy", daemon=True)
+
+    def __enter__(self) -> "FlakyProxy":
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._accepted, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        server.close()
+        self._loop.close()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:
+            writer.close()
+            return
+        asked: dict[int, tuple[int, int]] = {}  # correlation id → API and version of what may lose its answer
+        pumps = [
+            asyncio.ensure_future(self._requests(reader, to_writer, asked)),
+            asyncio.ensure_future(self._answers(to_reader, writer, asked)),
+        ]
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        writer.close()
+        to_writer.close()
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
+    ) -> None:
+        while (frame := await _frame(reader)) is not None:
+            key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
+            if key in (PRODUCE, END_TXN):
+                asked[correlation_id] = key, version
+            if key == PRODUCE:
+                self._note_batches(frame[4:], version)
+            writer.write(frame)
+            await writer.drain()
+
+    async def _answers(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
+    ) -> None:
+        while (frame := await _frame(reader)) is not None:
+            key, version = asked.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
+            if key is not None and key == self.lose_next:
+                self.lose_next = None
+                self.tally.commits_lost += key == END_TXN
+                return
+            if key == PRODUCE:
+                self._note(frame, version)
+                if self._random.random() < self.lose:
+                    self.tally.acknowledgements_lost += 1
+                    if self._random.random() < 0.5:
+                        self.tally.connections_cut += 1
+                        return
+                    continue
+            writer.write(frame)
+            await writer.drain()
+
+    def _note_batches(self, frame: bytes, version: int) -> None:
+        """A batch with the sequence of an earlier one: the client tries again."""
+        api, header = apis.APIS[PRODUCE], headers.read_request_header(frame)
+        for topic in apis.decode_request(api, version, frame, header.position).topic_data:
+            for partition in topic.partition_data:
+                batch = batches.read(memoryview(partition.records))
+                asked = (topic.name, partition.index, batch.producer_epoch, batch.base_sequence)
+                self.tally.retries += asked in self._asked
+                self._asked.add(asked)
+
+    def _note(self, frame: bytes, version: int) -> None:
+        """A successful answer whose base offset was given before: the broker recognised a repeat."""
+        _, answer = apis.decode_response(apis.APIS[PRODUCE], version, frame[4:])
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code == 0:
+                    given = (topic.name, partition.index, partition.base_offset)
+                    self.tally.repeats_recognised += given in self._given
+                    self._given.add(given)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes | None:
+    """One length-prefixed frame, prefix included; None at the end."""
+    try:
+        prefix = await reader.readexactly(4)
+        return prefix + await reader.readexactly(struct.unpack(">i", prefix)[0])
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

@@ -1,0 +1,83 @@
+"""What the acts of `fencepost demo` share: a broker that can be killed, real text, and what is shown meanwhile."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+PARTITIONS = 4
+
+
+class Broker:
+    """`fencepost serve` as a process that can be killed and started again on the same data."""
+
+    def __init__(self, directory: str, advertised_port: int) -> None:
+        self._command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+        self._command += ["--advertise", f"127.0.0.1:{advertised_port}", "-X", f"num.partitions={PARTITIONS}"]
+        self._log = f"{directory}.log"
+        self._process: subprocess.Popen[str] | None = None
+        self.ready_s = 0.0
+        self.kills = 0
+
+    def start(self) -> int:
+        """Start, wait for the ready line, return the port."""
+        began = time.monotonic()
+        with open(self._log, "a") as log:
+            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("ready"):
+                self.ready_s = time.monotonic() - began
+                return int(line.split()[-1].rsplit(":", 1)[1])
+        raise click.ClickException("the broker did not become ready\n" + Path(self._log).read_text())
+
+    def kill(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.kills += 1
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(10)
+        if os.path.exists(self._log):
+            os.unlink(self._log)
+
+
+def lines_of_text(count: int) -> list[str]:
+    """Lines of the project's documents; of its sources where it is installed without them."""
+    root = Path(__file__).resolve().parents[2]
+    files = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]) or sorted(root.glob("**/*.py"))
+    lines = [line for file in files for line in file.read_text(errors="replace").splitlines() if line.strip()]
+    return (lines * (count // len(lines) + 1))[:count]
+
+
+def say(line: str) -> None:
+    click.echo(f"  {line}")
+
+
+def version(package: str) -> str:
+    from importlib import metadata
+
+    return metadata.version(package)
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Any]:
+    """A bar while it lasts, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)

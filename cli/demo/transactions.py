@@ -1,0 +1,169 @@
+"""The transactions of `fencepost demo`: all or nothing over two topics, a successor's fence, a lost answer to a commit.
+
+Each act asks what a reader of each isolation level sees and says what it expected; an act that sees something else
+makes the demo fail. Only Kafka's own clients are used: confluent-kafka produces and reads.
+"""
+
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..interruption import Interruption
+from .flaky_proxy import END_TXN, FlakyProxy
+
+TOPICS = ("orders", "payments")
+TRANSACTIONAL_ID = "shop"
+ANSWER_S = 20.0
+
+_SILENT = logging.getLogger(f"{__name__}.clients")  # that a zombie is fenced is what is to be shown, and no news
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+@dataclass(slots=True)
+class Story:
+    """What was shown so far. wrong: what was not as it should be."""
+
+    bootstrap: str
+    proxy: FlakyProxy
+    interruption: Interruption
+    say: Callable[[str], None]
+    wrong: list[str] = field(default_factory=list)
+
+    def expect(self, what: str, seen: object, wanted: object) -> None:
+        """Say what is seen, and remember if it is not what it should be."""
+        self.interruption.check()
+        right = seen == wanted
+        self.say(f"          {what}: {seen}" + ("" if right else f"   NOT {wanted}"))
+        if not right:
+            self.wrong.append(what)
+
+
+def tell(story: Story) -> None:
+    """All the acts, in order; each leaves its mark for the next."""
+    _all_or_nothing(story)
+    _successor(story)
+    _zombie(story)
+    _lost_answer(story)
+
+
+def _all_or_nothing(story: Story) -> None:
+    story.say(f"atomic    one transaction over two topics, {TOPICS[0]} and {TOPICS[1]}, three records each")
+    producer = _producer(story.bootstrap)
+    producer.begin_transaction()
+    _write(producer, 3)
+    story.expect("before the commit, read_uncommitted sees", _seen(story, "read_uncommitted"), [3, 3])
+    story.expect("before the commit, read_committed sees", _seen(story, "read_committed"), [0, 0])
+    producer.commit_transaction(ANSWER_S)
+    story.expect("the moment the commit returns, read_committed sees", _seen(story, "read_committed"), [3, 3])
+
+
+def _successor(story: Story) -> None:
+    story.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
+    command = [sys.executable, "-m", f"{__package__}.victim", story.bootstrap, TRANSACTIONAL_ID, *TOPICS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        try:
+            assert victim.stdout is not None
+            victim.stdout.readline()  # it has written
+        finally:
+            victim.send_signal(signal.SIGKILL)
+    story.expect("its records, to read_uncommitted", _seen(story, "read_uncommitted"), [6, 6])
+    story.say("          its successor takes over the transactional id, which ends what the dead one left open")
+    successor = _producer(story.bootstrap)
+    story.expect("read_committed sees", _seen(story, "read_committed"), [3, 3])
+    successor.begin_transaction()
+    _write(successor, 1)
+    successor.commit_transaction(ANSWER_S)
+    story.expect("after a transaction of the successor, read_committed sees", _seen(story, "read_committed"), [4, 4])
+
+
+def _zombie(story: Story) -> None:
+    from confluent_kafka import KafkaException
+
+    story.say("zombie    a producer that was only slow, and not dead, goes on after its successor has begun")
+    zombie = _producer(story.bootstrap)
+    zombie.begin_transaction()
+    _write(zombie, 1)
+    _producer(story.bootstrap)
+    try:
+        _write(zombie, 1, flush=False)
+        zombie.commit_transaction(ANSWER_S)
+        refusal = "nothing"
+    except KafkaException as error:
+        refusal = error.args[0].name()
+    story.expect("its commit is refused with", refusal, "_FENCED")
+    story.expect("read_committed still sees", _seen(story, "read_committed"), [4, 4])
+
+
+def _lost_answer(story: Story) -> None:
+    story.say("retry     the answer to a commit is lost on the network, with its connection")
+    producer = _producer(story.bootstrap)
+    producer.begin_transaction()
+    _write(producer, 2)
+    story.proxy.lose_next = END_TXN
+    producer.commit_transaction(ANSWER_S)
+    story.expect("answers to commits that were lost", story.proxy.tally.commits_lost, 1)
+    story.expect("the client asked again and was told yes; read_committed sees", _seen(story, "read_committed"), [6, 6])
+
+
+def _producer(bootstrap: str) -> Any:
+    from confluent_kafka import Producer
+
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": TRANSACTIONAL_ID,
+        "transaction.timeout.ms": 30_000,
+        "socket.timeout.ms": 2000,
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+    producer = Producer(settings, logger=_SILENT)
+    producer.init_transactions(ANSWER_S)
+    return producer
+
+
+def _write(producer: Any, count: int, *, flush: bool = True) -> None:
+    """So many records to each topic, in the open transaction; on the broker's disk when this returns."""
+    for topic in TOPICS:
+        for number in range(count):
+            producer.produce(topic, f"{topic} {number}", partition=0)
+    if flush:
+        producer.flush(ANSWER_S)
+
+
+def _seen(story: Story, isolation: str) -> list[int]:
+    """How many records a reader of this isolation level finds in each topic, from its beginning to its end."""
+    return [_count(story.bootstrap, topic, isolation) for topic in TOPICS]
+
+
+def _count(bootstrap: str, topic: str, isolation: str) -> int:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "demo-look",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = 0
+    try:
+        while (message := consumer.poll(ANSWER_S)) is not None:
+            error = message.error()
+            if error is None:
+                found += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise RuntimeError(f"reading {topic}: {error}")
+        raise RuntimeError(f"reading {topic}: no answer in {ANSWER_S:.0f} s")
+    finally:
+        consumer.close()

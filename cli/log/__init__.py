@@ -1,0 +1,73 @@
+"""`fencepost log`: what stands in a data directory, read without a broker or beside one; never written to."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import click
+
+from ..failures import FAILED, Failure
+
+
+@click.group()
+def log() -> None:
+    """Read a data directory without a broker. Nothing is written, so it may be a running broker's."""
+
+
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: an object a line.",
+)
+
+
+@log.command()
+@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
+@click.option("-r", "--records", is_flag=True, help="Also the records in each batch.")
+@_output
+def dump(paths: Sequence[str], records: bool, output: str) -> None:
+    """Show what files, logs or a whole data directory hold.
+
+    Batches with producer ids, epochs and sequences, control records, units of the journal, checkpoints, the catalogue,
+    indexes and producer snapshots.
+    """
+    from .dump import facts_of
+    from .text import lines
+
+    facts = chain.from_iterable(facts_of(path, records=records) for path in paths)
+    _print(lines(facts) if output == "text" else _as_json(facts))
+
+
+@log.command()
+@click.argument("directory", metavar="DIR")
+@_output
+def verify(directory: str, output: str) -> None:
+    """Say whether a data directory is sound, and if not, what is damaged and where. Exit code 1: it is damaged."""
+    from .text import lines
+    from .verify import verified
+
+    report = verified(directory)
+    facts = [*report.findings, report.summary()]
+    _print(lines(facts) if output == "text" else _as_json(facts))
+    if report.damaged:
+        sys.exit(FAILED)
+
+
+def _as_json(facts: Iterable[dict[str, object]]) -> Iterator[str]:
+    return (json.dumps(fact, ensure_ascii=False) for fact in facts)
+
+
+def _print(rows: Iterator[str]) -> None:
+    try:
+        for row in rows:
+            click.echo(row)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise Failure(
+            f"{error.filename or 'reading'}: {error.strerror}", "it must be a path that can be read"
+        ) from None

@@ -1,0 +1,75 @@
+"""What the aborted indexes of one log must say, derived from its batches; and how what they do say differs.
+
+An entry that is missing, begins too late, or hides later ones shows aborted records to readers under read_committed.
+One too many, or that begins too early, hides committed records from them. What is derived may tell less than was
+written: records that retention, DeleteRecords or compaction took away, and their markers, are not seen any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.records import Marker, read_marker
+from ...storage.log.aborted import AbortedTransaction, TransactionSpans
+
+NO_OFFSET = -1
+
+
+class _Aborted(NamedTuple):
+    """An abort marker. after: the marker before it of the same producer. derived: what it aborted, if that is there."""
+
+    after: int
+    derived: AbortedTransaction | None
+
+
+class AbortCheck:
+    """Follow all batches of a log, segment by segment; behind each segment, compare its index."""
+
+    def __init__(self) -> None:
+        self._spans = TransactionSpans()
+        self._newest_markers: dict[int, int] = {}  # offsets, by producer id
+        self._aborted: dict[tuple[int, int], _Aborted] = {}  # of this segment, by producer id and marker's offset
+
+    def follow(self, batch: Batch) -> None:
+        """The next batch. Raises: KafkaError for a marker that does not parse."""
+        derived = self._spans.follow(batch)
+        if not (batch.is_control and batch.is_transactional):
+            return
+        marker, producer_id = read_marker(batch), batch.producer_id
+        if marker is not None and marker[0] is Marker.ABORT:
+            after = self._newest_markers.get(producer_id, NO_OFFSET)
+            self._aborted[producer_id, batch.last_offset] = _Aborted(after, derived)
+        self._newest_markers[producer_id] = batch.last_offset
+
+    def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
+        """What is wrong with the index of the segment that was followed; the next one begins.
+
+        entries: what the index says; None if nothing of it is believed.
+        """
+        aborted, self._aborted = self._aborted, {}
+        if entries is None:
+            return []
+        named = {(entry.producer_id, entry.last_offset): entry for entry in entries}
+        missing = [each.derived for key, each in aborted.items() if each.derived is not None and key not in named]
+        return [what for key, entry in named.items() for what in _wrong(entry, aborted.get(key))] + [
+            f"{_name(entry)} is not in it: its records are shown to readers under read_committed" for entry in missing
+        ]
+
+
+def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
+    if found is None:
+        yield f"{_name(entry)} is in it, but no abort marker stands there: committed records are hidden"
+        return
+    after, derived = found
+    if entry.first_offset <= after:
+        yield f"{_name(entry)} began after offset {after}, where the one before ended: committed records are hidden"
+    if derived is not None and entry.first_offset > derived.first_offset:
+        yield f"{_name(entry)} began at offset {derived.first_offset}: records before are shown under read_committed"
+    if derived is not None and entry.last_stable_offset > derived.last_stable_offset:
+        stable = f"has last stable offset {entry.last_stable_offset} instead of {derived.last_stable_offset}"
+        yield f"{_name(entry)} {stable}: aborted transactions that end later are not looked for"
+
+
+def _name(entry: AbortedTransaction) -> str:
+    span = f"from offset {entry.first_offset} to {entry.last_offset}"
+    return f"the aborted transaction of producer {entry.producer_id} {span}"

@@ -1,0 +1,421 @@
+"""Is a data directory sound? Everything that counts is read and compared; nothing is believed, nothing is written.
+
+What counts: the newest checkpoint, the segments it names up to the sizes it gives, and the journal above it. Beyond
+that lies what a crash may leave, which is told but is no damage. Beside a running broker files come and go: what looks
+like damage there is looked at again with the checkpoint of then.
+"""
+
+import os
+import os.path
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgpack
+from crc32c import crc32c
+
+from ...broker.topics.catalogue import Catalogue, NewerCatalogue
+from ...broker.upkeep.coordinator_snapshots import read_snapshot, snapshot_number
+from ...effects.disk import Disk, SystemDisk
+from ...protocol import batches
+from ...protocol.batches import Batch, CorruptBatch
+from ...protocol.errors import KafkaError
+from ...protocol.records import records
+from ...storage import checkpoints, layout, store_checkpoint
+from ...storage.checkpoints import Damaged, NewerFormat
+from ...storage.journal import kept_parts
+from ...storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part
+from ...storage.journal.scan import scan
+from ...storage.log.aborted import TXN_ENTRY
+from ...storage.log.aborted import unpack as unpack_aborted
+from ...storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
+from ...storage.log.manifest import Manifest
+from ...storage.log.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState
+from ...storage.log.segment import scan as scan_segment
+from ...storage.producers import snapshots
+from ...storage.producers.encoding import unpack as unpack_producers
+from ...storage.store_checkpoint import LogEntry, StoreCheckpoint
+from ..failures import Failure
+from .aborts import AbortCheck
+from .facts import Fact
+
+LOOKS_BESIDE_A_BROKER = 5
+PAUSE_S = 0.3
+_NOT_USED = "it is not used: the one before is, or else all of the coordinators' logs are read"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `findings` are damage, and notes on what is odd and harmless."""
+
+    findings: list[Fact] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def damaged(self) -> bool:
+        return any(finding["is"] == "damage" for finding in self.findings)
+
+    def damage(self, path: str, what: str, position: int | None = None) -> None:
+        self._find("damage", path, what, position)
+
+    def note(self, path: str, what: str) -> None:
+        self._find("note", path, what, None)
+
+    def _find(self, kind: str, path: str, what: str, position: int | None) -> None:
+        place = {} if position is None else {"position": position}
+        self.findings.append({"is": kind, "path": path, **place, "what": what.removeprefix(f"{path}: ")})
+
+    def summary(self) -> Fact:
+        verdict = "DAMAGED" if self.damaged else "sound"
+        found = ", ".join(
+            f"{count:,} {what if count != 1 else what.removesuffix('s')}" for what, count in self.counts.items()
+        )
+        return {
+            "is": "summary",
+            "damaged": self.damaged,
+            **self.counts,
+            "what": f"{verdict}: {found or 'nothing there'}",
+        }
+
+
+def verified(directory: str) -> Report:
+    """Read a whole data directory. Raises Failure for a path that is none."""
+    disk = SystemDisk()
+    directory = directory.rstrip("/") or directory
+    if not disk.exists(directory) or not disk.is_directory(directory):
+        raise Failure(f"{directory} is no directory", "DIR is a data directory, as given to fencepost serve")
+    names = disk.list(directory)
+    if "journal" not in names and not any(layout.checkpoint_number(name) is not None for name in names):
+        raise Failure(f"{directory} holds no broker's data", "DIR is a data directory, as given to fencepost serve")
+    report = _look(disk, directory)
+    for _ in range(LOOKS_BESIDE_A_BROKER - 1):
+        if not report.damaged or not _at_work(disk, directory):
+            break
+        time.sleep(PAUSE_S)
+        report = _look(disk, directory)
+    return report
+
+
+def _look(disk: Disk, directory: str) -> Report:
+    report = Report()
+    _Look(disk, directory, report).run()
+    return report
+
+
+def _at_work(disk: Disk, directory: str) -> bool:
+    """Whether a broker seems to be running here: the process that wrote its id into the lock file is alive."""
+    try:
+        file = disk.open(layout.lock_path(directory), read_only=True)
+        text = file.read(20, 0).split(b"\n")[0]
+        file.close()
+        os.kill(int(text), 0)
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+class _Look:
+    """One pass over a directory."""
+
+    def __init__(self, disk: Disk, directory: str, report: Report) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._report = report
+        self._catalogue = Catalogue()
+        self._catalogue_whole = True
+        self._ends: dict[int, int] = {}  # next offset of each log, as far as it was followed
+        self._names: dict[int, str] = {}  # folder of each log that exists
+        self._broken: set[int] = set()  # logs of which something is missing
+
+    def run(self) -> None:
+        content = self._newest_checkpoint()
+        if content is None:
+            return
+        self._coordinators()
+        for entry in content.logs:
+            self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
+            self._ends[entry.log_id] = 0
+            self._log(entry)
+        self._kept(content.incarnation)
+        self._journal(content)
+        self._compare_with_catalogue()
+        self._leftovers()
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    def _newest_checkpoint(self) -> StoreCheckpoint | None:
+        """The one that recovery would begin from; the others are read as well."""
+        newest: StoreCheckpoint | None = None
+        for number in store_checkpoint.numbers(self._disk, self._directory):
+            path = layout.checkpoint_path(self._directory, number)
+            try:
+                content = store_checkpoint.read(self._disk, self._directory, number)
+            except (Damaged, NewerFormat) as error:
+                self._report.damage(path, str(error))
+                continue
+            except FileNotFoundError:
+                continue
+            self._report.counts["checkpoints"] += 1
+            newest = newest or content
+        if newest is None:
+            self._report.damage(self._directory, "no checkpoint can be read")
+        return newest
+
+    def _coordinators(self) -> None:
+        """What they know can be read from their logs as well; but a newer version's is not passed over."""
+        for name in self._disk.list(self._directory):
+            if snapshot_number(name) is None:
+                continue
+            path = f"{self._directory}/{name}"
+            try:
+                read_snapshot(self._disk, path)
+                self._report.counts["coordinator snapshots"] += 1
+            except NewerFormat as error:
+                self._report.damage(path, str(error))
+            except (Damaged, ValueError) as error:
+                self._report.note(path, f"{str(error).removeprefix(f'{path}: ')}; {_NOT_USED}")
+            except FileNotFoundError:
+                continue  # a broker is at work here
+
+    # ---- logs ------------------------------------------------------------------------------------------------
+
+    def _log(self, entry: LogEntry) -> None:
+        folder = f"{layout.logs_directory(self._directory)}/{self._names[entry.log_id]}"
+        self._report.counts["logs"] += 1
+        if entry.manifest is None:
+            return
+        try:
+            manifest = Manifest.from_row(entry.manifest)
+        except (TypeError, ValueError) as error:
+            self._report.damage(folder, f"its entry in the checkpoint does not parse: {error}")
+            self._broken.add(entry.log_id)
+            return
+        self._ends[entry.log_id] = manifest.end_offset
+        check = AbortCheck()
+        for state in manifest.segments:
+            self._segment(entry.log_id, folder, state, check)
+        for snapshot in manifest.snapshots:
+            if not snapshot.empty:
+                self._snapshot(f"{folder}/{snapshot.name}")
+        names = self._disk.list(folder) if self._disk.exists(folder) else []
+        for name in kept_parts.list_old_names(names):
+            try:
+                parts, fault = kept_parts.read_old(self._disk, f"{folder}/{name}", entry.log_id)
+            except FileNotFoundError:
+                continue  # a broker is at work here
+            self._kept_parts(f"{folder}/{name}", entry.log_id, parts)
+            if fault:
+                self._report.damage(f"{folder}/{name}", fault)
+
+    # ---- parts of the journal that were kept -----------------------------------------------------------------
+
+    def _kept(self, incarnation: int) -> None:
+        """What logs that could not be opened are still to take. incarnation: of the checkpoint."""
+        parent = layout.kept_parts_directory(self._directory)
+        files, _ = kept_parts.list_files(self._disk, self._directory)
+        for found in files:
+            path = f"{parent}/{found.name}"
+            if found.incarnation > incarnation or found.log_id not in self._ends:
+                self._report.note(path, "of no use any more; a broker removes it")
+                continue
+            try:
+                self._kept_parts(path, found.log_id, kept_parts.read(self._disk, path, found.log_id))
+            except (Damaged, NewerFormat) as error:
+                self._report.damage(path, str(error))
+                self._broken.add(found.log_id)
+            except FileNotFoundError:
+                continue  # a broker is at work here
+
+    def _kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
+        offsets = [part.offset for part in parts if part.kind == APPEND]
+        told = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
+        self._report.note(path, f"what the journal had for {self._names[log_id]}, {told}: applied once the log opens")
+        for part in parts:
+            if part.kind == APPEND:
+                self._appended(path, 0, part)
+
+    def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
+        """check: has followed the segments before."""
+        path = f"{folder}/{state.stem}{LOG_SUFFIX}"
+        self._report.counts["segments"] += 1
+        try:
+            for batch in self._segment_batches(path, state):
+                self._report.counts["batches"] += 1
+                check.follow(batch)
+                if log_id == layout.CATALOGUE_LOG_ID:
+                    self._apply(path, batch)
+        except SegmentDamaged as damage:
+            self._report.damage(path, damage.reason, damage.position)
+            self._broken.add(log_id)
+        except KafkaError as error:
+            self._report.damage(path, f"a marker that does not parse: {error.text}")
+            self._broken.add(log_id)
+        except FileNotFoundError:
+            self._report.damage(path, "it is missing")
+            self._broken.add(log_id)
+        except OSError as error:
+            self._report.damage(path, f"it cannot be read: {error.strerror}")
+            self._broken.add(log_id)
+        self._report.counts["bytes"] += state.size_bytes
+        self._index(f"{folder}/{state.stem}{OFFSET_SUFFIX}", state.offset_index, OFFSET_ENTRY.size)
+        self._index(f"{folder}/{state.stem}{TIME_SUFFIX}", state.time_index, TIME_ENTRY.size)
+        path = f"{folder}/{state.stem}{TXN_SUFFIX}"
+        entries = self._index(path, state.txn_index, TXN_ENTRY.size)
+        if log_id not in self._broken:
+            self._aborts(path, entries, check)
+
+    def _aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
+        """Compare with the segments what a broker would believe. entries: None if that is nothing."""
+        try:
+            found = None if entries is None else unpack_aborted(entries)
+        except ValueError as error:
+            self._report.note(path, f"{error}; it will be derived again")
+            found = None
+        for what in check.compare(found):
+            self._report.damage(path, what)
+
+    def _segment_batches(self, path: str, state: SegmentState) -> Iterator[Batch]:
+        file = self._disk.open(path, read_only=True)
+        try:
+            if file.size() < state.size_bytes:
+                raise SegmentDamaged(path, file.size(), f"the file ends here, {state.size_bytes} bytes count")
+            for _, batch in scan_segment(file, state):
+                yield batch
+        finally:
+            file.close()
+
+    def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
+        """The entries that count; None if the file does not have them. They can be derived again: worth a note."""
+        if not row.entries:
+            return b""
+        try:
+            content = self._whole(path)[: row.entries * entry_bytes]
+        except FileNotFoundError:
+            self._report.note(path, "it is missing; it will be derived again")
+            return None
+        except OSError as error:
+            self._report.note(path, f"it cannot be read ({error.strerror}); it will be derived again")
+            return None
+        if len(content) < row.entries * entry_bytes or crc32c(content) != row.crc:
+            self._report.note(path, "it is not what was written; it will be derived again")
+            return None
+        return content
+
+    def _snapshot(self, path: str) -> None:
+        self._report.counts["snapshots"] += 1
+        try:
+            unpack_producers(checkpoints.read_file(self._disk, path, snapshots.KIND, snapshots.VERSION))
+        except FileNotFoundError:
+            self._report.damage(path, "it is missing")
+        except (Damaged, NewerFormat, ValueError) as error:
+            self._report.damage(path, str(error))
+
+    def _whole(self, path: str) -> bytes:
+        file = self._disk.open(path, read_only=True)
+        try:
+            return file.read(file.size(), 0)
+        finally:
+            file.close()
+
+    # ---- the journal -----------------------------------------------------------------------------------------
+
+    def _journal(self, content: StoreCheckpoint) -> None:
+        directory = layout.journal_directory(self._directory)
+        try:
+            found = scan(
+                self._disk,
+                directory,
+                checkpointed_unit=content.through_unit,
+                synced_unit=content.synced_unit,
+                incarnation=content.journal_incarnation or None,
+            )
+            self._report.counts["journal files"] = len(found.files)
+            for unit in found.units(above=content.through_unit):
+                self._report.counts["journal units"] += 1
+                for part in unit.parts:
+                    self._part(unit.path, unit.position, part)
+            if found.cut_bytes:
+                self._report.note(
+                    directory, f"{found.cut_bytes} bytes at its end were never acknowledged: {found.cut_reason}"
+                )
+        except (Damaged, NewerFormat) as error:
+            position = getattr(error, "position", None)
+            self._report.damage(getattr(error, "path", directory), getattr(error, "reason", str(error)), position)
+            self._catalogue_whole = False
+        except FileNotFoundError as error:
+            self._report.damage(str(error.filename or directory), "it is missing")
+            self._catalogue_whole = False
+
+    def _part(self, path: str, position: int, part: Part) -> None:
+        log_id = part.log_id
+        if part.kind == CREATE:
+            self._created(path, position, part)
+        elif log_id not in self._ends:
+            pass  # of a log that is dropped
+        elif part.kind == APPEND:
+            self._appended(path, position, part)
+        elif part.kind == DROP:
+            del self._ends[log_id], self._names[log_id]
+        elif part.kind != LOG_START:
+            self._report.damage(path, f"a part of unknown kind {part.kind}", position)
+
+    def _created(self, path: str, position: int, part: Part) -> None:
+        try:
+            topic, _, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            self._report.damage(path, f"a create part that does not parse: {error}", position)
+            return
+        self._names[part.log_id] = layout.log_directory_name(topic, partition, part.log_id)
+        self._ends.setdefault(part.log_id, 0)
+
+    def _appended(self, path: str, position: int, part: Part) -> None:
+        end = self._ends[part.log_id]
+        try:
+            batch = batches.read(memoryview(b"".join(part.data)))
+            batches.verify(batch)
+        except CorruptBatch as error:
+            self._report.damage(path, f"a batch of {self._names[part.log_id]}: {error.reason}", position)
+            return
+        if part.offset > end and part.log_id not in self._broken:
+            what = f"{self._names[part.log_id]} goes on at offset {part.offset}, but ends at {end}"
+            self._report.damage(path, what, position)
+            self._broken.add(part.log_id)
+        if part.offset >= end:
+            self._ends[part.log_id] = batch.last_offset + 1
+            if part.log_id == layout.CATALOGUE_LOG_ID:
+                self._apply(path, batch)
+
+    # ---- the catalogue ---------------------------------------------------------------------------------------
+
+    def _apply(self, path: str, batch: Batch) -> None:
+        try:
+            for record in records(batch):
+                self._catalogue.apply(record.key or b"", record.value)
+        except (KafkaError, NewerCatalogue, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+            self._report.damage(path, f"the catalogue's record at offset {batch.base_offset} does not parse: {error}")
+            self._catalogue_whole = False
+
+    def _compare_with_catalogue(self) -> None:
+        """Every topic has its logs, and every log a topic."""
+        if not self._catalogue_whole or layout.CATALOGUE_LOG_ID in self._broken:
+            self._report.note(self._directory, "the catalogue is not whole, so topics were not compared with logs")
+            return
+        self._report.counts["topics"] = len(self._catalogue.topics)
+        named: set[int] = {layout.CATALOGUE_LOG_ID}
+        for topic in self._catalogue.topics.values():
+            named.update(topic.log_ids)
+            for partition, log_id in enumerate(topic.log_ids):
+                if log_id not in self._ends:
+                    self._report.damage(self._directory, f"{topic.name}-{partition} has no log (id {log_id})")
+        for log_id in sorted(set(self._ends) - named):
+            self._report.damage(self._directory, f"log {self._names[log_id]} belongs to no topic")
+
+    def _leftovers(self) -> None:
+        logs = layout.logs_directory(self._directory)
+        known = set(self._names.values())
+        for name in self._disk.list(logs) if self._disk.exists(logs) else ():
+            if name not in known:
+                ours = layout.parse_log_directory_name(name) is not None
+                what = "of no log any more; a broker removes it in time" if ours else "not made by fencepost"
+                self._report.note(os.path.join(logs, name), what)

@@ -1,0 +1,325 @@
+"""`fencepost produce`: lines of standard input into a topic; in transactions too, that commit, abort or stay open.
+
+The rule: what it says at the end is what the broker has acknowledged. A transaction that is interrupted is aborted; if
+it is not known whether one was committed, that is found out, or said.
+"""
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..connecting import Target, connecting
+from ..failures import TIMED_OUT, WRONG_USAGE, Failure
+from ..ranges import COUNT, DURATION
+from ..record_text import BadLine, Line, parsed
+from ..tables import duration, many
+
+if TYPE_CHECKING:
+    from ...client.producer import Producer
+    from ...client.transactions import Transaction
+    from ...client.values import RecordMetadata
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MORE_THAN_HELD_MS = 30_000  # between the end of --hold and the transaction's timeout
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class _Abort(Exception):
+    """Ends a transaction that is meant to be aborted."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What has been acknowledged so far. in_hand: in the transaction that is open."""
+
+    topic: str
+    records: int = 0
+    transactions: int = 0
+    aborted: int = 0
+    in_hand: int = 0
+    last: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "records": self.records,
+            "transactions": self.transactions,
+            "aborted": self.aborted,
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What becomes of a line. separator: between key and value."""
+
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+    separator: bytes | None
+    jsonl: bool
+
+    def line(self, text: bytes, number: int) -> Line:
+        """Raises Failure."""
+        if self.jsonl:
+            try:
+                given = parsed(text)
+            except BadLine as error:
+                raise Failure(f"line {number}: {error}", "--jsonl takes a JSON object a line", WRONG_USAGE) from None
+            return given._replace(
+                key=self.key if given.key is None else given.key,
+                headers=self.headers + given.headers,
+                partition=self.partition if given.partition is None else given.partition,
+            )
+        key = self.key
+        if self.separator is not None:
+            before, found, after = text.partition(self.separator)
+            if not found:
+                told = self.separator.decode(errors="replace")
+                raise Failure(f"line {number} has no {told!r} in it", "-K names what stands between key and value", 2)
+            key, text = before, after
+        return Line(text, key, self.headers, self.partition)
+
+
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@click.option("-k", "--key", default=None, help="Of every record.")
+@click.option(
+    "-K", "--key-separator", "separator", default=None, metavar="TEXT", help="A line is a key, this, a value."
+)
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Of every record.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), default=None, help="[default: by the key]")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--jsonl", is_flag=True, help="Lines are objects: value, key, headers, partition, timestamp_ms.")
+@click.option(
+    "--txn",
+    "transactional_id",
+    metavar="ID",
+    default=None,
+    help="In a transaction, committed at the end. Who has the ID is fenced, even if nothing is sent.",
+)
+@click.option("--abort", is_flag=True, help="Abort the transaction instead.")
+@click.option("--txn-every", type=COUNT, default=None, metavar="N", help="A transaction for every N records.")
+@click.option("--hold", type=DURATION, default=None, metavar="30s", help="Leave it open for so long before its end.")
+@connecting
+def produce(
+    to: Target,
+    topic: str,
+    key: str | None,
+    separator: str | None,
+    headers: Sequence[str],
+    partition: int | None,
+    compression: str,
+    jsonl: bool,
+    transactional_id: str | None,
+    abort: bool,
+    txn_every: int | None,
+    hold: int | None,
+) -> None:
+    """Send lines of standard input, a record each.
+
+    \b
+    seq 3   | fencepost produce orders --txn t1           commits at the end of the input
+    seq 4 6 | fencepost produce orders --txn t1 --abort   nobody sees them
+    """
+    if transactional_id is None and (abort or txn_every or hold is not None):
+        raise Failure("--abort, --txn-every and --hold are about transactions", "--txn ID names one", WRONG_USAGE)
+    if separator is not None and (jsonl or not separator):
+        raise Failure("-K takes a text, and no --jsonl beside it", "a key is part of the object there", WRONG_USAGE)
+    shape = Shape(
+        None if key is None else os.fsencode(key),
+        tuple(_header(each) for each in headers),
+        partition,
+        None if separator is None else os.fsencode(separator),
+        jsonl,
+    )
+    more: dict[str, Any] = {"compression_type": compression, "delivery_timeout_ms": to.timeout_ms}
+    if transactional_id is not None:
+        more["transactional_id"] = transactional_id
+        more["transaction_timeout_ms"] = max(DEFAULT_TRANSACTION_TIMEOUT_MS, (hold or 0) + MORE_THAN_HELD_MS)
+    told = Told(topic)
+
+    async def work() -> None:
+        async with to.producer(**more) as producer:
+            if transactional_id is None:
+                await _plainly(producer, shape, told)
+            else:
+                await _in_transactions(to, producer, shape, told, abort=abort, every=txn_every, hold_ms=hold)
+
+    _check_input(to)
+    try:
+        to.run(work, interrupted=lambda: to.output.remark(_interrupted(told, transactional_id)))
+    except Failure:
+        if told.records:
+            done = "acknowledged" if transactional_id is None else "committed"
+            to.output.remark(f"{many(told.records, 'record')} {done} before that")
+        raise
+    to.output.told(_sentence(told, transactional_id), told.facts())
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise Failure(f"-H {text} is not NAME:VALUE", "write -H source:web", WRONG_USAGE)
+    return name, os.fsencode(value)
+
+
+def _check_input(to: Target) -> None:
+    import sys
+
+    if sys.stdin is None:  # closed; its number may be something else's by now
+        raise Failure("there is no standard input", "records are read from it, a line each", WRONG_USAGE)
+    if sys.stdin.isatty():
+        to.output.remark("a record a line; Ctrl-D ends")
+
+
+async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
+    from .lines import lines
+
+    number = 0
+    async for some in lines():
+        made = []
+        for number, text in enumerate(some, number + 1):  # noqa: B020 (goes on counting)
+            made.append(shape.line(text, number))
+        yield made
+
+
+async def _plainly(producer: "Producer", shape: Shape, told: Told) -> None:
+    waiting: deque[Any] = deque()
+
+    def settled() -> Iterator[Any]:
+        while waiting and waiting[0].done():
+            yield waiting.popleft()
+
+    async for some in _records(shape):
+        for line in some:
+            waiting.append(await _send(producer, told.topic, line))
+        for delivery in settled():
+            await _acknowledged(delivery, told)
+    await producer.flush()
+    while waiting:
+        await _acknowledged(waiting.popleft(), told)
+
+
+async def _acknowledged(delivery: Any, told: Told) -> None:
+    told.last = await delivery
+    told.records += 1
+
+
+def _send(through: "Producer | Transaction", topic: str, line: Line) -> Any:
+    return through.send(
+        topic,
+        line.value,
+        key=line.key,
+        partition=line.partition,
+        timestamp_ms=line.timestamp_ms,
+        headers=list(line.headers),
+    )
+
+
+async def _in_transactions(
+    to: Target,
+    producer: "Producer",
+    shape: Shape,
+    told: Told,
+    *,
+    abort: bool,
+    every: int | None,
+    hold_ms: int | None,
+) -> None:
+    waiting: deque[Line] = deque()
+    source = _records(shape)
+    more = await _fill(source, waiting)
+    while waiting or more:
+        try:
+            async with producer.transaction() as tx:
+                told.in_hand = 0
+                while (waiting or more) and told.in_hand != every:
+                    if not waiting:
+                        more = await _fill(source, waiting)
+                        continue
+                    await _send(tx, told.topic, waiting.popleft())
+                    told.in_hand += 1
+                if hold_ms is not None:
+                    await _held(to, producer, told, hold_ms)
+                if abort:
+                    await producer.flush()  # an abort drops what was not sent; here it is to be seen in the log
+                    raise _Abort
+        except _Abort:
+            told.aborted += told.in_hand
+        except Exception as error:
+            if not await _was_committed(error, told):
+                raise
+        else:
+            told.records += told.in_hand
+        told.transactions += 1
+        told.in_hand = 0
+        if not waiting and more:
+            more = await _fill(source, waiting)
+
+
+async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool:
+    """Whether there may be more."""
+    async for some in source:
+        waiting.extend(some)
+        return True
+    return False
+
+
+async def _held(to: Target, producer: "Producer", told: Told, hold_ms: int) -> None:
+    import asyncio
+
+    await producer.flush()
+    records = many(told.in_hand, "record")
+    to.output.remark(f"{records} in an open transaction, held for {duration(hold_ms)} (Ctrl-C aborts it)")
+    await asyncio.sleep(hold_ms / 1000)
+
+
+async def _was_committed(error: Exception, told: Told) -> bool:
+    """Whether a commit of unknown outcome was one. Raises Failure if nobody can say."""
+    from ...client.errors import CommitOutcomeUnknownError
+
+    if not isinstance(error, CommitOutcomeUnknownError):
+        return False
+    outcome = await error.resolve()
+    if outcome == "committed":
+        told.records += told.in_hand
+        return True
+    if outcome == "aborted":
+        return False
+    raise Failure(
+        f"whether the last {many(told.in_hand, 'record')} are committed is not known: {error}",
+        f"fencepost consume {told.topic} --explain shows what became of them",
+        TIMED_OUT,
+    )
+
+
+def _sentence(told: Told, transactional_id: str | None) -> str:
+    if not told.records and not told.aborted:
+        return "no records, nothing sent"
+    if transactional_id is None:
+        return f"sent {many(told.records, 'record')} to {told.topic}" + _where(told.last)
+    if told.aborted:
+        return f"aborted {many(told.aborted, 'record')}" + _in(told)
+    return f"committed {many(told.records, 'record')}" + _in(told)
+
+
+def _where(last: "RecordMetadata | None") -> str:
+    return f", the last to partition {last.partition} at offset {last.offset}" if last and last.offset >= 0 else ""
+
+
+def _in(told: Told) -> str:
+    return f" in {many(told.transactions, 'transaction')}"
+
+
+def _interrupted(told: Told, transactional_id: str | None) -> str:
+    done = many(told.records, "record")
+    if transactional_id is None:
+        return f"interrupted; {done} acknowledged"
+    open_too = f", aborted {many(told.in_hand, 'record')}" if told.in_hand else ""
+    return f"interrupted; committed {done}{_in(told)}{open_too}"

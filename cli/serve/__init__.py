@@ -1,0 +1,86 @@
+"""`fencepost serve`: a broker in a process of its own, until it is told to stop.
+
+What only a process of its own may do is done here and not in the broker: event loop, allocator, garbage collector,
+signals, limits of the process, logging. Nothing heavy is imported before it is needed.
+"""
+
+import gc
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ..failures import WRONG_USAGE, Failure
+
+DEFAULT_DIRECTORY = ".fencepost"
+EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed at the end"
+
+
+@click.command()
+@click.option("--data-dir", metavar="DIR", help=f"Where everything is kept. [default: ./{DEFAULT_DIRECTORY}]")
+@click.option("--listen", metavar="HOST:PORT", multiple=True, help="Port 0 takes a free one. [default: 127.0.0.1:9092]")
+@click.option("--advertise", metavar="HOST:PORT", multiple=True, help="What clients are told to connect to.")
+@click.option("--ephemeral", is_flag=True, envvar="FENCEPOST_EPHEMERAL", help="In a new directory, removed at the end.")
+@click.option("--durability", metavar="fsync|interval|os", help="What an acknowledgement waits for. [default: fsync]")
+@click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
+@click.option("--ignore-dynamic", is_flag=True, help="Do not obey settings that were changed while it ran.")
+@click.option("-X", "settings", metavar="NAME=VALUE", multiple=True, help="Any setting of docs/settings.md.")
+def serve(
+    data_dir: str | None,
+    listen: Sequence[str],
+    advertise: Sequence[str],
+    ephemeral: bool,
+    durability: str | None,
+    config: str | None,
+    ignore_dynamic: bool,
+    settings: Sequence[str],
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C; a second one ends it at once.
+
+    One line that begins with "ready" names the address, once it serves. Settings are taken from flags, then FENCEPOST_…
+    in the environment, then the file. Exit code 70: a write or sync failed, and only a restart may go on.
+    """
+    if sys.platform == "win32":
+        raise Failure("fencepost serve runs on Linux and macOS only", "on Windows, run it in WSL")
+    flags = _pairs(settings)
+    named = {"log.dir": data_dir, "durability.mode": durability}
+    named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
+    for option, values in {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise}.items():
+        if "" in values:
+            raise Failure(f"{option} is empty", "leave it out for the default, or give it a value", WRONG_USAGE)
+    if ephemeral and data_dir is not None:
+        raise Failure("--ephemeral and --data-dir exclude each other", EPHEMERAL_HINT, WRONG_USAGE)
+    flags |= {name: text for name, text in named.items() if text}
+    gc.disable()  # until it serves; imports alone would set it off fifty times
+    from .serving import run
+
+    run(flags, _file(config), config or "file", ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
+
+
+def _pairs(settings: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise Failure(f"-X {name} has no value", f"write -X {name}=VALUE", WRONG_USAGE)
+        if not name.strip():
+            raise Failure(f"-X {setting} has no name", "write -X NAME=VALUE", WRONG_USAGE)
+        pairs[name.strip()] = text
+    return pairs
+
+
+def _file(path: str | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", "--config takes a TOML file that can be read", WRONG_USAGE) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(
+            f"{path}: {error}", 'it is to be TOML: "log.retention.ms" = 1000, one a line', WRONG_USAGE
+        ) from None

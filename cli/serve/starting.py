@@ -1,0 +1,95 @@
+"""Why a broker did not start, for people: the cause in one line, what to do in another."""
+
+import errno
+import os
+import socket
+
+from ...broker.config.settings import BrokerSettings
+from ...broker.topics.catalogue import NewerCatalogue
+from ...broker.topics.catalogue_log import CatalogueDamaged
+from ...broker.topics.internal_topic import InternalTopicDamaged
+from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
+from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
+from ...effects.disk import AlreadyLocked, DiskFull
+from ...storage import layout
+from ...storage.checkpoints import Damaged, NewerFormat
+from ...storage.recovery import StoreDamaged
+from ...storage.store import BrokerHalted
+from ...storage.system_errors import MISPLACED
+from ..failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
+
+UPGRADE = "use that version, or another --data-dir; nothing was changed"
+_NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)
+_LOGS_DAMAGED = (CatalogueDamaged, InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord)
+_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_MORE_FILES = "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker) and start again"
+_MORE_MEMORY = "give it more memory, or stop what else takes it, and start again"
+_NO_LOSS = "no record is lost"
+_BY_ERROR = {
+    errno.EMFILE: f"{_MORE_FILES}; {_NO_LOSS}",
+    errno.ENFILE: f"this machine has too many files open: fs.file-max limits it; then start again; {_NO_LOSS}",
+    errno.ENOMEM: f"{_MORE_MEMORY}; {_NO_LOSS}",
+    errno.EINTR: f"start again; {_NO_LOSS}",
+}
+_COPY = "the device cannot read or write it, the system's log says why: copy the data directory to a sound one"
+_WITHOUT = "-X storage.unreadable.partitions=offline starts without this partition"
+
+
+def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
+    """What to tell of an exception that ended the start; None if it is a bug, which deserves its traceback."""
+    directory = settings.log_dir
+    if isinstance(error, AlreadyLocked):
+        holder = f"process {error.pid}" if error.pid is not None else "another process"
+        return Failure(f"{directory} is in use by {holder}", "stop that one, or use another --data-dir")
+    if isinstance(error, _NEWER):
+        return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
+    if isinstance(error, StoreDamaged):
+        return Failure(str(error), error.hint)
+    if isinstance(error, Damaged):
+        hint = (
+            f"nothing was changed; fencepost log verify {directory} says more; restore the whole directory from a copy"
+        )
+        return Failure(str(error), hint)
+    if isinstance(error, _LOGS_DAMAGED):
+        return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
+    if isinstance(error, BrokerHalted) and error.__cause__ is not None:
+        return halted(error.__cause__)
+    if isinstance(error, DiskFull):
+        return Failure(f"{directory}: the disk is full", "free some space, and start again", REFUSED_BY_SYSTEM)
+    if isinstance(error, MemoryError):
+        return Failure(f"{directory}: no memory is left", _BY_ERROR[errno.ENOMEM], REFUSED_BY_SYSTEM)
+    return _why_not_by_system(error, settings) if isinstance(error, OSError) else None
+
+
+def halted(cause: BaseException) -> Failure:
+    """What to tell of a broker that halted, be it while it started."""
+    hint = "nothing was acknowledged since; look at the disk, then start again: recovery decides what is there"
+    return Failure(f"the broker halted: {cause}", hint, HALTED)
+
+
+def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
+    reason = error.strerror or str(error)
+    if isinstance(error, socket.gaierror) or error.errno in _LISTENING or error.filename is None:
+        listen = ", ".join(settings.listeners)
+        hint = "--listen takes HOST:PORT of this machine; port 0 takes a free one"
+        if error.errno == errno.EADDRINUSE:
+            hint = "another program listens there: stop it, or use another --listen (port 0 takes a free one)"
+        return Failure(f"cannot listen on {listen}: {_plain(reason)}", hint)
+    path = os.fsdecode(error.filename)
+    code = FAILED if isinstance(error, MISPLACED) else REFUSED_BY_SYSTEM
+    return Failure(f"{path}: {_plain(reason)}", _hint(error, path, settings), code)
+
+
+def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
+    if error.errno == errno.EIO:
+        may_go_without = settings.storage_unreadable_partitions == "refuse"
+        folders = layout.logs_directory(settings.log_dir), layout.kept_parts_directory(settings.log_dir)
+        folder = next((each for each in folders if path.startswith(f"{each}/")), None)
+        of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
+        return f"{_COPY}, or {_WITHOUT}" if may_go_without and of_partition else _COPY
+    allowed = "all of the data directory must be ours to read and write; --data-dir names another"
+    return _BY_ERROR.get(error.errno or 0, allowed)
+
+
+def _plain(reason: str) -> str:
+    return reason[:1].lower() + reason[1:]

@@ -1,0 +1,50 @@
+"""`fencepost spark`: what Spark needs to start here, and the sinks of its queries."""
+
+import os
+import shlex
+import sys
+
+import click
+
+from ..failures import Failure
+from ..ranges import COUNT
+from .sinks import abort, list_sinks, reset
+
+
+@click.group()
+def spark() -> None:
+    """The PySpark connector: the environment it needs, and the sinks of its queries."""
+
+
+@spark.command()
+def env() -> None:
+    """Print JAVA_HOME and PYSPARK_PYTHON for a shell: eval "$(fencepost spark env)"."""
+    from ...spark.requirements import SparkUnusable
+    from ...spark.sessions import environment
+
+    try:
+        found = environment(os.environ)
+    except SparkUnusable as problem:
+        raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
+    for name, value in found.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@spark.command()
+@click.option("--lines", default=20_000, type=COUNT, show_default=True, help="Lines to copy.")
+def demo(lines: int) -> None:
+    """Copy and count real text by streams, kill executor and driver in the middle, and compare."""
+    from ...spark.requirements import SparkUnusable
+    from ...spark.sessions import environment
+    from .demo import demonstrate
+
+    try:
+        environment(os.environ)  # raises before anything is started
+        good = demonstrate(lines)
+    except SparkUnusable as problem:
+        raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
+    sys.exit(0 if good else 1)
+
+
+for _command in (list_sinks, abort, reset):
+    spark.add_command(_command)

@@ -1,0 +1,225 @@
+"""`fencepost spark demo`: real text copied and counted by Spark streams while executor and driver are killed.
+
+The executor is killed at a quarter of the copy, the driver with its JVM at half of it; Spark replaces the first, the
+demo starts another of the second on the same checkpoint. Then the copy is compared with the text, record by record,
+and the counts with those of a few lines of Python.
+"""
+
+import contextlib
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ... import sync
+from ...broker.embedded.broker import Broker
+from ...client.admin_values import NewTopic
+from ...client.values import TopicPartition
+from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
+from ..failures import Failure
+from ..interruption import Interruption
+
+TEXT, COPIES, COUNTS = "text", "copies", "counts"
+BATCHES = 10
+EXECUTOR_DIES_AT, DRIVER_DIES_AT = 0.25, 0.5
+STUCK_S = 180.0
+LOOK_S = 0.2
+EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"
+
+
+@dataclass(slots=True)
+class Found:
+    """What there is of the copy in the end."""
+
+    lost: int
+    twice: int
+    changed: int
+    wrong_counts: int
+    words: int
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.twice or self.changed or self.wrong_counts)
+
+
+class Driver:
+    """The Spark driver as a process, with its JVM and its executor below it."""
+
+    def __init__(self, servers: str, folder: str, per_batch: int) -> None:
+        command = [sys.executable, "-m", f"{__package__}.demo_query", servers, TEXT, COPIES, COUNTS, folder]
+        self._log = Path(folder) / "driver.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, str(per_batch)], stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        self._said: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.put(line.strip())
+
+    def says(self) -> str | None:
+        """The next word it has said, or None."""
+        with contextlib.suppress(queue.Empty):
+            return self._said.get_nowait()
+        return None
+
+    def check(self) -> None:
+        """Raises Failure if it has ended by itself, with what it said last."""
+        if self._process.poll() not in (None, 0):
+            said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+            raise Failure(f"Spark's driver ended: {' '.join(said[-3:])}", "its whole log is above", 1)
+
+    def kill_executor(self) -> bool:
+        """SIGKILL for the executor's JVM. False if there is none just now."""
+        found = [each for each in _below(self._process.pid) if EXECUTOR_CLASS in _command_of(each)]
+        for each in found:
+            os.kill(each, signal.SIGKILL)
+        return bool(found)
+
+    def kill(self) -> None:
+        """SIGKILL for Python and every JVM below it."""
+        below = [each for each in _below(self._process.pid) if "java" in _command_of(each)]
+        for each in (*below, self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        self._process.wait()
+
+
+def _below(pid: int) -> list[int]:
+    """Processes under it, by ps, which Linux and macOS have."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    children: dict[int, list[int]] = {}
+    for line in table.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, []).append(child)
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        found += (below := children.get(pending.pop(), []))
+        pending += below
+    return found
+
+
+def _command_of(pid: int) -> str:
+    return subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True).stdout
+
+
+def demonstrate(lines: int) -> bool:
+    """The whole of it, with its report. Returns whether all is as it should be."""
+    text = [f"{number}:{line}" for number, line in enumerate(lines_of_text(lines))]
+    began = time.monotonic()
+    with Interruption() as interruption, tempfile.TemporaryDirectory(prefix="fencepost-spark-") as folder:
+        say(f"text      {len(text):,} lines of the project's own documents")
+        with Broker(Path(folder) / "data") as broker:
+            _fill(broker.bootstrap_servers, text)
+            say(f"spark     {version('pyspark')}, an executor of its own, batches of {len(text) // BATCHES:,} lines")
+            _run(broker.bootstrap_servers, folder, len(text), interruption)
+            found = _compare(broker.bootstrap_servers, text)
+    say(f"copy      {len(text):,} lines: lost {found.lost}, twice {found.twice}, changed {found.changed}")
+    say(f"counts    {found.words:,} words: wrong {found.wrong_counts}")
+    mark, words = ("✔", "exactly once") if found.good else ("✘", "NOT exactly once")
+    click.echo(f"\n{mark} {words}, {time.monotonic() - began:.1f} s")
+    return found.good
+
+
+def _fill(servers: str, text: list[str]) -> None:
+    with sync.Admin(servers) as admin:
+        admin.create_topics([NewTopic(TEXT, PARTITIONS, 1), NewTopic(COPIES, PARTITIONS, 1), NewTopic(COUNTS, 1, 1)])
+    with sync.Producer(servers) as producer:
+        for number, line in enumerate(text):
+            producer.send(TEXT, line.encode(), partition=number % PARTITIONS)
+        producer.flush()
+
+
+def _run(servers: str, folder: str, total: int, interruption: Interruption) -> None:
+    """Drivers one after the other, until one has done all, and the kills on the way."""
+    kills = [(EXECUTOR_DIES_AT, "executor"), (DRIVER_DIES_AT, "driver")]
+    applications: list[str] = []
+    driver = Driver(servers, folder, total // BATCHES)
+    try:
+        with sync.Consumer(servers) as consumer, progress(total) as show:
+            moved_at, before = time.monotonic(), -1
+            while (word := driver.says()) != "done":
+                if word and word.startswith("application "):
+                    applications.append(word.split()[-1])
+                interruption.check()
+                driver.check()
+                seen = sum(consumer.end_offsets([TopicPartition(COPIES, each) for each in range(PARTITIONS)]).values())
+                show(min(seen, total))
+                if seen != before or word:
+                    moved_at, before = time.monotonic(), seen
+                elif time.monotonic() - moved_at > STUCK_S:
+                    raise Failure(f"nothing was copied for {STUCK_S:.0f} s", "see the log of the driver")
+                if kills and seen >= kills[0][0] * total:
+                    driver = _killed(kills, driver, seen, lambda: Driver(servers, folder, total // BATCHES))
+                time.sleep(LOOK_S)
+    finally:
+        driver.kill()
+        _swept(applications)
+
+
+def _swept(applications: list[str]) -> None:
+    """Spark's local cluster writes into its own installation; what it left there of ours goes."""
+    import pyspark
+
+    work = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "work"
+    for each in applications:
+        shutil.rmtree(work / each, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        work.rmdir()
+
+
+def _killed(kills: list[tuple[float, str]], driver: Driver, seen: int, another: Callable[[], Driver]) -> Driver:
+    """Do the next kill, if there is somebody to kill. Returns the driver from now on."""
+    whom = kills[0][1]
+    if whom == "executor":
+        if driver.kill_executor():
+            kills.pop(0)
+            say(f"kill -9   the executor, at {seen:,}; Spark starts another")
+        return driver
+    driver.kill()
+    kills.pop(0)
+    say(f"kill -9   the driver and its JVM, at {seen:,}; started again on the same checkpoint")
+    return another()
+
+
+def _compare(servers: str, text: list[str]) -> Found:
+    copies = Counter(value for _, value in _read(servers, COPIES))
+    whole = set(text)
+    counts = dict(_read(servers, COUNTS))  # the last of each word
+    expected = Counter(word for line in text for word in re.split("[^a-z]+", line.split(":")[-1].lower()) if word)
+    return Found(
+        lost=len(whole - copies.keys()),
+        twice=sum(count - 1 for line, count in copies.items() if line in whole),
+        changed=sum(count for line, count in copies.items() if line not in whole),
+        wrong_counts=sum(counts.get(word) != str(expected[word]) for word in counts.keys() | expected.keys()),
+        words=len(counts),
+    )
+
+
+def _read(servers: str, topic: str) -> list[tuple[str, str]]:
+    """Keys and values of all that a read_committed reader sees, a partition in its order."""
+    found = []
+    with sync.Consumer(servers, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(topic, each) for each in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            for records in consumer.getmany(timeout_ms=200).values():
+                found += [((each.key or b"").decode(), (each.value or b"").decode()) for each in records]
+    return found

@@ -1,0 +1,57 @@
+"""The Spark driver of `fencepost spark demo`, a process to be killed: a copy of the text, and its words counted.
+
+Both are streams with a checkpoint over all that is there; started again they go on where they were. Says on standard
+output when queries run, and how it ended.
+"""
+
+import os
+import sys
+
+CORES, EXECUTOR_MB = 2, 1024
+
+
+def main() -> None:
+    """Arguments: servers, topic of the text, of the copies, of the counts, folder of checkpoints, lines a batch."""
+    servers, text, copies, counts, checkpoints, per_batch = sys.argv[1:]
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ...spark import session
+
+    builder = SparkSession.builder.master(f"local-cluster[1,{CORES},{EXECUTOR_MB}]").appName("fencepost demo")
+    configs = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.local.dir": checkpoints,
+    }
+    for name, value in configs.items():
+        builder = builder.config(name, value)
+    spark = session(builder)
+    spark.sparkContext.setLogLevel("OFF")
+    print(f"application {spark.sparkContext.applicationId}", flush=True)
+    options = {"kafka.bootstrap.servers": servers}
+    reader = spark.readStream.format("fencepost").options(**options).option("subscribe", text)
+    lines = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_batch).load()
+
+    def started(frame: DataFrame, topic: str, mode: str) -> StreamingQuery:
+        writer = frame.writeStream.format("fencepost").options(**options).option("topic", topic).outputMode(mode)
+        checkpoint = os.path.join(checkpoints, topic)
+        return writer.option("checkpointLocation", checkpoint).queryName(topic).trigger(availableNow=True).start()
+
+    words = lines.selectExpr("explode(split(lower(substring_index(decode(value, 'UTF-8'), ':', -1)), '[^a-z]+')) word")
+    counted = words.where("word != ''").groupBy("word").count()
+    queries = [
+        started(lines.selectExpr("key", "value"), copies, "append"),
+        started(counted.selectExpr("word key", "cast(count as string) value"), counts, "complete"),
+    ]
+    print("running", flush=True)
+    for query in queries:
+        query.awaitTermination()
+    print("done", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

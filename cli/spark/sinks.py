@@ -1,0 +1,154 @@
+"""`fencepost spark list|abort|reset`: where the sinks of Spark queries stand, and what may be done about it."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..connecting import Target, connecting
+from ..failures import CONFLICT, NOT_FOUND, Failure
+from ..tables import Cell, Column, duration, many, number, when
+
+if TYPE_CHECKING:
+    from ...client.cluster import Cluster
+
+T = TypeVar("T")
+
+_KNOWN = "fencepost spark list --all shows every sink"
+
+
+def _ask(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
+    """Run `work` with the cluster, within --timeout."""
+    from ...client.cluster import Cluster
+    from ...client.config_names import settings_from
+    from ...client.settings import AdminSettings
+
+    async def asked() -> T:
+        cluster = Cluster(settings_from(AdminSettings, to.config()))
+        try:
+            await cluster.start()
+            return await work(cluster)
+        finally:
+            await cluster.close()
+
+    return to.run(asked, within_ms=to.timeout_ms)
+
+
+def facts_of(found: Any) -> dict[str, Any]:
+    """One key of the ledger. batch: the last that was decided, None before the first."""
+    entry = found.entry
+    left = [each.timeout_ms - each.waits_for_ms for each in found.waiting if each.timeout_ms > 0]
+    return {
+        "sink": found.key,
+        "batch": None if entry is None else entry.number,
+        "query": None if entry is None else entry.owner,
+        "committed": None if entry is None else bool(entry.committed),
+        "decided_ms": None if entry is None else entry.decided_ms,
+        "waiting": len(found.waiting),
+        "waiting_for_batches": sorted({each.number for each in found.waiting}),
+        "waits_for_ms": max((each.waits_for_ms for each in found.waiting), default=None),
+        "left_ms": min(left, default=None),
+    }
+
+
+async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
+    from ...spark import ledger
+
+    (found,) = await ledger.described(cluster, sink, timeout_ms=timeout_ms)
+    if found.entry is None and not found.waiting:
+        raise Failure(f"there is no sink {sink}", _KNOWN, NOT_FOUND)
+    return found
+
+
+@click.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also batch writes without a sinkId, notes of foreachBatch.")
+@connecting
+def list_sinks(to: Target, everything: bool) -> None:
+    """Each sink: the batch it stands at, whose it is, and what waits for a decision."""
+    from ...spark import ledger
+    from ...spark.sink import CLAIMS, UNNAMED
+
+    async def work(cluster: "Cluster") -> list[dict[str, Any]]:
+        keys = await ledger.described(cluster, timeout_ms=to.timeout_ms)
+        return [
+            facts_of(each)
+            for each in sorted(keys, key=lambda each: str(each.key))
+            if everything or each.waiting or not (each.key.startswith(UNNAMED) or each.key.endswith(CLAIMS))
+        ]
+
+    to.output.rows(_ask(to, work), _COLUMNS, "no sinks")
+
+
+def _waiting(ms: int | None) -> str | Cell:
+    return "-" if ms is None else Cell(duration(ms), "yellow")
+
+
+_COLUMNS = (
+    Column("SINK", "sink"),
+    number("BATCH", "batch"),
+    Column("QUERY", "query"),
+    Column("DECIDED", "decided_ms", when),
+    number("WAITING", "waiting"),
+    number("FOR", "waits_for_ms", _waiting),
+    number("TIME-LEFT", "left_ms", _waiting),
+)
+
+
+@click.command()
+@click.argument("sink", metavar="SINK")
+@connecting
+def abort(to: Target, sink: str) -> None:
+    """Abort what waits for a decision of a sink, and what its tasks have open, so that readers go on.
+
+    A query that runs writes its batch again.
+    """
+    from ...spark import ledger
+    from ...spark.sink import Written, open_steps
+
+    async def work(cluster: "Cluster") -> dict[str, Any]:
+        (found,) = await ledger.described(cluster, sink, timeout_ms=to.timeout_ms)
+        waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
+        prefix = (await ledger.facts(cluster)).prefix
+        steps = open_steps(prefix, sink, lambda number, attempt: True)
+        named = await ledger.carry_out(cluster, sink, steps, timeout_ms=to.timeout_ms)
+        if found.entry is None and not waiting and not named:
+            raise Failure(f"there is no sink {sink}", _KNOWN, NOT_FOUND)
+        ended = await ledger.abort(cluster, waiting, timeout_ms=to.timeout_ms)
+        unprepared = await ledger.abort(
+            cluster, [each for each in named if each not in waiting], timeout_ms=to.timeout_ms
+        )
+        return {
+            **facts_of(found),
+            "aborted": [each.transactional_id for each in ended],
+            "aborted_open": [each.transactional_id for each in unprepared],
+        }
+
+    row = _ask(to, work)
+    text = f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}"
+    if row["aborted_open"]:
+        text += f", and {len(row['aborted_open'])} that its tasks had open"
+    to.output.told(text, row)
+
+
+@click.command()
+@click.argument("sink", metavar="SINK")
+@connecting
+def reset(to: Target, sink: str) -> None:
+    """Forget where a sink stands: the next query that writes to it, whichever that is, has it from then on.
+
+    Stop the old query for good first: a batch that it has written already would be written again.
+    """
+    from ...spark import ledger
+    from ...spark.sink import CLAIMS
+
+    async def work(cluster: "Cluster") -> dict[str, Any]:
+        found = await _one(cluster, sink, to.timeout_ms)
+        if found.waiting:
+            held = many(len(found.waiting), "transaction")
+            hint = f"stop its query; fencepost spark abort {sink} ends what a dead one left"
+            raise Failure(f"{held} of sink {sink} wait for a decision", hint, CONFLICT)
+        await ledger.forget(cluster, sink, sink + CLAIMS, timeout_ms=to.timeout_ms)
+        return {**facts_of(found), "reset": True}
+
+    row = _ask(to, work)
+    to.output.told(f"sink {sink} is free: it stood at batch {row['batch']} of query {row['query'] or '-'}", row)

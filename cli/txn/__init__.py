@@ -1,0 +1,254 @@
+"""`fencepost txn`: which transactions are open, whom they hold up, and ending those that nobody else will end."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..connecting import Target, connecting, partition_of, partitions_of
+from ..failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
+from ..ranges import DURATION
+from ..tables import Cell, Column, duration, many, now_ms, number, when
+from .blocking import blocked_facts, sentence
+from .facts import age, facts_of, open_now, state
+
+if TYPE_CHECKING:
+    from ...client.admin import Admin
+
+_NONE_OPEN = "no transactions are open"
+_NO_ID = "fencepost txn list --all shows all that are known"
+
+
+@click.group()
+def txn() -> None:
+    """Transactions: which are open, whom they block, and how to end them."""
+
+
+@txn.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also ids whose last transaction has ended.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Ongoing, PrepareCommit, CompleteAbort, …")
+@click.option("--older-than", type=DURATION, default=None, help="Only what has been open for longer.")
+@connecting
+def list_transactions(to: Target, everything: bool, states: Sequence[str], older_than: int | None) -> None:
+    """Open transactions, the oldest first."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        if not everything and not states:
+            return await open_now(admin)
+        listed = await admin.list_transactions(states=states)
+        described = await admin.describe_transactions(each.transactional_id for each in listed)
+        return [facts_of(each, now_ms()) for each in described.values()]
+
+    rows = to.ask(work)
+    if older_than is not None:
+        rows = [row for row in rows if row["age_ms"] is not None and row["age_ms"] > older_than]
+    to.output.rows(_spread(rows), _COLUMNS, "no such transactions" if everything or states else _NONE_OPEN)
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "age": row} for row in rows]
+
+
+_COLUMNS = (
+    Column("TRANSACTIONAL-ID", "transactional_id"),
+    Column("STATE", "state", state),
+    number("AGE", "age", age),
+    number("TIMEOUT", "timeout_ms", duration),
+    number("PRODUCER", "producer_id"),
+    number("EPOCH", "producer_epoch"),
+    number("COORDINATOR", "coordinator"),
+    Column("PARTITIONS", "partitions"),
+)
+
+
+@txn.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@connecting
+def describe(to: Target, ids: Sequence[str]) -> None:
+    """One transactional id: state, owner, age, partitions."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = await admin.describe_transactions(ids)
+        for each in ids:
+            if each not in found:
+                raise Failure(f"there is no transactional id {each}", _NO_ID, NOT_FOUND)
+        return [facts_of(found[each], now_ms()) for each in dict.fromkeys(ids)]
+
+    for i, row in enumerate(to.ask(work)):
+        if to.output.json:
+            to.output.object(row)
+            continue
+        if i:
+            to.output.line()
+        to.output.heading(f"{row['transactional_id']}: {row['state']}")
+        open_for = "nothing is open" if row["age_ms"] is None else f"open for {duration(row['age_ms'])}"
+        to.output.line(f"  {open_for}, timeout {duration(row['timeout_ms'])}, started {when(row['started_ms'])}")
+        owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
+        to.output.line(f"  {owner}, coordinator {row['coordinator']}")
+        to.output.line(f"  partitions: {' '.join(row['partitions']) or 'none'}")
+
+
+@txn.command()
+@click.argument("where", metavar="TOPIC[:PARTITION]")
+@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction open here.")
+@connecting
+def producers(to: Target, where: str, only_open: bool) -> None:
+    """The producers that a partition remembers: epoch, last sequence, start of what is open."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        known = await admin.describe_producers(await partitions_of(admin, [where]))
+        return [
+            {"topic": tp.topic, "partition": tp.partition, **each._asdict()}
+            for tp, found in sorted(known.items())
+            for each in found
+            if each.txn_start_offset is not None or not only_open
+        ]
+
+    to.output.rows(to.ask(work), _PRODUCERS, "no producers")
+
+
+_PRODUCERS = (
+    Column("TOPIC", "topic"),
+    number("PARTITION", "partition"),
+    number("PRODUCER", "producer_id"),
+    number("EPOCH", "producer_epoch"),
+    number("LAST-SEQUENCE", "last_sequence"),
+    Column("LAST-WRITE", "last_timestamp_ms", when),
+    number("OPEN-FROM", "txn_start_offset", lambda at: "-" if at is None else Cell(str(at), "yellow")),
+)
+
+
+@txn.command("find-hanging")
+@click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
+@click.option(
+    "--older-than", type=DURATION, default="15m", show_default=True, help="The longest that a transaction may be open."
+)
+@connecting
+def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
+    """What is open in a partition, and no coordinator is going to end. Everywhere, unless topics are given."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = await admin.find_hanging_transactions(await partitions_of(admin, wheres), open_for_ms=older_than)
+        return [
+            {
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "start_offset": each.start_offset,
+                "producer_id": each.producer.producer_id,
+                "producer_epoch": each.producer.producer_epoch,
+                "last_write_ms": each.producer.last_timestamp_ms,
+            }
+            for each in found
+        ]
+
+    rows = to.ask(work)
+    columns = (
+        Column("TOPIC", "topic"),
+        number("PARTITION", "partition"),
+        number("START-OFFSET", "start_offset"),
+        number("PRODUCER", "producer_id"),
+        number("EPOCH", "producer_epoch"),
+        Column("LAST-WRITE", "last_write_ms", when),
+    )
+    to.output.rows(rows, columns, "nothing hangs")
+    if rows:
+        to.output.remark("fencepost txn abort TOPIC:PARTITION --start-offset N ends one")
+
+
+@txn.command()
+@click.argument("what", metavar="ID|TOPIC:PARTITION")
+@click.option("--start-offset", type=click.IntRange(min=0), default=None, help="Where it begins in TOPIC:PARTITION.")
+@connecting
+def abort(to: Target, what: str, start_offset: int | None) -> None:
+    """End an open transaction: what it wrote is lost, and its producer is refused from then on.
+
+    By its id, or where no coordinator knows it any more, by partition and start offset (see find-hanging).
+    """
+    if start_offset is not None:
+        _abort_by_marker(to, what, start_offset)
+        return
+
+    async def work(admin: "Admin") -> dict[str, Any]:
+        found = (await admin.describe_transactions(what)).get(what)
+        if found is None:
+            raise Failure(f"there is no transactional id {what}", _NO_ID, NOT_FOUND)
+        if found.state != "Ongoing":
+            hint = "fencepost txn fence ID puts its producer out all the same"
+            raise Failure(f"{what} has no transaction open, it is {found.state}", hint, CONFLICT)
+        fenced = (await admin.fence_producers(what))[what]
+        return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
+
+    row = to.ask(work)
+    in_them = many(len(row["partitions"]), "partition")
+    told = f"aborted {what}: it was open for {duration(row['age_ms'])} in {in_them}; its producer is fenced"
+    to.output.told(told, row)
+
+
+def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
+    name, partition = partition_of(where)
+    if partition is None:
+        raise Failure(f"{where} names no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)
+
+    async def work(admin: "Admin") -> dict[str, Any]:
+        from ...client.values import TopicPartition
+
+        ended = await admin.abort_transaction(TopicPartition(name, partition), start_offset)
+        producer = ended.producer
+        return {
+            "topic": name,
+            "partition": partition,
+            "start_offset": start_offset,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "aborted": True,
+        }
+
+    row = to.ask(work)
+    owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
+    to.output.told(f"aborted what {owner} had open in {name}-{partition} from {start_offset} on", row)
+
+
+@txn.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@connecting
+def fence(to: Target, ids: Sequence[str]) -> None:
+    """Give an id a new epoch: its producer is refused from then on, and its open transaction is aborted."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        fenced = await admin.fence_producers(ids)
+        return [
+            {"transactional_id": name, "producer_id": new.producer_id, "next_epoch": new.epoch}
+            for name, new in fenced.items()
+        ]
+
+    for row in to.ask(work):
+        refused = f"producer {row['producer_id']}, epochs before {row['next_epoch']} are refused"
+        to.output.told(f"fenced {row['transactional_id']}: {refused}", row)
+
+
+@txn.command("why-blocked")
+@click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
+@connecting
+def why_blocked(to: Target, wheres: Sequence[str]) -> None:
+    """Which transaction holds up the read_committed readers of a partition: id, age, owner, in one sentence."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        found = await admin.find_blockers(await partitions_of(admin, wheres))
+        return [blocked_facts(each, now_ms()) for each in found]
+
+    rows = to.ask(work)
+    for row in rows:
+        to.output.told(sentence(row), row) if to.output.json else to.output.line(sentence(row))
+    if not rows:
+        where = " ".join(wheres) or "no partition"
+        to.output.line(f"{where} is not blocked" if wheres else "no partition is blocked")
+
+
+@txn.command()
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="How often to look.")
+@connecting
+def watch(to: Target, every: int) -> None:
+    """Open transactions as they come, age and end, until Ctrl-C."""
+    from .watch import watching
+
+    to.run(lambda: watching(to, every))

@@ -1,0 +1,51 @@
+"""Which transaction holds up a partition's readers, in facts and in one sentence. Pure.
+
+The rule: the sentence says id, age, owner and partition, and what to do where nobody is going to end it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ..tables import duration, many
+
+if TYPE_CHECKING:
+    from ...client.admin_values import Blocker
+
+
+def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
+    """What is known of it. age_ms: since its start, or where nobody knows that, since its last record."""
+    producer, owner = blocker.open.producer, blocker.description
+    started = owner.started_ms if owner is not None and owner.started_ms is not None else producer.last_timestamp_ms
+    return {
+        "topic": blocker.open.topic_partition.topic,
+        "partition": blocker.open.topic_partition.partition,
+        "transactional_id": owner.transactional_id if owner else None,
+        "state": owner.state if owner else None,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator": owner.coordinator if owner else None,
+        "age_ms": max(0, now_ms - started) if started >= 0 else None,
+        "timeout_ms": owner.timeout_ms if owner else None,
+        "start_offset": blocker.open.start_offset,
+        "lso": blocker.last_stable_offset,
+        "hw": blocker.high_watermark,
+        "hangs": blocker.hangs,
+    }
+
+
+def sentence(facts: dict[str, Any]) -> str:
+    """One sentence."""
+    at = f"{facts['topic']}-{facts['partition']}"
+    waits = many(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
+    producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
+    age = duration(facts["age_ms"])
+    if not facts["hangs"]:
+        return (
+            f"{at} is blocked at {facts['lso']} ({waits}) by transaction {facts['transactional_id']}"
+            f" of {producer}, {facts['state']} for {age} of {duration(facts['timeout_ms'])}"
+        )
+    whose = f"once of {facts['transactional_id']}" if facts["transactional_id"] else "of an id that nobody knows"
+    return (
+        f"{at} is blocked at {facts['lso']} ({waits}) by a hanging transaction of {producer}, {whose},"
+        f" last written {age} ago: fencepost txn abort {facts['topic']}:{facts['partition']}"
+        f" --start-offset {facts['start_offset']} ends it"
+    )

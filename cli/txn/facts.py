@@ -1,0 +1,61 @@
+"""What the commands tell of a transaction: its facts, how state and age are written, whom it holds up."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..tables import Cell, duration, now_ms
+
+if TYPE_CHECKING:
+    from ...client.admin import Admin
+    from ...client.admin_values import Blocker, TransactionDescription
+    from ...client.values import TopicPartition
+
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+OLD_SHARE = 0.8  # of its timeout: from here on a transaction is shown in red
+
+
+def state(name: str | None) -> str | Cell:
+    """A transaction's state, coloured."""
+    colours = {"Ongoing": "yellow", "CompleteCommit": "green", "CompleteAbort": "red"}
+    return Cell(name or "-", colours.get(name or "", "magenta" if (name or "").startswith("Prepare") else None))
+
+
+def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
+    """One transaction. age_ms: of what is open, None where nothing is."""
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "age_ms": max(0, at_ms - found.started_ms) if found.started_ms is not None else None,
+        "timeout_ms": found.timeout_ms,
+        "started_ms": found.started_ms,
+        "coordinator": found.coordinator,
+        "partitions": [str(each) for each in found.partitions],
+    }
+
+
+async def open_now(admin: "Admin") -> list[dict[str, Any]]:
+    """All that are open, the oldest first."""
+    listed = await admin.list_transactions(states=OPEN_STATES[:3])
+    described = await admin.describe_transactions(each.transactional_id for each in listed)
+    rows = [facts_of(each, now_ms()) for each in described.values() if each.is_open]
+    return sorted(rows, key=lambda row: -(row["age_ms"] or 0))
+
+
+def age(row: dict[str, Any] | None) -> str | Cell:
+    """How old against its timeout: red when it is soon over."""
+    if row is None or row["age_ms"] is None:
+        return "-"
+    old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
+    return Cell(duration(row["age_ms"]), "red" if old else None)
+
+
+async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
+    """Those that are known; a broker before Kafka 3.0 does not tell."""
+    from ...client.errors import UnsupportedVersionError
+
+    try:
+        return await admin.find_blockers(partitions)
+    except UnsupportedVersionError:
+        return []

@@ -1,0 +1,124 @@
+"""`fencepost txn watch`: what is open, on a terminal that is drawn again and again; into a pipe, a table a time.
+
+The rule: a broker that does not answer for a while is said and waited for; the picture before stays.
+"""
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..connecting import Target
+from ..tables import Cell, Column, Output, count, duration, now_ms, number, table
+from .facts import OLD_SHARE, facts_of, open_now, state
+
+if TYPE_CHECKING:
+    from ...client.admin import Admin
+
+BAR = 12
+ENDED_SHOWN_S = 5.0
+ANSWER_MS = 2_000  # after that it is said that the broker does not answer
+_HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
+
+
+async def watching(to: Target, every_ms: int) -> None:
+    """Until it is cancelled."""
+    from ...client.errors import RetriableError
+
+    drawn = sys.stdout.isatty() and not to.output.json
+    if drawn:
+        sys.stdout.write(_OTHER_SCREEN + _HIDE)
+    try:
+        async with replace(to, timeout_ms=min(to.timeout_ms, ANSWER_MS)).admin() as admin:
+            view = View()
+            while True:
+                trouble = ""
+                try:
+                    await view.look(admin)
+                except RetriableError as error:
+                    trouble = str(error)
+                _show(to, view.rows, trouble, drawn)
+                await asyncio.sleep(every_ms / 1000)
+    finally:
+        if drawn:
+            sys.stdout.write(_SHOW + _FIRST_SCREEN)
+            sys.stdout.flush()
+
+
+class View:
+    """What is open, and for a while how what was open has ended."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._ended: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    async def look(self, admin: "Admin") -> None:
+        """Raises RetriableError and others; the rows before stay then."""
+        rows = await open_now(admin)
+        held: dict[int, int] = {}
+        if rows:
+            for each in await admin.find_blockers():
+                producer = each.open.producer.producer_id
+                held[producer] = held.get(producer, 0) + each.high_watermark - each.last_stable_offset
+        ids = {row["transactional_id"] for row in rows}
+        gone = [row["transactional_id"] for row in self.rows if row["open"] and row["transactional_id"] not in ids]
+        for name, found in (await admin.describe_transactions(gone)).items():
+            self._ended[name] = (time.monotonic(), facts_of(found, now_ms()))
+        now = time.monotonic()
+        self._ended = {
+            name: (at, row) for name, (at, row) in self._ended.items() if name not in ids and now - at < ENDED_SHOWN_S
+        }
+        shown = [{**row, "open": True, "blocks": held.get(row["producer_id"], 0)} for row in rows]
+        shown += [{**row, "open": False, "blocks": 0} for _, row in self._ended.values()]
+        self.rows = [{**row, "bar": row} for row in shown]
+
+
+def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> None:
+    if to.output.json:
+        for row in rows:
+            to.output.object({"at_ms": now_ms(), **{k: v for k, v in row.items() if k != "bar"}})
+        return
+    if not drawn:
+        Output().rows(rows, COLUMNS)
+        to.output.line(trouble or _summary(rows))
+        return
+    height = shutil.get_terminal_size().lines
+    lines = [f"{_summary(rows)} on {to.bootstrap}   (Ctrl-C ends)", trouble, *(table(rows, COLUMNS) if rows else [])]
+    if click.get_current_context().color is False:
+        lines = [click.unstyle(line) for line in lines]
+    sys.stdout.write(_HOME + "".join(line + _CLEAR_LINE + "\n" for line in lines[: height - 1]) + _CLEAR_BELOW)
+    sys.stdout.flush()
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    blocking, still = sum(1 for row in rows if row["blocks"]), sum(1 for row in rows if row["open"])
+    return f"{still} open, {blocking} of them blocking readers" if still else "no transactions are open"
+
+
+def bar(row: Mapping[str, Any] | None) -> Cell:
+    """Age against timeout."""
+    if row is None or row["age_ms"] is None or row["timeout_ms"] <= 0:
+        return Cell("-")
+    share = min(1.0, row["age_ms"] / row["timeout_ms"])
+    full = round(share * BAR)
+    colour = "red" if share > OLD_SHARE else "yellow" if share > OLD_SHARE / 2 else "green"
+    return Cell("█" * full + "░" * (BAR - full), colour)
+
+
+COLUMNS = (
+    Column("TRANSACTIONAL-ID", "transactional_id"),
+    Column("STATE", "state", state),
+    number("AGE", "age_ms", duration),
+    Column("", "bar", bar),
+    number("TIMEOUT", "timeout_ms", duration),
+    number("PRODUCER", "producer_id"),
+    number("EPOCH", "producer_epoch"),
+    number("BLOCKS", "blocks", count),
+    Column("PARTITIONS", "partitions"),
+)

@@ -1,0 +1,76 @@
+"""What became of each record: told in order, as soon as it is known."""
+
+from fencepost.cli.consume.explaining import ABORT, ABORTED, COMMIT, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def fed(fates: Fates, entries: list[Entry]) -> list[tuple[int, str]]:
+    return [(each.offset, each.fate) for entry in entries for each in fates.feed(entry)]
+
+
+def record(offset: int, producer_id: int = -1) -> Entry:
+    return Entry(offset, producer_id, 0, transactional=producer_id >= 0)
+
+
+def marker(offset: int, producer_id: int, word: str) -> Entry:
+    return Entry(offset, producer_id, 0, True, marker=word)
+
+
+def test_a_record_of_no_transaction_is_told_at_once() -> None:
+    assert fed(Fates(), [record(0), record(1)]) == [(0, PLAIN), (1, PLAIN)]
+
+
+def test_a_marker_decides_what_its_producer_wrote_since_the_one_before() -> None:
+    entries = [record(0, 7), record(1, 8), marker(2, 7, COMMIT), record(3, 7), marker(4, 8, ABORT), marker(5, 7, ABORT)]
+    assert fed(Fates(), entries) == [
+        (0, COMMITTED),
+        (1, ABORTED),
+        (2, MARKER),
+        (3, ABORTED),
+        (4, MARKER),
+        (5, MARKER),
+    ]
+
+
+def test_what_is_known_to_be_open_holds_back_nothing() -> None:
+    fates = Fates({7: 3})
+    assert fed(fates, [record(1, 7), marker(2, 7, COMMIT), record(3, 7), record(4)]) == [
+        (1, COMMITTED),
+        (2, MARKER),
+        (3, OPEN),
+        (4, PLAIN),
+    ]
+
+
+def test_at_the_end_of_the_log_what_no_marker_decided_is_open() -> None:
+    fates = Fates()
+    assert fed(fates, [record(0, 7), record(1)]) == []
+    assert [(each.offset, each.fate) for each in fates.rest()] == [(0, OPEN), (1, PLAIN)]
+    assert list(fates.rest()) == []
+
+
+steps = st.lists(st.tuples(st.sampled_from(["record", COMMIT, ABORT]), st.integers(-1, 3)), max_size=40)
+
+
+@given(steps)
+def test_every_entry_is_told_once_in_order_with_the_fate_of_looking_ahead(
+    script: list[tuple[str, int]],
+) -> None:
+    entries = [
+        record(offset, producer) if what == "record" else marker(offset, max(producer, 0), what)
+        for offset, (what, producer) in enumerate(script)
+    ]
+
+    def ahead(entry: Entry) -> str:
+        if entry.marker:
+            return MARKER
+        if not entry.transactional:
+            return PLAIN
+        later = [each for each in entries[entry.offset + 1 :] if each.marker and each.producer_id == entry.producer_id]
+        return OPEN if not later else COMMITTED if later[0].marker == COMMIT else ABORTED
+
+    expected = [(each.offset, ahead(each)) for each in entries]
+    fates = Fates()
+    told = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest()]
+    assert told == expected

@@ -1,0 +1,75 @@
+"""Lines of a descriptor, read beside a loop that has other work."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from fencepost.cli.produce.lines import lines
+
+
+async def all_lines(written: list[bytes]) -> list[bytes]:
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        for part in written:
+            os.write(writer, part)
+        os.close(writer)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        return [line async for some in lines(reader) for line in some]
+    finally:
+        thread.join()
+        os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [([], []), ([b"a\nb\n"], [b"a", b"b"]), ([b"a\n\nb"], [b"a", b"", b"b"]),
+     ([b"x" * 200_000, b"y\nz"], [b"x" * 200_000 + b"y", b"z"])],
+)  # fmt: skip
+async def test_lines_come_whole_however_they_were_written(written: list[bytes], found: list[bytes]) -> None:
+    assert await all_lines(written) == found
+
+
+async def test_many_lines_are_read_no_further_ahead_than_a_few_blocks() -> None:
+    numbers = b"".join(b"%d\n" % number for number in range(300_000))
+    assert await all_lines([numbers]) == numbers.splitlines()
+
+
+async def test_what_cannot_be_read_is_raised() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.close(writer)
+    with pytest.raises(OSError, match="descriptor"):
+        await asyncio.wait_for(anext(lines(reader)), 5)
+
+
+WAITS_FOR_INPUT = """
+import asyncio, sys
+from fencepost.cli.produce.lines import lines
+async def main():
+    async with asyncio.timeout(0.2):
+        async for _ in lines():
+            pass
+try:
+    asyncio.run(main())
+except TimeoutError:
+    print("ended")
+"""
+
+
+def test_a_process_that_waits_for_input_ends_when_it_is_told_to() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS_FOR_INPUT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.wait(20) == 0  # while its input is open
+    out, err = process.communicate()
+    assert (out, err) == (b"ended\n", b"")

@@ -1,0 +1,97 @@
+"""What the process of `fencepost serve` is set to."""
+
+import gc
+import os
+import weakref
+from types import SimpleNamespace
+
+import pytest
+from fencepost.cli.serve import serving
+from fencepost.cli.serve.serving import FIRST_LOOK_S, LOGS_GONE, LOOKS_APART, Freezing
+
+
+@pytest.fixture
+def store():
+    yield SimpleNamespace(next_log_id=1, logs={})
+    gc.unfreeze()
+
+
+def freezing(store, *now_s):
+    return Freezing(SimpleNamespace(store=store), *now_s)
+
+
+def test_what_a_collection_leaves_is_not_looked_at_again(store):
+    gc.unfreeze()
+    watched = freezing(store)
+    watched.collected("start", {"generation": 2})
+    assert gc.get_freeze_count() == 0
+    watched.collected("stop", {"generation": 1})
+    assert gc.get_freeze_count() > 0
+
+
+class Circle:
+    def __init__(self):
+        self.itself = self
+
+
+def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
+    watched = freezing(store)
+    circle = Circle()
+    gone = weakref.ref(circle)
+    thresholds, enabled = gc.get_threshold(), gc.isenabled()
+    gc.callbacks.append(watched.collected)
+    try:
+        gc.enable()  # a test that served within this process has left it off, as a broker begins
+        gc.set_threshold(100, 0, 0)
+        gc.freeze()
+        gc.collect()  # with nothing to look at: the oldest generation comes next when a fourth as much is added
+        del circle
+        kept = [[] for _ in range(1_000)]
+        assert gone() is not None
+        store.next_log_id += LOGS_GONE
+        for _ in range(100):
+            kept += [[] for _ in range(1_000)]
+        assert gone() is None
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.callbacks.remove(watched.collected)
+        gc.set_threshold(*thresholds)
+        if not enabled:
+            gc.disable()
+
+
+def test_everything_is_looked_at_now_and_then_and_the_more_seldom_the_longer_it_takes(store):
+    clock = SimpleNamespace(s=1000.0)
+    watched = freezing(store, lambda: clock.s)
+
+    def collection(generation: int, took_s: float = 0.0) -> bool:
+        """Whether what it left is frozen."""
+        watched.collected("start", {"generation": generation})
+        clock.s += took_s
+        watched.collected("stop", {"generation": generation})
+        return gc.get_freeze_count() > 0
+
+    assert collection(1)
+    clock.s += FIRST_LOOK_S
+    assert not collection(1)
+    assert not collection(1)
+    assert collection(2, took_s=0.05)
+    clock.s += 0.05 * LOOKS_APART - 1
+    assert collection(1)
+    clock.s += 1
+    assert not collection(1)
+
+
+@pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
+def test_standard_files_that_are_closed_are_the_null_device(closed):
+    child = os.fork()
+    if not child:
+        try:
+            for number in closed:
+                os.close(number)
+            serving._open_standard_files()
+            null = os.stat(os.devnull).st_rdev
+            os._exit(int(any(os.fstat(number).st_rdev != null for number in closed)))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

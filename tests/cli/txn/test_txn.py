@@ -1,0 +1,141 @@
+"""`fencepost txn`: what is open and whom it blocks, and ending it by hand."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from fencepost.cli.tables import Cell
+from fencepost.cli.txn.blocking import sentence
+from fencepost.cli.txn.facts import age
+from fencepost.cli.txn.watch import BAR, View, bar
+from fencepost.client.admin import Admin
+from served_broker import ServedBroker
+from terminal import FENCEPOST, Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+def test_the_transaction_that_holds_the_last_stable_offset_is_named_in_one_sentence(terminal: Terminal) -> None:
+    terminal.run("topic create held -p 2")
+    terminal.plain("held", "a")
+    producer = terminal.open_transaction("holder", "held", "b", "c")
+    (told,) = terminal.run("txn why-blocked held").splitlines()
+    assert told.startswith("held-0 is blocked at 1 (2 offsets wait) by transaction holder of producer ")
+    assert told.endswith(" of 1 min")
+    (facts,) = terminal.objects("txn why-blocked held:0")
+    assert (facts["transactional_id"], facts["lso"], facts["hw"], facts["hangs"]) == ("holder", 1, 3, False)
+    assert terminal.run("txn why-blocked held:1") == "held:1 is not blocked\n"
+    assert terminal.objects("txn why-blocked held:1") == []
+    producer.commit_transaction()
+    assert terminal.run("txn why-blocked") == "no partition is blocked\n"
+
+
+def test_open_transactions_are_listed_with_their_age_and_all_ids_when_asked(terminal: Terminal) -> None:
+    terminal.run("topic create listed")
+    done = terminal.open_transaction("done", "listed", "a")
+    done.abort_transaction()
+    producer = terminal.open_transaction("open", "listed", "b")
+    assert [each["transactional_id"] for each in terminal.objects("txn list")] == ["open"]
+    (row,) = terminal.objects("txn list --state Ongoing")
+    assert (row["state"], row["partitions"], row["timeout_ms"]) == ("Ongoing", ["listed-0"], 60_000)
+    assert {"done", "open"} <= {each["transactional_id"] for each in terminal.objects("txn list --all")}
+    assert terminal.objects("txn list --older-than 1h") == []
+    assert "open: Ongoing" in terminal.run("txn describe open")
+    known = terminal.objects("txn producers listed:0 --open")
+    assert [(each["producer_id"], each["txn_start_offset"]) for each in known] == [(row["producer_id"], 2)]
+    assert len(terminal.objects("txn producers listed")) == 2
+    producer.abort_transaction()
+    assert terminal.run("txn list") == ""
+    assert "no transactions are open" in terminal.err
+
+
+def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(terminal: Terminal) -> None:
+    terminal.run("topic create ended")
+    producer = terminal.open_transaction("to-end", "ended", "a")
+    assert terminal.run("txn abort to-end").startswith("aborted to-end: it was open for ")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(10)
+    code, cause, hint = terminal.refused("txn abort to-end")
+    assert (code, "no transaction open" in cause, "txn fence" in hint) == (5, True, True)
+    assert terminal.run("txn fence to-end").startswith("fenced to-end: producer ")
+
+
+def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Terminal) -> None:
+    terminal.run("topic create marked")
+    terminal.open_transaction("hangs", "marked", "a")
+    assert terminal.objects("txn find-hanging marked --older-than 0s") == []  # its coordinator knows it
+    assert terminal.refused("txn abort marked:0 --start-offset 5")[0] == 5
+    assert "marked-0 from 0 on" in terminal.run("txn abort marked:0 --start-offset 0")
+    assert terminal.objects("txn producers marked --open") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
+     ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
+)  # fmt: skip
+def test_what_is_not_there_is_said(terminal: Terminal, line: str, code: int) -> None:
+    assert terminal.refused(line)[0] == code
+
+
+def test_watching_shows_how_what_was_open_has_ended(terminal: Terminal) -> None:
+    terminal.run("topic create watched")
+    producer = terminal.open_transaction("watched", "watched", "a", "b")
+    view = View()
+
+    async def look() -> dict[str, Any]:
+        async with Admin(terminal.bootstrap) as admin:
+            await view.look(admin)
+        (row,) = view.rows
+        return row
+
+    row = asyncio.run(look())
+    assert (row["transactional_id"], row["open"], row["blocks"]) == ("watched", True, 2)
+    producer.commit_transaction()
+    row = asyncio.run(look())
+    assert (row["state"], row["open"], row["blocks"]) == ("CompleteCommit", False, 0)
+
+
+def test_watching_into_a_pipe_ends_with_the_pipe_and_without_a_word(terminal: Terminal) -> None:
+    command = f"{FENCEPOST} txn watch --every 10ms -b {terminal.bootstrap} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b"no transactions are open\n", b"")
+
+
+def test_ctrl_c_ends_watching_without_a_word(terminal: Terminal) -> None:
+    command = [sys.executable, "-m", "fencepost", "txn", "watch", "-b", terminal.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"no transactions are open\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+
+
+FACTS = {
+    "topic": "t", "partition": 0, "transactional_id": None, "state": None, "producer_id": 7, "producer_epoch": 1,
+    "age_ms": 1_200_000, "timeout_ms": None, "start_offset": 5, "lso": 5, "hw": 6, "hangs": True,
+}  # fmt: skip
+
+
+def test_a_hanging_transaction_comes_with_the_command_that_ends_it() -> None:
+    told = sentence(FACTS)
+    assert "(1 offset waits) by a hanging transaction of producer 7 epoch 1" in told
+    assert told.endswith("fencepost txn abort t:0 --start-offset 5 ends it")
+
+
+def test_what_is_soon_over_its_timeout_is_red() -> None:
+    young, old = ({"age_ms": ms, "timeout_ms": 60_000} for ms in (10_000, 50_000))
+    assert (age(young), age(old)) == (Cell("10 s"), Cell("50 s", "red"))
+    assert bar(young) == Cell("██░░░░░░░░░░", "green")
+    assert bar(old) == Cell("█" * 10 + "░░", "red")
+    assert bar({"age_ms": 10**9, "timeout_ms": 60_000}).text == "█" * BAR
