@@ -85,13 +85,13 @@ spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every
 	$(BIN)/python -m pytest -q -s -m long tests/spark/test_kills.py
 
 bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 15 minutes at most; into bench/results
-	@$(BIN)/python -m fencepost.bench.run $(OPTIONS)
+	@$(BIN)/python -m fencepost.bench.contest.run $(OPTIONS)
 
 bench-full: $(STAMP) ## every scenario, in more rounds: hours
-	@$(BIN)/python -m fencepost.bench.run --full $(OPTIONS)
+	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
 bench-bars: $(STAMP) ## fencepost's own bounds, against librdkafka's mock and a plain C server; KAFKA=HOST:PORT adds one
-	@$(BIN)/python -m fencepost.bench.bars
+	@$(BIN)/python -m fencepost.bench.bars.bars
 
 test-long: $(STAMP) ## what the suite samples, at length
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'

@@ -14,7 +14,7 @@ from .measured import FIGURES, LESS, MORE, Measured, measured
 from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 
 if TYPE_CHECKING:
-    from .contest import Finding
+    from .contest.contest import Finding
 
 SHORT = 0.25  # the share of an aim by which a run may fall short of it
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a result is read without what measured it
-    from .contest import Finding
+    from .contest.contest import Finding
 
 MORE, LESS = ">=", "<="
 

@@ -2,10 +2,10 @@
 
 import pytest
 from fencepost.bench.aims import AIMS, Aim, Outcome, judge
-from fencepost.bench.contest import Finding
+from fencepost.bench.contest.contest import Finding
+from fencepost.bench.loads.window import Latencies, Sample
 from fencepost.bench.measured import FIGURES, Measured, measured
 from fencepost.bench.servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
-from fencepost.bench.window import Latencies, Sample
 from made_findings import latencies, made_result, rates
 
 MORE = Aim("row", "small 64x1", "rate", FSYNC, KAFKA, 0.8)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fencepost.bench.aims import judge
+from fencepost.bench.loads.window import Latencies
 from fencepost.bench.measured import Measured
 from fencepost.bench.result_file import Result
 from fencepost.bench.servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
-from fencepost.bench.window import Latencies
 
 FACTS = {
     "time": "2026-01-02T03:04:05Z",

@@ -1,0 +1,139 @@
+"""What each step of upkeep takes the loop over 2,000 logs, in CPU time, which a busy machine does not change much.
+
+These are the parts that cannot run in a worker, since they touch state: captures, hand-backs, visits to all logs. The
+worst of them is the longest that the broker's own work ever holds up a request.
+"""
+
+import gc
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ...effects.clock import SystemClock
+from ...effects.disk import SystemDisk
+from ...effects.rng import SystemRng
+from ...protocol import batches, records
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log.settings import LogSettings
+from ...storage.recovery import open_store
+from ...storage.store import StoreSettings
+from ...storage.upkeep import Upkeep
+
+LOGS = 2_000
+UNITS_A_ROUND = 500
+ONE_LOG_BATCHES = 150_000
+TOPIC_ID = bytes(15) + b"\1"
+
+T = TypeVar("T")
+
+
+def measure() -> dict[str, float]:
+    """Step → the longest it took, in ms of CPU."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+        driven = _Driven(directory)
+        gc.disable()
+        try:
+            driven.run()
+        finally:
+            gc.enable()
+            driven.store.close()
+        return dict(driven.longest_ms)
+
+
+class _Driven:
+    """A store that is loaded, flushed and checkpointed, each step timed."""
+
+    def __init__(self, directory: str) -> None:
+        self.store, _ = open_store(SystemDisk(), SystemClock(), SystemRng(), directory, StoreSettings())
+        self.upkeep = Upkeep(self.store)
+        self.longest_ms: defaultdict[str, float] = defaultdict(float)
+        self._batch = memoryview(records.build([records.Record(0, 0, b"key", b"x" * 80)]))
+
+    def run(self) -> None:
+        """Many logs with a little each, a few with more, one with very much; twice, as new logs are dearer."""
+        self._round()
+        logs = self._timed("make 2,000 logs", self._make)
+        for count, some in ((20 * LOGS, logs), (2 * LOGS, logs), (ONE_LOG_BATCHES, logs[:1]), (20_000, logs[:10])):
+            self._load(count, some)
+            self._flush()
+            self._checkpoint()
+            self._checkpoint()
+        self._visit(logs)
+
+    def _timed(self, step: str, call: Callable[[], T]) -> T:
+        began = time.thread_time()
+        result = call()
+        self.longest_ms[step] = max(self.longest_ms[step], 1e3 * (time.thread_time() - began))
+        return result
+
+    def _make(self) -> list[PartitionLog]:
+        store = self.store
+        settings = LogSettings(segment_bytes=1 << 20, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
+        ids = [store.new_log_id() for _ in range(LOGS)]
+        store.commit([store.create_part(log_id, "many", TOPIC_ID, i, settings) for i, log_id in enumerate(ids)])
+        return [store.logs[log_id] for log_id in ids]
+
+    def _load(self, count: int, logs: list[PartitionLog]) -> None:
+        for number in range(count):
+            self.store.append(logs[number % len(logs)], batches.read(self._batch))
+            if number % UNITS_A_ROUND == UNITS_A_ROUND - 1:
+                self._round()
+        self._round()
+
+    def _round(self) -> None:
+        store = self.store
+        store.look()
+        write = store.take_round(sync=True)
+        if write is not None:
+            write.run()
+            self._timed("round finished", partial(store.round_finished, write))
+        while (job := store.journal.fill_job()) is not None:
+            job.run()
+            store.journal.filled(job)
+
+    def _flush(self) -> None:
+        while (run := self._timed("capture a flush", self.upkeep.begin_flush)) is not None:
+            run.run()
+            self._timed("take a flush back", partial(self.upkeep.flushed, run))
+
+    def _checkpoint(self) -> None:
+        upkeep = self.upkeep
+        self._timed("is a checkpoint wanted", lambda: upkeep.wanted)
+        self._timed("are snapshots due", upkeep.snapshots_due)
+        capture = self._timed("begin a checkpoint", upkeep.begin_capture)
+        while self._timed("capture some logs", capture.advance):
+            pass
+        run = upkeep.captured(capture)
+        self._round()
+        run.run()
+        self._timed("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
+
+    def _visit(self, logs: list[PartitionLog]) -> None:
+        """A visit of retention, and one of compaction with its swap; passes give the loop back between visits."""
+        age_ms, monotonic_ms = self.store.age_ms(), self.store.clock.monotonic_ms
+        for log in logs:
+            self._timed("retention of a log", partial(log.expired, age_ms))
+            self._snapshot(log)
+        self._checkpoint()
+        self._checkpoint()
+        for log in logs:
+            run = self._timed("is a log to be compacted", partial(log.compaction, age_ms, monotonic_ms))
+            if run is not None:
+                while not run.finished:
+                    run.run_slice()
+                self._timed("swap what is compacted", partial(log.compacted, run))
+
+    @staticmethod
+    def _snapshot(log: PartitionLog) -> None:
+        job = log.snapshot_job()
+        if job is not None:
+            job.run()
+            log.snapshotted(job)
+
+
+if __name__ == "__main__":
+    for name, took_ms in sorted(measure().items(), key=lambda item: -item[1]):
+        print(f"{took_ms:8.2f} ms  {name}")

@@ -1,0 +1,271 @@
+"""A contest: one load after another, each against all peers in turns, so that what a machine does meanwhile is shared.
+
+Order there and back (A B C, C B A, …), a quiet disk before each window, JVMs warmed until they are steady, the idle
+peers' CPU read around every window. What fails is a line and a finding less, never the end of the run.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from .. import accounting, topics
+from ..loads.window import Latencies, Sample
+from ..peers.peers import Peer
+from ..servers import FLOOR
+from . import disk
+
+WARM_WINDOW_S = 5.0
+WARM_MOST_S = 60.0
+WARM_SPREAD = 0.05
+WARM_WINDOWS = 3
+GIVEN_RATE_SPREAD = 0.002  # a load of a given rate is as fast in every window: then its cost has to be steady
+SATURATED = 0.95
+
+
+class Scenario(Protocol):
+    """A load that can be put on any peer.
+
+    name: unique, and its first word says the kind: a JVM is warmed once for each. peers: names of those it can be run
+    on, None for all. client_threads: how many processors its client can take at most (Python clients: 1).
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def peers(self) -> frozenset[str] | None: ...
+    @property
+    def client_threads(self) -> int: ...
+
+    def prepare(self, peer: Peer) -> None:
+        """Topics and preloaded records, outside of the windows. The contest deletes the topics afterwards."""
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Put the load on the peer for so long, after a short start of its own, and tell what came of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rounds of one scenario on one peer gave; its figures are those of measured().
+
+    warm: False for a JVM that was not steady when its time to warm was over.
+    """
+
+    scenario: str
+    unit: str
+    peer: str
+    samples: list[Sample]
+    client_threads: int = 1
+    warm: bool = True
+
+    @property
+    def client_share(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(sample.client_share for sample in self.samples)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the client had no more to give, so that the rate is its own and not the broker's."""
+        return self.client_share >= SATURATED * self.client_threads
+
+    @property
+    def latencies(self) -> Latencies:
+        """Those of all rounds."""
+        merged = Latencies()
+        for sample in self.samples:
+            merged.add(sample.latencies)
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3"; where it failed: what went wrong."""
+
+    scenario: str
+    peer: str
+    doing: str
+    failed: bool = False
+
+
+Progress = Callable[[Step], None]
+
+
+@dataclass(slots=True)
+class Warmth:
+    """Which (kind of scenario, peer) pairs have been warmed in this run, and whether they became steady."""
+
+    most_s: float = WARM_MOST_S
+    window_s: float = WARM_WINDOW_S
+    steady: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+
+class Surroundings:
+    """The machine around the windows; tests have one of their own."""
+
+    def now(self) -> float:
+        """Seconds of some clock."""
+        return time.perf_counter()
+
+    def quiet(self) -> bool:
+        """Wait until the disk has nothing to write. Returns: whether that came true."""
+        return disk.quiet_disk() < disk.PATIENCE_S
+
+    def cpu_ns(self, peer: Peer) -> int:
+        """What the peer's process has taken so far; 0 where it is gone, which is told when its own turn comes."""
+        try:
+            return accounting.usage(peer.pid).cpu_ns
+        except OSError:
+            return 0
+
+    def topics(self, peer: Peer) -> set[str]:
+        """The names of the peer's topics; the floor has none."""
+        return set() if peer.name == FLOOR else topics.names(peer.host, peer.port)
+
+    def delete(self, peer: Peer, topic: str) -> None:
+        """Delete one of them."""
+        topics.delete(peer.host, peer.port, topic)
+
+
+def contest(
+    scenarios: Sequence[Scenario],
+    peers: Sequence[Peer],
+    rounds: int,
+    seconds: float,
+    progress: Progress,
+    warmth: Warmth | None = None,
+    surroundings: Surroundings | None = None,
+) -> list[Finding]:
+    """Every scenario on every peer that it can be run on.
+
+    warmth: carried from one call to the next of a run. Returns: a finding for each pair that went without a failure.
+    """
+    match = _Match(rounds, seconds, progress, warmth or Warmth(), surroundings or Surroundings())
+    return [finding for scenario in scenarios for finding in match.play(scenario, peers)]
+
+
+def kind(scenario: Scenario) -> str:
+    """Scenarios of one kind share what warms a JVM."""
+    return scenario.name.split()[0]
+
+
+def turns(peers: Sequence[Peer], number: int) -> list[Peer]:
+    """The order of a round: there, and back in the next."""
+    return list(peers) if number % 2 == 0 else list(reversed(peers))
+
+
+def steady(samples: Sequence[Sample]) -> bool:
+    """Whether the last three windows lie within 5 % of each other, by rate; by CPU a unit where the rate is given."""
+    last = samples[-WARM_WINDOWS:]
+    if len(last) < WARM_WINDOWS or min(sample.units for sample in last) == 0:
+        return False
+    figures = [sample.figures() for sample in last]
+    rates = [each["rate"] for each in figures]
+    if _spread(rates) > GIVEN_RATE_SPREAD:
+        return _spread(rates) <= WARM_SPREAD
+    return _spread([each.get("cpu_us", 0.0) for each in figures]) <= WARM_SPREAD
+
+
+def _spread(figures: Sequence[float]) -> float:
+    """From the least to the most, of the median."""
+    middle = statistics.median(figures)
+    return (max(figures) - min(figures)) / middle if middle else 0.0
+
+
+class _Match:
+    """One scenario after another against the same peers."""
+
+    def __init__(
+        self, rounds: int, seconds: float, progress: Progress, warmth: Warmth, surroundings: Surroundings
+    ) -> None:
+        self._rounds = rounds
+        self._seconds = seconds
+        self._progress = progress
+        self._warmth = warmth
+        self._around = surroundings
+
+    def play(self, scenario: Scenario, everyone: Sequence[Peer]) -> list[Finding]:
+        """All rounds of one scenario; its topics are gone afterwards. everyone: the idle ones too."""
+        playing = [peer for peer in everyone if scenario.peers is None or peer.name in scenario.peers]
+        there: dict[str, set[str]] = {}
+        try:
+            for peer in list(playing):
+                with self._attempt(scenario, peer, "prepare", playing):
+                    there[peer.name] = self._around.topics(peer)
+                    scenario.prepare(peer)
+            return self._rounds_of(scenario, playing, everyone)
+        finally:
+            for peer in everyone:
+                if peer.name in there:
+                    self._clear(peer, there[peer.name])
+
+    def _rounds_of(self, scenario: Scenario, playing: list[Peer], everyone: Sequence[Peer]) -> list[Finding]:
+        """Warm all, then measure in turns. playing: whoever fails is taken out."""
+        warm = {peer.name: True for peer in playing}
+        for peer in list(playing):
+            with self._attempt(scenario, peer, "warm", playing):
+                warm[peer.name] = self._warm(scenario, peer)
+        samples: dict[str, list[Sample]] = {peer.name: [] for peer in playing}
+        for number in range(self._rounds):
+            for peer in turns(playing, number):
+                with self._attempt(scenario, peer, f"round {number + 1} of {self._rounds}", playing):
+                    samples[peer.name].append(self._window(scenario, peer, everyone, number))
+        return [
+            Finding(
+                scenario.name, scenario.unit, peer.name, samples[peer.name], scenario.client_threads, warm[peer.name]
+            )
+            for peer in playing
+            if samples[peer.name]
+        ]
+
+    def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer], number: int) -> Sample:
+        """One measured window, and what the idle peers took meanwhile."""
+        if not self._around.quiet():
+            said = f"round {number + 1}: measured, though the disk was still writing"
+            self._progress(Step(scenario.name, peer.name, said, failed=True))
+        idle = [other for other in everyone if other.name != peer.name]
+        before = [self._around.cpu_ns(other) for other in idle]
+        began = self._around.now()
+        sample = scenario.window(peer, self._seconds)
+        elapsed = self._around.now() - began
+        after = [self._around.cpu_ns(other) for other in idle]
+        taken = sum(max(0, now - was) for was, now in zip(before, after, strict=True))  # nothing of who ended
+        return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
+
+    def _warm(self, scenario: Scenario, peer: Peer) -> bool:
+        """A short window; of a JVM as many as it takes, once in a run for each kind. Returns: whether it is steady."""
+        key = kind(scenario), peer.name
+        if not peer.is_jvm or key in self._warmth.steady:
+            self._around.quiet()
+            scenario.window(peer, self._seconds / 3)
+            return self._warmth.steady.get(key, True)
+        found: list[Sample] = []
+        began = self._around.now()
+        while not steady(found):
+            ends = self._around.now() - began + self._warmth.window_s
+            if ends > self._warmth.most_s and len(found) >= WARM_WINDOWS:
+                break
+            found.append(scenario.window(peer, self._warmth.window_s))
+        self._warmth.steady[key] = steady(found)
+        return self._warmth.steady[key]
+
+    @contextlib.contextmanager
+    def _attempt(self, scenario: Scenario, peer: Peer, doing: str, playing: list[Peer]) -> Iterator[None]:
+        """Tell what is about to be done; whoever fails at it is told, and plays no more in this scenario."""
+        self._progress(Step(scenario.name, peer.name, doing))
+        try:
+            yield
+        except Exception as error:
+            playing.remove(peer)
+            self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
+
+    def _clear(self, peer: Peer, kept: set[str]) -> None:
+        """Delete the topics that came since; a peer that cannot tell or delete them keeps them."""
+        with contextlib.suppress(Exception):
+            for topic in self._around.topics(peer) - kept:
+                if not topic.startswith("__"):
+                    self._around.delete(peer, topic)

@@ -1,0 +1,305 @@
+"""What is measured on servers of their own: start and idle memory, recovery after a kill, and growth.
+
+Growth: what a request costs a broker that knows very many partitions, transactional ids or connections, over what it
+costs one that knows few, the same load on both in turns.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ...protocol.messages.cluster import ApiVersionsRequest
+from ...protocol.messages.transactions import InitProducerIdResponse
+from .. import accounting, topics
+from ..loads import closed_loop as load
+from ..loads import many_ids
+from ..loads.small import PARTITIONS, Produce
+from ..loads.window import Sample
+from ..measured import Measured, measured
+from ..peers import apache, peers
+from ..peers.peers import Peer
+from ..servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from ..wire import frame, skip_answer
+from .contest import Finding, Scenario, Step, contest, turns
+
+IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
+IDLE_S = 3.0
+CHUNK = 1_000  # partitions of one CreateTopics
+SETTLED_CPU = 0.1  # of a processor: below it for longer than a checkpoint's turn, what a preparation asked for is over
+SETTLED_S = 12
+SETTLE_S = 90.0
+INIT_PRODUCER_ID = 22
+
+
+class Tells(Protocol):
+    """Progress, for somebody who waits."""
+
+    def say(self, line: str) -> None: ...
+    def failed(self, line: str) -> None:
+        """What could not be measured, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill.
+
+    seconds: as many as lie between two checkpoints, so that every window has its share of them.
+    """
+
+    rounds: int
+    seconds: float
+    partitions: int
+    ids: int
+    connections: int
+    recovered_bytes: int
+
+
+FULL = Size(3, 10.0, 10_000, 100_000, 5_000, 2 * 10**9)
+QUICK = Size(1, 0.5, 200, 1_000, 500, 10**8)
+
+
+STARTED = (FSYNC, KAFKA)
+WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
+
+
+def measurable(full: bool) -> list[str]:
+    """The names of what outside() can measure; of the table's rows start and idle memory alone."""
+    return ["start", "recovery", *GROWN] if full else ["start"]
+
+
+def outside(
+    wanted: Collection[str], names: Collection[str], full: bool, size: Size, tells: Tells
+) -> Iterator[Measured]:
+    """What is wanted of measurable(), on these servers. What fails is a line and a figure less."""
+    if "start" in wanted:
+        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, tells)
+    if "recovery" in wanted:
+        for name in WITH_FILES:
+            if name in names:
+                yield from recovery(name, size, tells)
+    for name in (FSYNC, OS):
+        for what, grown in GROWN.items():
+            if name in names and what in wanted:
+                with _told(f"{what}, {name}", tells):
+                    yield from grown(name, size, tells)
+
+
+@contextlib.contextmanager
+def _told(what: str, tells: Tells) -> Iterator[None]:
+    """A failure is said."""
+    try:
+        yield
+    except Exception as error:
+        tells.failed(f"{what}: {type(error).__name__}: {error}")
+
+
+# ---- start, idle memory, recovery --------------------------------------------------------------------------------
+
+
+def starts(names: Sequence[str], size: Size, tells: Tells) -> list[Measured]:
+    """Seconds until a server with no files answers, and its memory when it has been idle for some; all in turns."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for number in range(size.rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            tells.say(f"start · {name} · round {number + 1} of {size.rounds}")
+            with _told(f"start, {name}", tells), peers.start(name) as peer:
+                if peer is not None:
+                    time.sleep(IDLE_S)
+                    found[name].append((peer.ready_s, accounting.usage(peer.pid).rss_bytes / 1e6))
+    return [
+        Measured("start", "start", name, {"ready_s": tuple(s for s, _ in each), "idle_mb": tuple(mb for _, mb in each)})
+        for name, each in found.items()
+        if each
+    ]
+
+
+def recovery(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
+    """Fill four partitions with batches of 100 KB, kill the server, start it on what it left: seconds for each GB."""
+    for_each_gb: list[float] = []
+    in_all: list[float] = []
+    for number in range(min(size.rounds, 3)):
+        tells.say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
+        with _told(f"recovery, {name}", tells), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+            with _server(name, directory) as peer:
+                if peer is None:
+                    return
+                written = _fill(peer, size.recovered_bytes)
+                os.kill(peer.pid, signal.SIGKILL)
+            ready_s = _ready_again(name, directory, peer)
+            in_all.append(ready_s)
+            for_each_gb.append(ready_s / (written / 1e9))
+    if in_all:
+        yield Measured("recovery", "start", name, {"ready_s": tuple(in_all), "s_per_gb": tuple(for_each_gb)})
+
+
+@contextlib.contextmanager
+def _server(name: str, directory: str) -> Iterator[Peer | None]:
+    """A new server by its name, whose data directory stays."""
+    if name in (FSYNC, OS):
+        with peers.fencepost(name.split()[-1], directory) as ours:
+            yield ours
+    else:
+        with peers.kafka(flush=name == KAFKA_FLUSH, directory=directory) as theirs:
+            yield theirs
+
+
+def _fill(peer: Peer, size: int) -> int:
+    """Returns: bytes of payload that were acknowledged, `size` or some more."""
+    topics.create(peer.host, peer.port, "filled", PARTITIONS)
+    batches = Produce("fill", 4, 2, 1000, 100)
+    written = 0
+    while written < size:
+        written += batches.load(peer, "filled", 0.25).bytes
+    return written
+
+
+def _ready_again(name: str, directory: str, before: Peer) -> float:
+    """Seconds from the start, after the kill, to the first answer."""
+    if name in (FSYNC, OS):
+        with peers.fencepost(name.split()[-1], directory) as peer:
+            return peer.ready_s
+    libraries = apache.jars()
+    assert libraries is not None  # it has run before
+    began = time.perf_counter()
+    with peers.ended(apache.start(Path(directory), libraries)) as process:
+        apache.wait_until_ready(process, before.port, Path(directory))
+        return time.perf_counter() - began
+
+
+# ---- growth ------------------------------------------------------------------------------------------------------
+
+
+def partitions(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
+    """Ten partitions or very many; the load is on the same four."""
+    with _pair(name) as (few, many):
+        tells.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
+        _fill_up(few, 10 - PARTITIONS)
+        _fill_up(many, size.partitions - PARTITIONS)
+        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+
+
+def ids(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
+    """One transactional id or very many: small requests beside them, and the initialising of those in use."""
+    with _pair(name) as (few, many):
+        tells.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
+        many_ids.load(few.host, few.port, 0, 1)
+        many_ids.load(many.host, many.port, 0, size.ids)
+        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+        if load.program() is not None:
+            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, tells)
+
+
+def connections(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
+    """As many connections as are in use, or very many more that are open."""
+    with _pair(name) as (few, many), contextlib.ExitStack() as opened:
+        tells.say(f"growth connections · {name} · {size.connections:,} connections are made")
+        _allow_files(size.connections + 200)
+        for _ in range(size.connections - IN_USE):
+            opened.enter_context(_idle_connection(many))
+        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+
+
+GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections": connections}
+
+
+@contextlib.contextmanager
+def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
+    """Two brokers of one kind."""
+    with contextlib.ExitStack() as stack:
+        few, many = stack.enter_context(peers.start(name)), stack.enter_context(peers.start(name))
+        assert few is not None
+        assert many is not None
+        yield replace(few, name=f"{name}, few"), replace(many, name=f"{name}, many")
+
+
+def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, tells: Tells) -> Measured:
+    """The load on both in turns. Raises: RuntimeError with what failed."""
+    _settle(few, many)
+    failures: list[str] = []
+
+    def progress(step: Step) -> None:
+        if step.failed:
+            failures.append(f"{step.peer}: {step.doing}")
+        elif step.doing.startswith("round") and step.peer == turns((few, many), int(step.doing.split()[1]) - 1)[0].name:
+            tells.say(f"{what} · {name} · {step.doing}")
+
+    found = {finding.peer: finding for finding in contest([scenario], [few, many], size.rounds, size.seconds, progress)}
+    if len(found) < 2:
+        raise RuntimeError("; ".join(failures))
+    for failure in failures:
+        tells.say(f"{what} · {name} · {failure}")
+    return grown(what, name, found[few.name], found[many.name])
+
+
+def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
+    """growth: CPU per request of each round, with many over with few; cpu_us: with many."""
+    below, above = measured([few, many])
+    with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]
+    ratios = tuple(one / other for one, other in zip(with_many, with_few, strict=True))
+    return Measured(what, above.unit, name, {"growth": ratios, "cpu_us": with_many}, others_cpu=above.others_cpu)
+
+
+def _settle(*servers: Peer) -> None:
+    """Wait until they have done what their preparation asked for, or for as long as there is patience."""
+    deadline = time.monotonic() + SETTLE_S
+    quiet = 0
+    while quiet < SETTLED_S and time.monotonic() < deadline:
+        before = [accounting.usage(peer.pid) for peer in servers]
+        time.sleep(1.0)
+        taken = (accounting.usage(peer.pid).since(was).cpu_ns for peer, was in zip(servers, before, strict=True))
+        quiet = quiet + 1 if max(taken) < SETTLED_CPU * 1e9 else 0
+
+
+def _fill_up(peer: Peer, count: int) -> None:
+    """So many partitions that nobody uses."""
+    for number, begin in enumerate(range(0, count, CHUNK)):
+        topics.create(peer.host, peer.port, f"unused-{number}", min(CHUNK, count - begin))
+
+
+def _idle_connection(peer: Peer) -> socket.socket:
+    """One that has asked once, as every client does."""
+    connection = socket.create_connection((peer.host, peer.port), 30)
+    connection.sendall(frame(ApiVersionsRequest(), 0))
+    skip_answer(connection)
+    return connection
+
+
+def _allow_files(count: int) -> None:
+    """Raises: OSError where this process may not have so many files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise OSError(f"{count} open files are needed, {hard} are allowed (ulimit -Hn)")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+@dataclass(frozen=True, slots=True)
+class Initialise:
+    """InitProducerId, each connection with a transactional id of its own, of those that many_ids makes."""
+
+    name: str = "growth"
+    unit: str = "request"
+    peers: frozenset[str] | None = None
+    client_threads: int = 1
+
+    def prepare(self, peer: Peer) -> None:
+        """The ids in use."""
+        many_ids.load(peer.host, peer.port, 0, IN_USE)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Raises: LoadFailed."""
+        frames = b"".join(many_ids.id_frame(number) for number in range(IN_USE))
+        error_at = load.error_place(
+            INIT_PRODUCER_ID,
+            1,
+            lambda code: InitProducerIdResponse(error_code=code, producer_id=0, producer_epoch=0, throttle_time_ms=0),
+        )
+        return load.run(peer, load.Loop(frames, error_at, IN_USE), seconds)

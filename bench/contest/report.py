@@ -1,0 +1,303 @@
+"""A run's result for people: JSON, a table in Markdown, plots; and the part of the documents that is drawn from it.
+
+`python -m fencepost.bench.contest.report RESULT` prints the table; with --docs it writes README and
+docs/benchmarks.md between their markers, and docs/images.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..aims import AIMS, Outcome, Verdict
+from ..measured import LESS, MORE, Measured, measured, title, written
+from ..result_file import NotAResult, Result, as_json, read
+from ..servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
+
+if TYPE_CHECKING:
+    from .contest import Finding
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = "docs/images"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+MARKS = {
+    Outcome.MET: "✔",
+    Outcome.MUST: "○",
+    Outcome.MISSED: "✘",
+    Outcome.UNDECIDED: "?",
+    Outcome.ABSENT: "absent",
+}
+_SENSES = {MORE: "≥", LESS: "≤"}
+LEGEND = (
+    "✔ the aim is met in every round; ○ what must hold is, the aim not in all; ✘ missed; ? undecided: rounds on both "
+    "sides of the bar, or one alone. In brackets the least and the most of a round."
+)
+COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, KAFKA_FLUSH), ("os ÷ Kafka", OS, KAFKA))
+TITLES = {
+    "speed": "Rates over those of Apache Kafka",
+    "cost": "CPU, latency, memory and start over those of Apache Kafka",
+    "throughput": "Rate against p99, 1 to 256 connections",
+    "latency": "Latency end to end, by share of the messages",
+}
+
+
+def write(
+    findings: "Iterable[Finding | Measured]",
+    verdicts: Iterable[Verdict],
+    facts: Mapping[str, Any],
+    directory: Path,
+) -> Path:
+    """Write <time>.json, table.md and the plots. Returns: the JSON's path."""
+    result = Result(facts, tuple(measured(findings)), tuple(verdicts))
+    directory.mkdir(parents=True, exist_ok=True)
+    path = _new(directory, time.strftime("%Y%m%dT%H%M%S"))
+    path.write_text(json.dumps(as_json(result), indent=1, ensure_ascii=False) + "\n")
+    (directory / "table.md").write_text(table(result))
+    drawn(result, directory)
+    return path
+
+
+def _new(directory: Path, name: str) -> Path:
+    """A file of its own for this run, also beside one that ended in the same second."""
+    for number in itertools.count(1):
+        path = directory / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
+        with contextlib.suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            break
+    return path
+
+
+def drawn(result: Result, directory: Path) -> list[Path]:
+    """The plots, where there is matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        click.echo("no plots: matplotlib is not installed (pip install 'fencepost[bench]')", err=True)
+        return []
+    from . import plots
+
+    return plots.draw(result.findings, directory)
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def table(result: Result) -> str:
+    """Everything of a run: the aims, the bounds, what was measured."""
+    parts = [aims(result), bounds(result), remarks(result), "### Measured", values(result), machine(result.facts)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def aims(result: Result) -> str:
+    """A row for each aim against Apache Kafka."""
+    rows = _rows(result.verdicts, (KAFKA, KAFKA_FLUSH))
+    lines = []
+    for row, verdicts in rows.items():
+        by = {(each.aim.ours, each.aim.theirs): each for each in verdicts}
+        cells = [_cell(by.get((ours, theirs))) for _, ours, theirs in COLUMNS]
+        lines.append([row, *cells, _slowest(result.findings, verdicts[0].aim.scenario)])
+    titles = ["", *(name for name, _, _ in COLUMNS), "p99, ms: fsync / os · Kafka / flush"]
+    return "\n".join([*_markdown(titles, lines), "", LEGEND]) if lines else ""
+
+
+def bounds(result: Result) -> str:
+    """What is no ratio to Apache Kafka: the bare C server, growth."""
+    lines = [[row, _cell(found[0])] for row, found in _rows(result.verdicts, (FLOOR, None)).items()]
+    return "\n".join(_markdown(["bound", "ratio"], lines)) if lines else ""
+
+
+def sought() -> str:
+    """The aims themselves, as docs/benchmarks.md has them."""
+    rows: dict[str, dict[tuple[str, str | None], str]] = {}
+    for aim in AIMS:
+        rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"
+    against = [row for row, found in rows.items() if {KAFKA, KAFKA_FLUSH} & {theirs for _, theirs in found}]
+    lines = [[row, *(rows[row].get((ours, theirs), "–") for _, ours, theirs in COLUMNS)] for row in against]
+    bound = [[row, *found.values()] for row, found in rows.items() if row not in against]
+    titles = ["", *(name for name, _, _ in COLUMNS)]
+    return "\n".join([*_markdown(titles, lines), "", *_markdown(["bound", "ratio"], bound)])
+
+
+def _rows(verdicts: Iterable[Verdict], theirs: Sequence[str | None]) -> dict[str, list[Verdict]]:
+    rows: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.aim.theirs in theirs:
+            rows.setdefault(verdict.aim.row, []).append(verdict)
+    return rows
+
+
+def _cell(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "–"
+    aim = f"{_SENSES[verdict.aim.sense]} {verdict.aim.aim:g}"
+    if verdict.ratio is None or verdict.low is None or verdict.high is None:
+        return f"absent ({aim})"
+    remark = (" \\*" if verdict.full else "") + (" †" if verdict.cold else "")
+    ratio, low, high = (_ratio(each) for each in (verdict.ratio, verdict.low, verdict.high))
+    return f"{MARKS[verdict.outcome]} **{ratio}**{remark} [{low}, {high}] {aim}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.2 else f"{value:.3f}"
+
+
+def _slowest(findings: Sequence[Measured], scenario: str) -> str:
+    by = {each.peer: each.median("p99_ms") for each in findings if each.scenario == scenario}
+    if all(value is None for value in by.values()):
+        return "–"
+    ours, theirs = (" / ".join(written(by.get(peer)) for peer in pair) for pair in ((FSYNC, OS), (KAFKA, KAFKA_FLUSH)))
+    return f"{ours} · {theirs}"
+
+
+def remarks(result: Result) -> str:
+    """What a reader has to know of single figures."""
+    lines = []
+    full = [(each.peer, each.scenario) for each in result.findings if each.saturated]
+    if full:
+        lines.append(f"- \\* The client was the limit, not the broker. {_listed(full)}.")
+    cold = [(each.peer, each.scenario) for each in result.findings if not each.warm]
+    if cold:
+        lines.append(f"- † Not steady when the time to warm was over. {_listed(cold)}.")
+    above = [(f"{v.aim.ours} against {v.aim.theirs}", v.aim.scenario) for v in result.verdicts if v.p99_above]
+    if above:
+        lines.append(f"- Our p99 is the longer one. {_listed(above)}.")
+    idle = max((each.others_cpu for each in result.findings), default=0.0)
+    lines.append(f"- The idle brokers together took {100 * idle:.1f} % of a processor at most, in any round.")
+    return "\n".join(lines)
+
+
+def _listed(pairs: Iterable[tuple[str, str]]) -> str:
+    """Of each the scenarios, once."""
+    scenarios: dict[str, dict[str, None]] = {}
+    for who, scenario in pairs:
+        scenarios.setdefault(who, {})[scenario] = None
+    return "; ".join(f"{who}: {', '.join(listed)}" for who, listed in scenarios.items())
+
+
+_VALUES = ("rate", "mb_per_second", "cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms", "p999_ms", "rss_mb")
+
+
+def values(result: Result) -> str:
+    """Medians of all that was measured; what is no window in a list of its own."""
+    found = [each for name in dict.fromkeys(f.scenario for f in result.findings) for each in _of(result.findings, name)]
+    titles = ["", "server", "per second", "MB/s", "CPU, µs each", "CPU, ms/MB", "p50, ms", "p99", "p99.9", "memory, MB"]
+    lines = [
+        [each.scenario, each.peer + (" \\*" if each.saturated else ""), *(written(each.median(f)) for f in _VALUES)]
+        for each in found
+        if "rate" in each.figures
+    ]
+    more = [
+        [each.scenario, each.peer, title(name, each.unit), written(each.median(name))]
+        for each in found
+        for name in each.figures
+        if "rate" not in each.figures
+    ]
+    tables = [_markdown(titles, lines)] if lines else []
+    tables += [_markdown(["", "server", "figure", "median"], more)] if more else []
+    return "\n\n".join("\n".join(each) for each in tables)
+
+
+def _of(findings: Iterable[Measured], scenario: str) -> list[Measured]:
+    return [each for each in findings if each.scenario == scenario]
+
+
+def machine(facts: Mapping[str, Any]) -> str:
+    """One paragraph: on what, with what, when."""
+    versions = {**facts.get("peers", {}), **facts.get("clients", {})}
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return _escaped(
+        f"{facts.get('cpu')}, {facts.get('cores')} cores, {facts.get('memory_gb')} GB, {facts.get('file_system')}, "
+        f"{facts.get('kernel')}, {facts.get('python')}; {named}; commit {facts.get('commit')}, {facts.get('time')}"
+        f"{', ' + facts['run'] if 'run' in facts else ''}."
+    )
+
+
+def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [list(titles), ["---"] * len(titles), *([each.replace("|", "\\|") for each in row] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+
+
+# ---- the documents -------------------------------------------------------------------------------------------------
+
+
+class NoMarkers(ValueError):
+    """The document has no place for results."""
+
+
+def between(document: str, part: str) -> str:
+    """The document with this part between its markers. Raises: NoMarkers."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise NoMarkers(f"there is no place for results: {BEGIN} … {END}")
+    return f"{before}{begin}\n{part.strip()}\n{end}{after}"
+
+
+def readme_part(result: Result, images: Sequence[str]) -> str:
+    """Rates in a picture, and on what they were measured."""
+    shown = [picture(name, IMAGES) for name in images if name == "speed"]
+    peers = result.facts.get("peers", {})
+    where = _escaped(f"{result.facts.get('cpu')}, {result.facts.get('cores')} cores, {result.facts.get('file_system')}")
+    told = f"Apache Kafka {peers.get('Kafka', '')} does not sync by default, fencepost does. In one run, on {where}: "
+    told += "[all results](docs/benchmarks.md), and where we lose."
+    return "\n\n".join([*shown, " ".join(told.split())])
+
+
+def docs_part(result: Result, images: Sequence[str]) -> str:
+    """All of a run, its plots first."""
+    shown = [picture(name, "images") for name in images]
+    everything = "<details><summary>Everything that was measured</summary>\n\n" + values(result) + "\n\n</details>"
+    parts = [machine(result.facts), *shown, aims(result), bounds(result), remarks(result), everything]
+    return "\n\n".join(part for part in parts if part)
+
+
+def picture(name: str, folder: str) -> str:
+    """One that fits the reader's page, light or dark."""
+    return (
+        "<picture>\n"
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}.dark.svg">\n'
+        f'  <img alt="{TITLES[name]}" src="{folder}/{name}.light.svg">\n'
+        "</picture>"
+    )
+
+
+def write_documents(result: Result, root: Path = ROOT) -> list[Path]:
+    """Draw docs/images, and put the results into README and docs/benchmarks.md. Raises: NoMarkers."""
+    paths = drawn(result, root / IMAGES)
+    names = list(dict.fromkeys(path.name.split(".")[0] for path in paths))
+    parts: dict[str, Callable[[Result, Sequence[str]], str]] = {
+        "README.md": readme_part,
+        "docs/benchmarks.md": docs_part,
+    }
+    texts = {root / name: between((root / name).read_text(), part(result, names)) for name, part in parts.items()}
+    for path, text in texts.items():
+        path.write_text(text)
+    return [*texts, *paths]
+
+
+@click.command()
+@click.argument("result", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--docs", is_flag=True, help="Write it into README, docs/benchmarks.md and docs/images.")
+def main(result: Path, docs: bool) -> None:
+    """Show a result of make bench."""
+    try:
+        found = read(result)
+    except NotAResult as error:
+        raise click.ClickException(f"{result}: {error}") from None
+    if not docs:
+        click.echo(table(found), nl=False)
+        return
+    for path in write_documents(found):
+        click.echo(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

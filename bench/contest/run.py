@@ -1,0 +1,341 @@
+"""`make bench`: fencepost, Apache Kafka and librdkafka's mock under the same loads in one run; into bench/results/.
+
+All brokers are up for the whole run, one is measured at a time. `make bench` takes the rows of the table of aims and
+15 minutes at most: what warming the JVMs leaves goes to the windows. `make bench-full` takes every load and its time.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import aims, result_file
+from ..loads import (
+    consume as consume_load,
+)
+from ..loads import (
+    latency as latency_load,
+)
+from ..loads import (
+    modes as modes_load,
+)
+from ..loads import (
+    produce as produce_load,
+)
+from ..loads import (
+    small as small_load,
+)
+from ..loads import (
+    txn as txn_load,
+)
+from ..measured import Measured
+from ..peers import apache, peers
+from ..peers.facts import facts
+from ..servers import JVMS, NAMES
+from . import growth, report
+from .contest import Finding, Scenario, Step, Warmth, contest, kind
+
+MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes_load)
+TABLE_S = 15 * 60.0
+OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
+
+Outside = Callable[[growth.Tells], Iterator[Measured]]
+
+AROUND_S = 1.2  # beside a window: a quiet disk, the client's start
+PREPARE_S = 0.5
+WARM_LEAST_S = 20.0  # three windows, and what is around them
+WARM_MOSTLY_S = 25.0
+SHORTEST_S = 2.0
+TIDYING_S = 60.0  # the JVMs take some to end
+INTERRUPTED = 130  # the exit code, as of a command that Ctrl-C ended
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long and how often: seconds of a window, rounds, and the most that a JVM is warmed for a kind of load."""
+
+    rounds: int
+    seconds: float
+    warm_most_s: float = 60.0
+    warm_window_s: float = 5.0
+
+
+TABLE = Effort(rounds=3, seconds=4.0)
+FULL = Effort(rounds=5, seconds=5.0)
+QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is still to come. windows: in whole ones; openings: how often one is opened, those that warm included;
+    warmings: of JVMs; preparations: of a load on a peer."""
+
+    windows: float
+    openings: int
+    warmings: int
+    preparations: int
+
+    def around_s(self) -> float:
+        """What it takes beside windows and warmings."""
+        return self.openings * AROUND_S + self.preparations * PREPARE_S
+
+    def seconds(self, effort: Effort) -> float:
+        """How long all of it takes, about."""
+        warming = min(effort.warm_most_s, WARM_MOSTLY_S)
+        return self.around_s() + self.windows * effort.seconds + self.warmings * warming
+
+
+def ahead(
+    scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
+) -> Ahead:
+    """Count what these scenarios ask for. warmed: (kind, JVM) pairs that have been."""
+    pairs = [(scenario, name) for scenario in scenarios for name in names if name in (scenario.peers or names)]
+    warmings = {(kind(scenario), name) for scenario, name in pairs if name in JVMS} - warmed
+    briefly = len(pairs) - len(warmings)  # warmed by a third of a window
+    openings = len(pairs) * rounds + briefly
+    return Ahead(len(pairs) * rounds + briefly / 3, openings, len(warmings), len(pairs))
+
+
+def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
+    """The effort that fits into the time left, neither windows nor warming below their least.
+
+    Warming that goes well is short, so the next JVMs may take what shorter windows could still make good.
+    """
+    left = left_s - to_come.around_s()
+    seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)
+    others = max(0, to_come.warmings - len(JVMS))
+    spare = (left - to_come.windows * SHORTEST_S - others * WARM_LEAST_S) / len(JVMS)
+    return replace(
+        effort,
+        seconds=min(effort.seconds, max(SHORTEST_S, seconds)),
+        warm_most_s=min(effort.warm_most_s, max(WARM_LEAST_S, spare)),
+    )
+
+
+class Told:
+    """Progress on the error stream: the load, the peer, the round, the time left; what failed stays to be read."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._ends = 0.0
+        self._scenario = ""
+        self.failures: list[str] = []
+        self.interrupted = False
+
+    def expect(self, seconds: float) -> None:
+        """So much is left."""
+        self._ends = time.monotonic() + seconds
+
+    def step(self, step: Step) -> None:
+        """One step of a contest."""
+        line = f"{step.scenario} · {step.peer} · {step.doing}"
+        if step.failed:
+            self.failed(line)
+        elif self._live:
+            left = max(0.0, self._ends - time.monotonic())
+            click.echo(f"\r\033[K{line} · about {left / 60:.0f} min left", err=True, nl=False)
+        elif self._scenario != step.scenario:
+            self._scenario = step.scenario
+            left = max(0.0, self._ends - time.monotonic())
+            self.say(f"{step.scenario} · about {left / 60:.0f} min left")
+
+    def failed(self, line: str) -> None:
+        """Said now, and again at the end."""
+        self.failures.append(line)
+        self.say(f"FAILED {line}")
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        start = "\r\033[K" if self._live else ""
+        click.echo(f"{start}{time.strftime('%H:%M:%S')} {line}", err=True)
+
+
+def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
+    """Those of the table or all, by parts of their names."""
+    found: list[Scenario] = []
+    for module in MODULES:
+        found += module.full() if full else module.table()
+    return [scenario for scenario in found if named(scenario.name, only)]
+
+
+def named(name: str, only: Sequence[str]) -> bool:
+    """Whether one of these is a part of the name; without any, whatever the name."""
+    return not only or any(part in name for part in only)
+
+
+def run(
+    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: Told
+) -> Iterator[Finding]:
+    """All scenarios, each against all peers that are up. limit_s: what it all may take, their start included."""
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        up = []
+        for name in names:
+            told.say(f"starting {name}")
+            try:
+                peer = stack.enter_context(peers.start(name))
+            except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                told.failed(f"{name} could not be started: {error}")
+            else:
+                up += [] if peer is None else [peer]
+        warmth = Warmth()
+        for number, scenario in enumerate(playing):
+            left = ahead(playing[number:], [peer.name for peer in up], effort.rounds, frozenset(warmth.steady))
+            now = effort
+            if limit_s is not None:
+                now = fitted(effort, began + limit_s - time.monotonic(), left)
+            told.expect(left.seconds(now))
+            warmth.most_s, warmth.window_s = now.warm_most_s, now.warm_window_s
+            yield from contest([scenario], up, now.rounds, now.seconds, told.step, warmth)
+
+
+def measured(
+    playing: Sequence[Scenario],
+    names: Sequence[str],
+    effort: Effort,
+    limit_s: float | None,
+    outside: Outside | None,
+    told: Told,
+) -> list[Finding | Measured]:
+    """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
+    found: list[Finding | Measured] = []
+    try:
+        if playing:
+            for finding in run(playing, names, effort, limit_s, told):
+                found.append(finding)
+        if outside is not None:
+            for each in outside(told):
+                found.append(each)
+    except KeyboardInterrupt:
+        told.interrupted = True
+        told.say("interrupted: what there is so far")
+    return found
+
+
+def outcome(found: Sequence[Finding | Measured], machine: Mapping[str, Any], results: Path) -> Path:
+    """Judge, write, and show the table. Returns: the JSON's path."""
+    path = report.write(found, aims.judge(found), machine, results)
+    click.echo(report.table(result_file.read(path)))
+    return path
+
+
+def writable(directory: Path) -> None:
+    """Known before a quarter of an hour is spent. Raises: ClickException."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise click.ClickException(f"no results can be written into {directory}: {error.strerror}") from None
+
+
+def play(
+    playing: Sequence[Scenario],
+    names: Sequence[str],
+    effort: Effort,
+    limit_s: float | None,
+    outside: Outside | None,
+    told: Told,
+    data_dir: str | None,
+) -> tuple[list[Finding | Measured], dict[str, Any]]:
+    """All of it in a directory for this time, and the machine. Raises: ClickException."""
+    try:
+        with peers.bench_root(data_dir) as root:
+            found = measured(playing, names, effort, limit_s, outside, told)
+            versions = {"Kafka": apache.VERSION} if any(each.peer in JVMS for each in found) else {}
+            return found, facts(root, versions)
+    except (peers.NoFiles, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _number(_ctx: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
+    """NaN lies within every range."""
+    if seconds is not None and math.isnan(seconds):
+        raise click.BadParameter(f"{seconds} is no number")
+    return seconds
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Every scenario, in more rounds, however long it takes.")
+@click.option("--quick", is_flag=True, help="One short round each: whether it runs, not what it measures.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Loads with this in their name; more than once: or that.")
+@click.option("--peer", "names", multiple=True, type=click.Choice(NAMES), help="These servers only.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=None, help="Of every load, on every server.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), callback=_number, default=None, help="Of a window.")
+@click.option("--data-dir", type=click.Path(file_okay=False), default=None, help="On a disk; without it, in ./build.")
+@click.option("--results", type=click.Path(file_okay=False, path_type=Path), default=Path("bench/results"))
+@click.option("--list", "listing", is_flag=True, help="Name the loads and end.")
+def main(
+    full: bool,
+    quick: bool,
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    rounds: int | None,
+    seconds: float | None,
+    data_dir: str | None,
+    results: Path,
+    listing: bool,
+) -> None:
+    """Measure fencepost and its peers, and write bench/results/<time>.json with a table."""
+    playing = scenarios(full, only)
+    beside = [name for name in growth.measurable(full) if named(name, only)]
+    if not playing and not beside:
+        raise click.UsageError(f"no load has {' or '.join(only)} in its name: --list names them, --full --list all")
+    if listing:
+        click.echo("\n".join([*(scenario.name for scenario in playing), *beside]))
+        return
+    effort = QUICK if quick else FULL if full else TABLE
+    effort = replace(effort, rounds=rounds or effort.rounds, seconds=seconds or effort.seconds)
+    whole = not (full or quick or rounds or seconds)  # what is asked for in particular is not cut short
+    limit = TABLE_S - (OUTSIDE_S if beside else 0) if whole else None
+    writable(results)
+    tidy_when_interrupted()
+    told = Told()
+    began = time.monotonic()
+    servers = names or NAMES
+    size = growth.QUICK if quick else growth.FULL
+    size = replace(size, rounds=rounds or size.rounds)
+    later: Outside | None = (lambda tells: growth.outside(beside, servers, full, size, tells)) if beside else None
+    found, machine = play(playing, servers, effort, limit, later, told, data_dir)
+    if found:
+        kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"
+        machine["run"] = kind_of_run + (", interrupted" if told.interrupted else "")
+        path = outcome(found, machine, results)
+    for line in told.failures:
+        click.echo(f"failed: {line}", err=True)
+    if found:
+        click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
+    if told.interrupted:
+        raise SystemExit(INTERRUPTED)
+    if not found:
+        raise click.ClickException("nothing was measured")
+
+
+def tidy_when_interrupted() -> None:
+    """Ctrl-C, a request to end and a terminal that is gone end the run; more of them do not end its tidying up."""
+    last = -TIDYING_S
+
+    def interrupted(number: int, frame: Any) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= TIDYING_S:
+            raise KeyboardInterrupt
+        last = before
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nending what was started, seconds more\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What it costs the broker to serve a range in which very many transactions were aborted, by isolation level.
+
+A read_committed reader is told which transactions to skip: the aborted index is looked up and sent along. The same
+range is read again and again with large fetches, cold and warm alike for both levels, in turns.
+"""
+
+import statistics
+import struct
+from dataclasses import dataclass
+
+from ...protocol import records
+from ...protocol.messages.fetch import FetchRequest
+from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from .. import accounting, topics
+from ..peers import peers
+from ..wire import Wire
+
+ABORTED = 10_000
+TOPIC = "aborted"
+FETCH_BYTES = 1 << 20
+READS = 20  # of the whole range, for one measurement
+ROUNDS = 5
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+@dataclass(slots=True)
+class _Producer:
+    """A producer of version 2 of transactions: each one has an epoch of its own."""
+
+    producer_id: int
+    epoch: int
+
+
+def measure() -> tuple[float, float]:
+    """Broker CPU, ms, of reading the range once: (read_committed, read_uncommitted)."""
+    with peers.fencepost("os") as broker:
+        topics.create(broker.host, broker.port, TOPIC, 1)
+        wire = Wire(broker.host, broker.port, 30)
+        _abort_many(wire)
+        cost: dict[int, list[float]] = {READ_COMMITTED: [], READ_UNCOMMITTED: []}
+        for number in range(ROUNDS):
+            levels = (READ_COMMITTED, READ_UNCOMMITTED) if number % 2 else (READ_UNCOMMITTED, READ_COMMITTED)
+            for level in levels:
+                cost[level].append(_cost(broker, wire, level))
+        wire.close()
+    return statistics.median(cost[READ_COMMITTED]), statistics.median(cost[READ_UNCOMMITTED])
+
+
+def _abort_many(wire: Wire) -> None:
+    asked = InitProducerIdRequest(transactional_id="aborts", transaction_timeout_ms=60_000)
+    while (answer := wire.call(asked, 5)).error_code:
+        pass
+    producer = _Producer(answer.producer_id, answer.producer_epoch)
+    for _ in range(ABORTED):
+        batch = records.build(
+            [records.Record(0, 0, None, b"x" * 100)],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        part = ProduceRequest.Topic.Partition(index=0, records=memoryview(batch))
+        topic = ProduceRequest.Topic(name=TOPIC, partition_data=[part])
+        sent = ProduceRequest(transactional_id="aborts", acks=-1, timeout_ms=30_000, topic_data=[topic])
+        _good(wire.call(sent, 12).responses[0].partition_responses[0].error_code)
+        end = EndTxnRequest(
+            transactional_id="aborts",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=False,
+        )
+        ended = wire.call(end, 5)
+        _good(ended.error_code)
+        producer = _Producer(ended.producer_id, ended.producer_epoch)
+
+
+def _good(error_code: int) -> None:
+    if error_code:
+        raise RuntimeError(f"the broker answered with {topics.named(error_code)}")
+
+
+def _cost(broker: peers.Peer, wire: Wire, level: int) -> float:
+    before = accounting.usage(broker.pid)
+    for _ in range(READS):
+        _read(wire, level)
+    return accounting.usage(broker.pid).since(before).cpu_ns / 1e6 / READS
+
+
+def _read(wire: Wire, level: int) -> None:
+    """The whole range, in fetches as large as consumers make them."""
+    offset = 0
+    while offset < 2 * ABORTED:
+        part = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        topic = FetchRequest.Topic(topic=TOPIC, partitions=[part])
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=level, topics=[topic])
+        found = wire.call(request, 11).responses[0].partitions[0]
+        _good(found.error_code)
+        offset = _end_of(b"".join(found.records or ()), offset)
+
+
+def _end_of(data: bytes, offset: int) -> int:
+    """The offset after the last whole batch; headers are enough for that."""
+    position = 0
+    while position + 61 <= len(data):
+        base, length = struct.unpack_from(">qi", data, position)
+        (delta,) = struct.unpack_from(">i", data, position + 23)
+        offset = base + delta + 1
+        position += 12 + length
+    return int(offset)

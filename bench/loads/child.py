@@ -1,0 +1,255 @@
+"""A load in a process of its own: what the client costs is then its own, and one program loads every broker.
+
+The parent names a function and its settings. The child says when its window begins and when it ends, at which the
+parent reads the broker's books, and last what it counted, all as lines of JSON. It ends with its parent, whatever
+became of that, and a parent that gives up kills it.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Protocol
+
+from ..peers.peers import Peer, environment
+from ..servers import BROKERS
+from .window import Books, Latencies, Sample
+
+PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end
+LAST_LINES = 5  # of what a child that died had to say
+
+
+class LoadFailed(Exception):
+    """A load in a child process did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a load did within its window. bytes: of payload; busy_elsewhere: client share of a child of its own."""
+
+    units: int
+    bytes: int
+    latencies: Latencies = field(default_factory=Latencies)
+    busy_elsewhere: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An outcome, with the window's seconds and the client's share of one processor (see Window)."""
+
+    units: int
+    bytes: int
+    seconds: float
+    client_share: float
+    latencies: str
+
+
+def histogram(microseconds: Iterable[float]) -> Latencies:
+    """All of them in one histogram; equal ones are counted first, which is many times as fast."""
+    latencies = Latencies()
+    for value, count in Counter(map(round, microseconds)).items():
+        latencies.record_us(value, count)
+    return latencies
+
+
+def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float = PATIENCE_S) -> Sample:
+    """Run `load` ("module:function") with the settings in a child, and read the books as its window begins and ends.
+
+    Raises: LoadFailed.
+    """
+    with Child(load, settings, patience_s) as child:
+        child.expect("begin")
+        books.begin()
+        child.expect("end")
+        books.end()
+        report = child.report()
+    if not report.units:
+        raise LoadFailed(f"{load}: nothing was done in {report.seconds:.1f} s")
+    busy_ns = int(1e9 * report.client_share * report.seconds)
+    return books.sample(report.units, report.bytes, Latencies.decode(report.latencies), report.seconds, busy_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InChild:
+    """What scenarios have in common whose client is a child process, a Python program."""
+
+    warm_seconds: float = 0.5
+    peers: frozenset[str] | None = BROKERS
+    unit: ClassVar[str] = "record"
+    client_threads: ClassVar[int] = 1
+
+
+class Timed(Protocol):
+    """What a load is told, a dataclass: for so long, after a start of its own of warm_seconds."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def warm_seconds(self) -> float: ...
+
+
+def window(load: "Callable[[dict[str, Any], Window], Outcome]", told: Timed, peer: Peer) -> Sample:
+    """One window of a load, a function of this package, on a peer. Raises: LoadFailed."""
+    patience_s = told.seconds + told.warm_seconds + PATIENCE_S
+    return run(f"{load.__module__}:{load.__name__}", asdict(told), Books(peer), patience_s)
+
+
+class Child:
+    """The parent's end. Leaving the `with` kills what still runs."""
+
+    def __init__(self, load: str, settings: Mapping[str, Any], patience_s: float = PATIENCE_S) -> None:
+        self._name = load
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
+        self._patience_s = patience_s
+        self._late = False
+        command = [sys.executable, "-m", "fencepost.bench.loads.child"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment(),
+            start_new_session=True,  # an interrupt is the parent's, who then ends it
+        )
+        self._timer = threading.Timer(patience_s, self._give_up)
+        self._timer.daemon = True
+        self._timer.start()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # expect() tells why
+            self._process.stdin.write(json.dumps({"load": load, "settings": dict(settings)}) + "\n")
+            self._process.stdin.flush()
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._timer.cancel()
+        self._process.kill()
+        self._process.wait()
+        self._timer.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def expect(self, word: str) -> dict[str, Any]:
+        """Wait until the child says it. Returns: what it said along. Raises: LoadFailed."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise LoadFailed(f"{self._name}: {self._why()}")
+        said: dict[str, Any] = json.loads(line)
+        if "error" in said:
+            raise LoadFailed(f"{self._name}: {said['error']}")
+        if said["word"] != word:
+            raise LoadFailed(f"{self._name}: said {said['word']!r} where {word!r} was due")
+        return said
+
+    def report(self) -> Report:
+        """What the child counted. Raises: LoadFailed."""
+        said = self.expect("outcome")
+        return Report(**said["report"])
+
+    def _give_up(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def _why(self) -> str:
+        if self._late:
+            return f"not done after {self._patience_s:g} s"
+        code = self._process.wait()
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+        return f"ended with code {code} and no result" + "".join(f" / {line.strip()}" for line in last)
+
+
+class Window:
+    """The child's end: it says when the window begins and ends, and takes the client's own processor time between.
+
+    The client's share is that of the busiest part that cannot be divided: all threads of Python together, which share
+    one lock, or any one thread of the library. So 1.0 says that a second processor would not have helped the client.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._before: dict[int, int] = {}
+        self.seconds = 0.0
+        self.client_share = 0.0
+
+    def begin(self, **along: Any) -> None:
+        """The window opens now."""
+        self._before = _run_times()
+        self._began = time.perf_counter()
+        say("begin", **along)
+
+    def end(self) -> None:
+        """The window closes now."""
+        self.seconds = time.perf_counter() - self._began
+        say("end")
+        spent = {thread: ns - self._before.get(thread, 0) for thread, ns in _run_times().items()}
+        ours = {thread.native_id for thread in threading.enumerate()}
+        python = sum(ns for thread, ns in spent.items() if thread in ours)
+        busiest = max((ns for thread, ns in spent.items() if thread not in ours), default=0)
+        self.client_share = max(python, busiest) / 1e9 / self.seconds
+
+
+def _run_times() -> dict[int, int]:
+    """Nanoseconds that each thread of this process has run, from the kernel's books."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it ended
+            found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return found
+
+
+def say(word: str, **along: Any) -> None:
+    """One line to the parent."""
+    print(json.dumps({"word": word, **along}), flush=True)
+
+
+def main() -> None:
+    """Read what to run from standard input, run it, say what came of it."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (piece := os.read(0, 1 << 16)):
+            return
+        line += piece
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    order = json.loads(line)
+    gc.disable()  # its pauses would be the client's, at moments of its own
+    code = 0
+    try:
+        load: Callable[[dict[str, Any], Window], Outcome] = pkgutil.resolve_name(order["load"])
+        window = Window()
+        outcome = load(order["settings"], window)
+        share = max(window.client_share, outcome.busy_elsewhere)
+        encoded = outcome.latencies.encode()
+        say("outcome", report=asdict(Report(outcome.units, outcome.bytes, window.seconds, share, encoded)))
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+        code = 1
+    os._exit(code)  # the library's threads may have more to do; nobody waits for that
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1 << 10):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The closed loop in C (closed_loop.c) against a server: whole frames, so many outstanding on each connection."""
+
+import contextlib
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...protocol import apis
+from .. import topics
+from ..peers.peers import MODULES, Peer
+from .child import LoadFailed
+from .window import Books, Latencies, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """frames: requests with their lengths, one for each connection in turn; error_at: place of an answer's error code,
+    counted behind its length (error_place).
+    """
+
+    frames: bytes
+    error_at: int
+    connections: int
+    depth: int = 1
+
+
+@functools.cache
+def program() -> str | None:
+    """The compiled generator, for the life of this process. None, and a line that says why, where there is none."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("no C compiler: the load of small requests is a Python program", file=sys.stderr)
+        return None
+    binary = Path(_folder().name) / "load"
+    command = [compiler, "-O2", "-o", str(binary), str(Path(__file__).with_name("closed_loop.c"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(
+            f"closed_loop.c was not compiled, a Python program takes its place: {done.stderr[:300]}",
+            file=sys.stderr,
+        )
+        return None
+    return str(binary)
+
+
+@functools.cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    """Goes with this process, not with the servers' directories."""
+    return tempfile.TemporaryDirectory(prefix="fencepost-bench-", dir=MODULES)
+
+
+def error_place(key: int, version: int, answer: Callable[[int], Any]) -> int:
+    """Where the error code stands in an answer, counted behind its length. answer: one with that error code."""
+    good, bad = (b"".join(apis.encode_response(apis.APIS[key], version, 0, answer(code))) for code in (0, -1))
+    return next(place for place in range(len(good)) if good[place] != bad[place]) - 4
+
+
+def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sample:
+    """One window. request_bytes: payload of a request. Raises: LoadFailed with what the generator said."""
+    binary = program()
+    assert binary is not None
+    numbers = (peer.port, loop.connections, loop.depth, seconds, loop.error_at)
+    books = Books(peer)
+    with subprocess.Popen(
+        [binary, peer.host, *map(str, numbers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):  # why it ended is told below
+                process.stdin.write(loop.frames)
+                process.stdin.close()
+            if process.stdout.readline():  # "begin"
+                books.begin()
+            line = process.stdout.readline()
+            if not line:
+                raise LoadFailed(_why(process))
+            books.end()
+        finally:
+            process.kill()
+    told = json.loads(line)
+    latencies = Latencies()
+    for microseconds, count in told["latencies"]:
+        latencies.record_us(microseconds, count)
+    requests = told["requests"]
+    return books.sample(requests, requests * request_bytes, latencies, told["seconds"], told["cpu_ns"])
+
+
+def _why(process: "subprocess.Popen[bytes]") -> str:
+    assert process.stderr is not None
+    said = process.stderr.read().decode(errors="replace").strip()
+    code = process.wait()
+    if said.startswith("error "):
+        return f"a request was answered with error {said[6:]} ({topics.named(int(said[6:]))})"
+    return said or f"the load ended with code {code}"

@@ -1,0 +1,220 @@
+"""A confluent consumer that reads a preloaded topic over and over: plain, and past aborted transactions.
+
+The partitions are assigned by hand and rewound when all that is there was read, so that a window is as long as it is
+told to be. A rewind costs the client some milliseconds, with every broker the same.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .. import librdkafka, topics
+from ..peers.peers import Peer
+from ..servers import BROKERS, KAFKA_FLUSH
+from . import child
+from .child import InChild, Outcome, Window
+from .produce import payloads
+from .window import Latencies, Sample
+
+PARTITIONS = 4
+PRELOADED_BYTES = 400_000_000
+TAKEN = 1_000  # records of one call
+PATIENCE_S = 30  # without a record
+TXN_RECORDS = 200
+TRANSACTIONS = 1_000
+ABORTED_EVERY = 100  # transactions
+TXN_TIMEOUT_S = 60
+WAIT_MS = 5  # of a fetch that finds nothing: what is in flight when the consumer rewinds comes back soon
+
+
+@dataclass(frozen=True, slots=True)
+class TimedConsume:
+    """What the child is told. records: how many a reader of that level finds between two rewinds."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    records: int
+    seconds: float
+    level: str = "read_uncommitted"
+    warm_seconds: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Consume(InChild):
+    """The scenario: records without transactions."""
+
+    name: str
+    record_bytes: int
+    records: int
+    partitions: int = PARTITIONS
+
+    @property
+    def topic(self) -> str:
+        return f"bench-consume-{self.record_bytes}"
+
+    def prepare(self, peer: Peer) -> None:
+        preload(peer, self.topic, self.partitions, self.records, self.record_bytes)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        load = TimedConsume(
+            peer.bootstrap, self.topic, self.partitions, self.records, seconds, warm_seconds=self.warm_seconds
+        )
+        return child.window(consume, load, peer)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeTransactions(InChild):
+    """The scenario: records in transactions, of which 1 % were aborted, at one isolation level."""
+
+    level: str
+    transactions: int = TRANSACTIONS
+    records: int = TXN_RECORDS  # of each transaction
+    record_bytes: int = 1000
+    partitions: int = PARTITIONS
+
+    @property
+    def name(self) -> str:
+        return self.level.replace("_", " ")
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.level.replace('_', '-')}"
+
+    def prepare(self, peer: Peer) -> None:
+        """Preload."""
+        topics.create(peer.host, peer.port, self.topic, self.partitions)
+        _preload_transactions(peer.bootstrap, self)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        records = self.transactions * self.records
+        if self.level == "read_committed":
+            records -= -(-self.transactions // ABORTED_EVERY) * self.records
+        load = TimedConsume(
+            peer.bootstrap, self.topic, self.partitions, records, seconds, self.level, self.warm_seconds
+        )
+        return child.window(consume, load, peer)
+
+
+def table() -> list[Consume]:
+    """The row of the table: without the Kafka that flushes, which reads as the other does but is preloaded for long."""
+    return [Consume("consume 1 KB", 1000, PRELOADED_BYTES // 1000, peers=BROKERS - {KAFKA_FLUSH})]
+
+
+def full() -> list[Consume | ConsumeTransactions]:
+    """Both sizes, both isolation levels."""
+    small = Consume("consume 100 B", 100, PRELOADED_BYTES // 4 // 100)
+    large = Consume("consume 1 KB", 1000, PRELOADED_BYTES // 1000)
+    return [large, small, ConsumeTransactions("read_uncommitted"), ConsumeTransactions("read_committed")]
+
+
+def preload(peer: Peer, topic: str, partitions: int, records: int, record_bytes: int) -> None:
+    """Make the topic, and fill it."""
+    topics.create(peer.host, peer.port, topic, partitions)
+    load = librdkafka.ProduceLoad(topic, records, record_bytes)
+    librdkafka.produce(peer.bootstrap, load, lambda _done: None)
+
+
+def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
+    """One transaction after the other, each in one partition; every hundredth, from the first on, is aborted."""
+    from confluent_kafka import Producer
+
+    named = {"bootstrap.servers": bootstrap, "transactional.id": load.topic, "linger.ms": 5}
+    producer = Producer({"log_level": 0, "enable.idempotence": True, **named})
+    producer.init_transactions(TXN_TIMEOUT_S)
+    values = payloads(load.record_bytes)
+    for number in range(load.transactions):
+        producer.begin_transaction()
+        for i in range(load.records):
+            producer.produce(load.topic, values[i % len(values)], partition=number % load.partitions)
+        if number % ABORTED_EVERY:
+            producer.commit_transaction(TXN_TIMEOUT_S)
+        else:
+            producer.flush(TXN_TIMEOUT_S)  # they are to be in the log
+            producer.abort_transaction(TXN_TIMEOUT_S)
+    producer.close()
+
+
+def consume(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child."""
+    load = TimedConsume(**settings)
+    return read(Reader(load), load, window)
+
+
+class Reading(Protocol):
+    """What reads records: how many so far, how many bytes, and what took how long."""
+
+    seen: int
+    size: int
+    latencies: Latencies
+
+    def run(self, until: float) -> None:
+        """Read until then (perf_counter)."""
+
+    def close(self) -> None: ...
+
+
+def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
+    """From the first record on: warm up, then the window. The reader is closed."""
+    try:
+        while not reader.seen:
+            reader.run(time.perf_counter() + librdkafka.LOOK_S)
+        reader.run(time.perf_counter() + load.warm_seconds)
+        records, size, reader.latencies = reader.seen, reader.size, Latencies()
+        window.begin()
+        reader.run(time.perf_counter() + load.seconds)
+        records, size = reader.seen - records, reader.size - size
+        window.end()
+    finally:
+        reader.close()
+    return Outcome(records, size, reader.latencies)
+
+
+class Reader:
+    """Reads all partitions, and again; its latencies stay empty."""
+
+    def __init__(self, load: TimedConsume) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+        self._load = load
+        self._begin = [TopicPartition(load.topic, number, OFFSET_BEGINNING) for number in range(load.partitions)]
+        self._error: Callable[[Any], Any] = Message.error
+        self._left = load.records
+        self._last = time.perf_counter()
+        self.seen = 0
+        self.size = 0
+        self.latencies = Latencies()
+        named = {"bootstrap.servers": load.bootstrap, "isolation.level": load.level}
+        self.consumer = Consumer({**librdkafka.FAST_CONSUMER, "fetch.wait.max.ms": WAIT_MS, **named})
+        self.consumer.assign(self._begin)
+
+    def run(self, until: float) -> None:
+        """Read until then (perf_counter). Raises: as take()."""
+        while time.perf_counter() < until:
+            self.take(TAKEN)
+
+    def take(self, most: int) -> list[Any]:
+        """The next records, none after 0.1 s without. Raises: RuntimeError with what the library said, or for 30 s."""
+        messages: list[Any] = self.consumer.consume(min(most, self._left), timeout=librdkafka.LOOK_S)
+        if any(map(self._error, messages)):
+            raise RuntimeError(next(str(message.error()) for message in messages if message.error()))
+        now = time.perf_counter()
+        if messages:
+            self._last = now
+        elif now - self._last > PATIENCE_S:
+            raise RuntimeError(f"no record for {PATIENCE_S} s, {self._left} of {self._load.records} not read")
+        self.seen += len(messages)
+        self.size += sum(map(len, messages))
+        self._left -= len(messages)
+        if not self._left:
+            self._rewind()
+        return messages
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    def _rewind(self) -> None:
+        for partition in self._begin:
+            self.consumer.seek(partition)
+        self._left = self._load.records

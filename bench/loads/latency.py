@@ -1,0 +1,179 @@
+"""End to end at a given rate: from the moment a record was to be sent until a consumer has it.
+
+The loop is open: the times are a grid that the producer follows, and a record that is sent late, because something
+held the producer up, has waited since its time on the grid. Producer and consumer are processes of their own, with
+one clock, and so neither waits for the other's interpreter.
+"""
+
+import contextlib
+import ctypes
+import struct
+import time
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+from .. import librdkafka, topics
+from ..peers.peers import Peer
+from . import child
+from .child import InChild, Outcome, Window, say
+from .produce import log_ends
+from .window import Sample
+
+RATES = (2_000, 20_000)
+RECORD_BYTES = 100
+STAMP = struct.Struct(">q")  # monotonic ns at which the record was to be sent
+LEAD_S = 0.05  # the grid starts so long after all is ready
+GRACE_S = 15  # for the last records, after the window
+GRACE_NS = int(1e9 * GRACE_S)
+LOOK_S = 0.05
+CLOSING_S = 0.001  # between two looks at the clock when all is there
+EARLY_NS = 5_000_000  # the window opens so long before its first record, which is then not held up by that
+SET_TIMER_SLACK = 29  # prctl(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What both children are told. offset: where the partition ends before."""
+
+    bootstrap: str
+    topic: str
+    per_second: int
+    seconds: float
+    offset: int
+    record_bytes: int = RECORD_BYTES
+    warm_seconds: float = 0.5
+
+    @property
+    def records(self) -> int:
+        """How many belong to the window."""
+        return max(1, round(self.per_second * self.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd(InChild):
+    """The scenario: one partition, each record sent at once."""
+
+    per_second: int
+    record_bytes: int = RECORD_BYTES
+
+    @property
+    def name(self) -> str:
+        return f"end to end {self.per_second:,}/s"
+
+    @property
+    def topic(self) -> str:
+        return f"bench-latency-{self.per_second}"
+
+    def prepare(self, peer: Peer) -> None:
+        topics.create(peer.host, peer.port, self.topic, 1)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        offset = log_ends(peer, self.topic, 1)[0]
+        pace = Pace(peer.bootstrap, self.topic, self.per_second, seconds, offset, self.record_bytes, self.warm_seconds)
+        return child.window(receive, pace, peer)
+
+
+def table() -> list[EndToEnd]:
+    """The row of the table."""
+    return [EndToEnd(RATES[0])]
+
+
+def full() -> list[EndToEnd]:
+    """Both rates."""
+    return [EndToEnd(per_second) for per_second in RATES]
+
+
+def receive(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child: consume, beside a child of its own that sends."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    pace = Pace(**settings)
+    consumer = Consumer({**librdkafka.CONSUMER, "bootstrap.servers": pace.bootstrap})
+    consumer.assign([TopicPartition(pace.topic, 0, pace.offset)])
+    patience_s = pace.seconds + pace.warm_seconds + child.PATIENCE_S
+    with child.Child("fencepost.bench.loads.latency:send", settings, patience_s) as sender:
+        opens = int(sender.expect("grid")["opens"])
+        try:
+            arrived, lags = _received(consumer, pace, opens, window)
+        except TimeoutError:
+            sender.expect("begin")  # it tells why, if it knows
+            sender.expect("end")
+            sender.report()
+            raise
+        sender.expect("begin")
+        sender.expect("end")
+        share = sender.report().client_share
+    latencies = child.histogram(lag / 1000 for lag in lags)
+    return Outcome(arrived, arrived * pace.record_bytes, latencies, share)
+
+
+def _received(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int, "array[int]"]:
+    """Wait for all records of the window, also those that come after it. Raises: TimeoutError when some do not.
+
+    Returns: how many came within it, and the nanoseconds that each of all took.
+    """
+    lags: array[int] = array("q")
+    unpack, size = STAMP.unpack_from, pace.records
+    closes = opens + int(1e9 * pace.seconds)
+    there = [0, 0]  # at its beginning and at its end
+    marks = [(opens - EARLY_NS, window.begin), (closes, window.end)]
+    while len(lags) < size or marks:
+        message = consumer.poll(LOOK_S if len(lags) < size else CLOSING_S)
+        now = time.monotonic_ns()
+        if marks and now >= marks[0][0]:
+            there = [there[1], len(lags)]
+            marks.pop(0)[1]()
+        if message is None or message.error():
+            if now > closes + GRACE_NS:
+                raise TimeoutError(f"{size - len(lags)} of {size} records did not arrive")
+            continue
+        (due,) = unpack(message.value())
+        if due >= opens:
+            lags.append(now - due)
+    return there[1] - there[0], lags
+
+
+def send(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child's child: send on the grid."""
+    from confluent_kafka import Producer
+
+    pace = Pace(**settings)
+    failures: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": pace.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "log_level": 0,
+            "on_delivery": lambda error, _message: failures.append(str(error)),
+            "delivery.report.only.error": True,
+        }
+    )
+    rest = b"." * (pace.record_bytes - STAMP.size)
+    producer.produce(pace.topic, STAMP.pack(0) + rest)  # the library learns where the topic is
+    if producer.flush(GRACE_S) or failures:
+        raise RuntimeError(f"the first record was not acknowledged: {failures[:1]}")
+    _exact_sleeps()
+    warm, step = max(1, round(pace.per_second * pace.warm_seconds)), 1e9 / pace.per_second
+    opens = time.monotonic_ns() + int(1e9 * (LEAD_S + pace.warm_seconds))
+    say("grid", opens=opens)
+    for number in range(-warm, pace.records):
+        due = opens + int(number * step)
+        while (ahead := due - time.monotonic_ns()) > 0:
+            time.sleep(ahead / 1e9)
+        if number == -1:  # its own time would be latency of the first that counts
+            window.begin()
+        producer.produce(pace.topic, STAMP.pack(due) + rest)
+        producer.poll(0)
+    window.end()
+    left = producer.flush(GRACE_S)
+    if left or failures:
+        raise RuntimeError(f"{max(left, len(failures))} records were not acknowledged: {failures[:1]}")
+    return Outcome(pace.records, pace.records * pace.record_bytes, child.histogram([]))
+
+
+def _exact_sleeps() -> None:
+    """Linux lets a sleep end 50 us late, to wake a processor less often; here that would count as latency."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)

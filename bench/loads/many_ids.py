@@ -1,0 +1,107 @@
+"""Very many producers and transactional ids: how long the loop ever stands still meanwhile, and how long a start takes.
+
+A process of its own makes them through the protocol, pipelined: producers that each write one record, and ids that are
+each initialised. An idle client asks all the while (stalls.py). Then the broker is killed and started again.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...protocol import records
+from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.transactions import InitProducerIdRequest
+from .. import topics
+from ..peers import peers
+from ..wire import frame, skip_answer
+from . import stalls
+
+PRODUCERS = 200_000
+TRANSACTIONAL_IDS = 100_000
+PARTITIONS = 16
+PIPELINED = 200
+FIRST_PRODUCER_ID = 1 << 40  # far from those that the broker gives out
+SETTINGS = ("-X", "max.producer.ids=1000000", "-X", "log.checkpoint.interval.ms=2000")
+TOPIC = "many-ids"
+
+
+@dataclass(frozen=True, slots=True)
+class ManyIds:
+    """stall_ms: the longest own part of an answer's time. ready_s: of the start after kill -9. seconds: to make all."""
+
+    stall_ms: float
+    ready_s: float
+    seconds: float
+
+
+def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_IDS) -> ManyIds:
+    """Make them, ask meanwhile, kill, start."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+        with peers.fencepost("os", directory, *SETTINGS) as broker:
+            topics.create(broker.host, broker.port, TOPIC, PARTITIONS)
+            began = time.perf_counter()
+            with _load(broker, producers, transactional_ids) as running:
+                asked = stalls.ask(broker, running)
+            seconds = time.perf_counter() - began
+            os.kill(broker.pid, signal.SIGKILL)
+        began = time.perf_counter()
+        with peers.fencepost("os", directory, *SETTINGS):
+            return ManyIds(asked.own, time.perf_counter() - began, seconds)
+
+
+@contextmanager
+def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterator[Callable[[], bool]]:
+    """The process that makes them; gives whether it still runs."""
+    counts = [str(producers), str(transactional_ids)]
+    command = [sys.executable, "-m", f"{__package__}.many_ids", broker.host, str(broker.port), *counts]
+    with subprocess.Popen(command, env=peers.environment()) as process:
+        try:
+            yield lambda: process.poll() is None
+            if process.wait():
+                raise RuntimeError("the load failed")
+        finally:
+            process.kill()
+
+
+# ---- the process that loads ----------------------------------------------------------------------------------
+
+
+def load(host: str, port: int, producers: int, transactional_ids: int) -> None:
+    """Producers first, then ids."""
+    with socket.create_connection((host, port), 60) as connection:
+        _pipeline(connection, (_record_of(FIRST_PRODUCER_ID + number) for number in range(producers)))
+        _pipeline(connection, (id_frame(number) for number in range(transactional_ids)))
+
+
+def _record_of(producer_id: int) -> bytes:
+    batch = records.build(
+        [records.Record(0, 0, None, b"one")], producer_id=producer_id, producer_epoch=0, base_sequence=0
+    )
+    part = ProduceRequest.Topic.Partition(index=producer_id % PARTITIONS, records=memoryview(batch))
+    topic = ProduceRequest.Topic(name=TOPIC, partition_data=[part])
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), 7)
+
+
+def id_frame(number: int) -> bytes:
+    """InitProducerId (version 1) of one of the ids that load() makes, as it goes over the wire."""
+    asked = InitProducerIdRequest(transactional_id=f"many-{number}", transaction_timeout_ms=60_000)
+    return frame(asked, 1)
+
+
+def _pipeline(connection: socket.socket, frames: Iterator[bytes]) -> None:
+    """Send them, so many at a time, and read as many answers."""
+    while chunk := [frame for _, frame in zip(range(PIPELINED), frames, strict=False)]:
+        connection.sendall(b"".join(chunk))
+        for _ in chunk:
+            skip_answer(connection)
+
+
+if __name__ == "__main__":
+    load(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

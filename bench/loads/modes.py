@@ -1,0 +1,86 @@
+"""The delivery modes of the SDK side by side, each for a time: what `fencepost bench modes` shows, against any peer."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from .. import modes, topics
+from ..peers.peers import Peer
+from . import child
+from .child import InChild, Outcome, Window
+from .window import Latencies, Sample
+
+RECORD_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TimedMode:
+    """What the child is told. batch: records before each wait, or of each transaction."""
+
+    bootstrap: str
+    topic: str
+    mode: str
+    batch: int
+    seconds: float
+    warm_seconds: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Mode(InChild):
+    """The scenario. Latency: from the first record of a batch until the batch counts, as the mode has it."""
+
+    mode: str
+    batch: int
+
+    @property
+    def name(self) -> str:
+        return f"delivery {self.mode}, {self.batch} each"
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.mode.replace(' ', '-')}-{self.batch}"
+
+    def prepare(self, peer: Peer) -> None:
+        topics.create(peer.host, peer.port, self.topic, 1)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        told = TimedMode(peer.bootstrap, self.topic, self.mode, self.batch, seconds, self.warm_seconds)
+        return child.window(deliver, told, peer)
+
+
+def table() -> list[Mode]:
+    """None of them is a row of the table."""
+    return []
+
+
+def full() -> list[Mode]:
+    """All modes, transactions of all sizes."""
+    return [Mode(mode, batch) for mode, batch in modes.modes()]
+
+
+def deliver(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_deliver(TimedMode(**settings), window))
+
+
+async def _deliver(told: TimedMode, window: Window) -> Outcome:
+    load = modes.ModeLoad(told.topic, record_bytes=RECORD_BYTES)
+    latencies, batches = Latencies(), 0
+    async with modes.producer_of(told.bootstrap, told.mode, told.topic) as producer:
+        warm = time.perf_counter() + told.warm_seconds
+        while time.perf_counter() < warm:
+            await modes.send_batch(producer, told.mode, load, told.batch)
+        window.begin()
+        began = now = time.perf_counter()
+        while now - began < told.seconds:
+            await modes.send_batch(producer, told.mode, load, told.batch)
+            last, now = now, time.perf_counter()
+            latencies.record_us(1e6 * (now - last))
+            batches += 1
+        window.end()
+    records = batches * told.batch
+    return Outcome(records, records * RECORD_BYTES, latencies)

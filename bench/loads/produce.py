@@ -1,0 +1,206 @@
+"""Idempotent librdkafka as fast as it goes, for a time: records of 100 B, 1 KB and 10 KB, plain and with each codec.
+
+Only what the broker acknowledged within the window counts. The producer's queue is full all the while where the broker
+is the slower one, so that the latencies, of one record in a thousand, are mostly the time in the queue.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...protocol.messages.offsets import ListOffsetsRequest
+from .. import librdkafka, topics
+from ..peers.peers import Peer
+from ..servers import BROKERS_AND_MOCK
+from ..wire import Wire
+from . import child
+from .child import InChild, Outcome, Window
+from .window import Latencies, Sample
+
+PARTITIONS = 4
+SIZES = {"100 B": 100, "1 KB": 1000, "10 KB": 10_000}
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+PATIENCE_S = 30  # for the first acknowledgement
+BURST_BYTES = 1 << 20  # of distinct values, 1,000 at most: about a batch, so that codecs find no value twice
+WORDS = (
+    "account",
+    "amount",
+    "created",
+    "currency",
+    "payment",
+    "pending",
+    "region",
+    "shipped",
+    "status",
+    "total",
+    "user",
+)
+QUEUE = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 1 << 18}
+
+
+@dataclass(frozen=True, slots=True)
+class TimedProduce:
+    """What the child is told. warm_seconds: from the first acknowledgement until the window begins."""
+
+    bootstrap: str
+    topic: str
+    record_bytes: int
+    seconds: float
+    codec: str = "none"
+    warm_seconds: float = 0.5
+    batch_bytes: int = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(InChild):
+    """The scenario; every window has a topic of its own, deleted afterwards, for it may fill gigabytes."""
+
+    name: str
+    record_bytes: int
+    codec: str = "none"
+    partitions: int = PARTITIONS
+    peers: frozenset[str] | None = field(default=BROKERS_AND_MOCK, kw_only=True)
+
+    def prepare(self, peer: Peer) -> None:
+        """Nothing: see above."""
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Raises: LoadFailed, also where the log holds less than was acknowledged."""
+        with topics.topic(peer.host, peer.port, None, self.partitions) as topic:
+            load = TimedProduce(peer.bootstrap, topic, self.record_bytes, seconds, self.codec, self.warm_seconds)
+            sample = child.window(produce, load, peer)
+            written = sum(log_ends(peer, topic, self.partitions))
+        if written < sample.units:
+            raise child.LoadFailed(f"{sample.units} records were acknowledged, {written} are in the log")
+        return sample
+
+
+def table() -> list[Produce]:
+    """The rows of the table."""
+    return [Produce(f"produce {name}", SIZES[name]) for name in ("100 B", "1 KB")]
+
+
+def full() -> list[Produce]:
+    """All sizes, plain and with all codecs."""
+    plain = [Produce(f"produce {name}", size) for name, size in SIZES.items()]
+    return plain + [Produce(f"produce {name} {codec}", size, codec) for name, size in SIZES.items() for codec in CODECS]
+
+
+def log_ends(peer: Peer, topic: str, partitions: int) -> list[int]:
+    """The end offset of each partition."""
+    wire = Wire(peer.host, peer.port)
+    asked = end_request(topic, list(range(partitions)))
+    found = wire.call(asked, 1).topics[0].partitions
+    wire.close()
+    return [part.offset for part in sorted(found, key=lambda part: part.partition_index)]
+
+
+def end_request(topic: str, partitions: list[int], isolation_level: int = 0) -> ListOffsetsRequest:
+    """Asks where the partitions end, for a reader of that isolation level."""
+    parts = [ListOffsetsRequest.Topic.Partition(partition_index=number, timestamp=-1) for number in partitions]
+    asked = ListOffsetsRequest.Topic(name=topic, partitions=parts)
+    return ListOffsetsRequest(isolation_level=isolation_level, topics=[asked])
+
+
+def payloads(size: int) -> list[bytes]:
+    """Distinct values that look like text of an application, and so compress like it; the same in every run."""
+    rng = random.Random(size)
+    values = []
+    for number in range(max(1, min(1000, BURST_BYTES // size))):
+        text = f'{{"id":{number}'
+        while len(text) < size:
+            text += f',"{rng.choice(WORDS)}":"{rng.choice(WORDS)}-{rng.randrange(10**6)}"'
+        values.append(text[:size].encode())
+    return values
+
+
+def produce(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child."""
+    load = TimedProduce(**settings)
+    pump = _Pump(load)
+    try:
+        deadline = time.perf_counter() + PATIENCE_S
+        while not pump.acknowledged:
+            pump.run(time.perf_counter() + librdkafka.LOOK_S)
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"no record was acknowledged in {PATIENCE_S} s")
+        pump.run(time.perf_counter() + load.warm_seconds)
+        pump.latencies = Latencies()
+        before = pump.acknowledged
+        window.begin()
+        pump.run(time.perf_counter() + load.seconds)
+        units = pump.acknowledged - before
+        window.end()
+    finally:
+        pump.close()
+    return Outcome(units, units * load.record_bytes, pump.latencies)
+
+
+class _Pump:
+    """A producer that is kept full."""
+
+    def __init__(self, load: TimedProduce) -> None:
+        from confluent_kafka import Producer
+
+        self._topic = load.topic
+        self._values = payloads(load.record_bytes)
+        self._failures: list[str] = []
+        self._closed = False
+        self._sent = 0
+        self.latencies = Latencies()
+        named = {"bootstrap.servers": load.bootstrap, "batch.size": load.batch_bytes, "compression.type": load.codec}
+        self._producer = Producer({**librdkafka.PRODUCER, **QUEUE, **named, "error_cb": self._complain})
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that were sent and are neither waiting nor failed (one failure ends the load)."""
+        self._producer.poll(0)
+        self._check()
+        return self._sent - len(self._producer)
+
+    def run(self, until: float) -> None:
+        """Produce until then (perf_counter). Raises: RuntimeError once a record of the sample fails."""
+        produce, topic, values = self._producer.produce, self._topic, self._values
+        while time.perf_counter() < until:
+            sent = 0
+            try:
+                produce(topic, values[0], on_delivery=self._timer())
+                sent = 1
+                for value in values:
+                    produce(topic, value)
+                    sent += 1
+            except BufferError:
+                self._sent += sent
+                self._producer.poll(0.01)
+            else:
+                self._sent += sent
+                self._producer.poll(0)
+            self._check()
+
+    def close(self) -> None:
+        """Drop what waits: it would be sent into the next one's window."""
+        self._closed = True
+        self._producer.purge()
+        self._producer.close()
+
+    def _check(self) -> None:
+        if self._failures:
+            raise RuntimeError(f"a record was not acknowledged: {self._failures[0]}")
+
+    def _complain(self, error: Any) -> None:
+        if error.fatal():
+            self._failures.append(str(error))
+
+    def _timer(self) -> Callable[[Any, Any], None]:
+        began = time.perf_counter()
+
+        def delivered(error: Any, _message: Any) -> None:
+            if self._closed:
+                return
+            if error is not None:
+                self._failures.append(str(error))
+            self.latencies.record_us(1e6 * (time.perf_counter() - began))
+
+        return delivered

@@ -1,0 +1,104 @@
+"""Small Produce requests, and batches of 100 KB, in a closed loop without a client library: what the broker itself can.
+
+The generator is a C program (load.py), so that it takes less than any broker; where it cannot be compiled, a Python
+program takes its place in a process of its own.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...protocol.messages.produce import ProduceResponse
+from .. import small, topics
+from ..peers.peers import FLOOR_TOPIC, Peer
+from ..servers import BROKERS_AND_MOCK, FLOOR
+from . import child
+from . import closed_loop as load
+from .child import Outcome, Window
+from .window import Books, Sample
+
+CONNECTIONS = (1, 16, 64, 256)
+DEPTHS = (1, 5)
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """The scenario. own_topics: each window has a topic of its own, deleted afterwards, for it may fill gigabytes."""
+
+    name: str
+    connections: int
+    depth: int
+    record_bytes: int = 100
+    batch_records: int = 1
+    partitions: int = PARTITIONS
+    own_topics: bool = False
+    unit: str = "request"
+    peers: frozenset[str] | None = None
+    client_threads: int = 1
+
+    def prepare(self, peer: Peer) -> None:
+        """One topic for all windows, unless they have their own; the floor has it always."""
+        if peer.name != FLOOR and not self.own_topics:
+            topics.create(peer.host, peer.port, FLOOR_TOPIC, self.partitions)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        """Raises: LoadFailed."""
+        if not self.own_topics:
+            return self.load(peer, FLOOR_TOPIC, seconds)
+        with topics.topic(peer.host, peer.port, None, self.partitions) as topic:
+            return self.load(peer, topic, seconds)
+
+    def load(self, peer: Peer, topic: str, seconds: float) -> Sample:
+        """One window on that topic. Raises: LoadFailed."""
+        shape = small.SmallLoad(
+            topic, self.partitions, self.connections, self.depth, self.record_bytes, self.batch_records, seconds
+        )
+        if load.program() is None:
+            told = {"host": peer.host, "port": peer.port, "load": asdict(shape)}
+            return child.run(f"{__name__}:by_python", told, Books(peer), seconds + child.PATIENCE_S)
+        return load.run(peer, loop(shape), seconds, self.batch_records * self.record_bytes)
+
+
+def table() -> list[Produce]:
+    """The rows of the table."""
+    return [_small(64, 1), _small(16, 5), _batch()]
+
+
+def full() -> list[Produce]:
+    """All connections and depths."""
+    return [*(_small(connections, depth) for depth in DEPTHS for connections in CONNECTIONS), _batch()]
+
+
+def _small(connections: int, depth: int) -> Produce:
+    return Produce(f"small {connections}x{depth}", connections, depth)
+
+
+def _batch() -> Produce:
+    """Not against the floor, whose one file nobody deletes."""
+    return Produce("batch 100 KB", 4, 2, 1000, 100, own_topics=True, peers=BROKERS_AND_MOCK)
+
+
+def loop(shape: small.SmallLoad) -> load.Loop:
+    """The same load for the C program."""
+    frames = b"".join(small.frame_for(shape, partition) for partition in range(shape.partitions))
+    error_at = load.error_place(small.PRODUCE, small.VERSION, lambda code: _answer(shape.topic, code))
+    return load.Loop(frames, error_at, shape.connections, shape.depth)
+
+
+def _answer(topic: str, error_code: int) -> ProduceResponse:
+    part = ProduceResponse.Topic.Partition(index=0, error_code=error_code, base_offset=0)
+    return ProduceResponse(responses=[ProduceResponse.Topic(name=topic, partition_responses=[part])])
+
+
+def by_python(settings: dict[str, Any], window: Window) -> Outcome:
+    """In the child. settings: host, port, and the fields of a SmallLoad."""
+    import asyncio
+
+    import uvloop
+
+    shape = small.SmallLoad(**settings["load"])
+    marks = iter((window.begin, window.end))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(small.run(settings["host"], settings["port"], shape, lambda: next(marks)()))
+    payload = result.requests * shape.batch_records * shape.record_bytes
+    return Outcome(result.requests, payload, child.histogram(1e6 * each for each in result.latencies))

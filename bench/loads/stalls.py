@@ -1,0 +1,168 @@
+"""How long the broker's loop ever stands still under load: flush, checkpoints, retention and compaction included.
+
+A probe cannot be put into another process's loop, so an idle client asks ApiVersions all the time, which is answered at
+once, and the longest answers are the stalls. Time in which the broker's thread, or the client's, could have run but had
+no processor is the machine's part; the kernel's books say how much that was (schedstat), and it is told apart. The load
+comes from a process of its own, at a steady rate far below what a broker takes.
+"""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...protocol import records
+from ...protocol.messages.cluster import ApiVersionsRequest
+from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.topics import CreateTopicsRequest
+from .. import small
+from ..figures import percentile
+from ..peers import peers
+from ..wire import Wire, frame, skip_answer
+
+PARTITIONS = 2_000
+REQUESTS_A_SECOND = 2_000
+PING_EVERY_S = 0.002
+MIB = 1 << 20
+OFTEN = ("log.checkpoint.interval.ms=2000", "log.retention.check.interval.ms=500", "log.cleaner.backoff.ms=500")
+TOPICS = {
+    "many": (PARTITIONS, {}),
+    "short": (1, {"segment.bytes": str(MIB), "retention.bytes": str(2 * MIB)}),
+    "compacted": (
+        1,
+        {"cleanup.policy": "compact", "segment.bytes": str(MIB), "min.cleanable.dirty.ratio": "0.01"},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Milliseconds. The first four as the client saw them; own: the longest without the wait for a processor."""
+
+    p50: float
+    p99: float
+    p999: float
+    most: float
+    own: float
+
+
+def measure(seconds: float) -> Stalls:
+    """Run the load, and ask meanwhile."""
+    options = [word for setting in OFTEN for word in ("-X", setting)]
+    with peers.fencepost("fsync", None, *options) as broker, _load(broker):
+        time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind
+        end = time.perf_counter() + seconds
+        return ask(broker, lambda: time.perf_counter() < end)
+
+
+def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
+    """Ask, wait for the answer, rest, and so on."""
+    request = frame(ApiVersionsRequest(), 0)
+    seen: array[float] = array("d")
+    own = 0.0
+    with socket.create_connection((broker.host, broker.port), 30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while going_on():
+            before = _waits_ns(broker.pid)
+            began = time.perf_counter()
+            connection.sendall(request)
+            skip_answer(connection)
+            took_ms = 1e3 * (time.perf_counter() - began)
+            seen.append(took_ms)
+            if took_ms > own:
+                own = max(own, took_ms - _machines_part_ms(broker.pid, before))
+            time.sleep(PING_EVERY_S)
+    found = array("d", sorted(seen))
+    return Stalls(percentile(found, 0.5), percentile(found, 0.99), percentile(found, 0.999), found[-1], own)
+
+
+def _waits_ns(pid: int) -> dict[str, int]:
+    """How long each thread of the broker, and this one, has waited for a processor so far."""
+    threads = [*Path(f"/proc/{pid}/task").iterdir(), Path(f"/proc/self/task/{threading.get_native_id()}")]
+    waits = {}
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended
+            waits[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    return waits
+
+
+def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
+    """What the loop's thread and this one waited since, and of the other threads the one that waited longest.
+
+    One of those may have held what the loop needed to go on, Python's lock.
+    """
+    waited = {name: now - before.get(name, now) for name, now in _waits_ns(pid).items()}
+    of_two = waited.pop(str(pid), 0) + waited.pop(str(threading.get_native_id()), 0)
+    return (of_two + max(waited.values(), default=0)) / 1e6
+
+
+@contextlib.contextmanager
+def _load(broker: peers.Peer) -> Iterator[None]:
+    """The load as a process, once it has made its topics."""
+    command = [sys.executable, "-m", f"{__package__}.stalls", broker.host, str(broker.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
+        assert process.stdout is not None
+        try:
+            if process.stdout.readline() != "loading\n":
+                raise RuntimeError("the load did not begin")
+            yield
+            if process.poll() is not None:
+                raise RuntimeError("the load ended early")
+        finally:
+            process.kill()
+
+
+# ---- the process that loads ----------------------------------------------------------------------------------
+
+
+def load(host: str, port: int) -> None:
+    """Make the topics; then send for ever: small batches over all partitions, and larger ones to the other topics."""
+    wire = Wire(host, port)
+    items = [_topic(name, partitions, configs) for name, (partitions, configs) in TOPICS.items()]
+    for made in wire.call(CreateTopicsRequest(topics=items, timeout_ms=30_000), 5).topics:
+        if made.error_code:
+            raise RuntimeError(f"{made.name} could not be made: error {made.error_code}")
+    frames = [_frame("many", partition, 1) for partition in range(PARTITIONS)]
+    large = [_frame("short", 0, 200), _frame("compacted", 0, 200)]
+    print("loading", flush=True)
+    with socket.create_connection((host, port)) as connection:
+        threading.Thread(target=_drain, args=(connection,), daemon=True).start()
+        began, sent = time.perf_counter(), 0
+        while True:
+            due = int((time.perf_counter() - began) * REQUESTS_A_SECOND)
+            for number in range(sent, due):
+                connection.sendall(frames[number % PARTITIONS])
+                if number % 40 == 0:
+                    connection.sendall(large[number // 40 % 2])
+            sent = due
+            time.sleep(0.001)
+
+
+def _topic(name: str, partitions: int, configs: dict[str, str]) -> CreateTopicsRequest.Topic:
+    entries = [CreateTopicsRequest.Topic.Config(name=key, value=value) for key, value in configs.items()]
+    return CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=entries)
+
+
+def _frame(topic: str, partition: int, count: int) -> bytes:
+    batch = records.build([records.Record(i, 0, b"key %d" % i, b"x" * 100, ()) for i in range(count)])
+    part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
+    item = ProduceRequest.Topic(name=topic, partition_data=[part])
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[item]), small.VERSION)
+
+
+def _drain(connection: socket.socket) -> None:
+    while connection.recv(1 << 16):
+        pass
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        load(sys.argv[1], int(sys.argv[2]))
+    else:
+        print(measure(20.0))

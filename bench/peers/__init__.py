@@ -1,0 +1,1 @@
+"""The servers that are measured beside each other, as processes on loopback."""

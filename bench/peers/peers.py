@@ -1,0 +1,248 @@
+"""The servers that a comparison runs against, each a process of its own on loopback, ended when the block ends.
+
+- fencepost, with a durability mode;
+- Apache Kafka with its defaults, and one that flushes each message before it answers (needs a JDK and Maven);
+- librdkafka's mock cluster: C, in memory, no files (needs the confluent-kafka wheel only);
+- the floor: bench/peers/floor.c, which appends and syncs and does nothing else (needs a C compiler).
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ...protocol import apis
+from ...protocol.messages.produce import ProduceResponse
+from .. import small
+from ..servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
+from . import apache, survivors
+from .facts import file_system
+
+FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
+LAST_CHARACTERS = 1000  # of what a server said that did not start or has ended
+NO_FILES = frozenset({"tmpfs", "ramfs"})  # file systems on which a sync costs nothing
+MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running server.
+
+    pid: whose books to read. is_jvm: whether it has to be warmed until it is steady. durable: whether an answer means
+    that the record is on disk. ready_s: from its start to its first answer. directory: of its files, if it has any.
+    """
+
+    name: str
+    host: str
+    port: int
+    pid: int
+    is_jvm: bool = False
+    durable: bool = False
+    ready_s: float = 0.0
+    directory: str = ""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class NoFiles(ValueError):
+    """The file system of the data directories keeps nothing on a disk."""
+
+
+@contextlib.contextmanager
+def bench_root(given: str | None = None) -> Iterator[Path]:
+    """The directory under which, for the time of the block, all servers of this process have their data.
+
+    A new one below the present directory's `build`, or the given one; a new folder in it either way, gone at the end,
+    and so is what had to be made above it. Raises: NoFiles for one in memory; OSError where none can be made.
+    """
+    above = Path(given or "build").absolute()
+    mounts = Path("/proc/self/mountinfo")
+    if (kind := file_system(above, mounts.read_text() if mounts.exists() else "")) in NO_FILES:
+        raise NoFiles(f"{above} lies on {kind}: a sync would cost nothing there; name a directory on a disk")
+    made = [each for each in (above, *above.parents) if not each.exists()]
+    above.mkdir(parents=True, exist_ok=True)
+    before = tempfile.tempdir
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=above, ignore_cleanup_errors=True) as root:
+            tempfile.tempdir = root
+            try:
+                with survivors.watched(Path(root)):
+                    yield Path(root)
+            finally:
+                tempfile.tempdir = before
+    finally:
+        with contextlib.suppress(OSError):  # another run has its files there
+            for each in made:
+                each.rmdir()
+
+
+@contextlib.contextmanager
+def start(name: str) -> Iterator[Peer | None]:
+    """One more server by its name, in a new directory. None where this machine cannot have it."""
+    if name in (FSYNC, OS):
+        with fencepost(name.split()[-1]) as peer:
+            yield peer
+    elif name in (KAFKA, KAFKA_FLUSH):
+        with kafka(flush=name == KAFKA_FLUSH) as found:
+            yield found
+    elif name == MOCK:
+        with mock() as peer:
+            yield peer
+    elif name == FLOOR:
+        with floor(FLOOR_TOPIC, sync=False) as found:
+            yield found
+    else:
+        raise ValueError(f"no server is named {name!r}")
+
+
+@contextlib.contextmanager
+def fencepost(durability: str, directory: str | None = None, *options: str) -> Iterator[Peer]:
+    """`fencepost serve` on a free port, in a new data directory unless one is given."""
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
+        command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+        said = stack.enter_context(tempfile.TemporaryFile())
+        began = time.perf_counter()
+        process = stack.enter_context(_running([*command, "--durability", durability, *options], stderr=said))
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("ready"):
+                stack.callback(_told, process, said)
+                ready_s = time.perf_counter() - began
+                port = int(line.split()[-1].rsplit(":", 1)[1])
+                durable = durability == "fsync"
+                name = f"fencepost {durability}"
+                yield Peer(name, "127.0.0.1", port, process.pid, False, durable, ready_s, directory)
+                return
+        raise RuntimeError(f"fencepost did not become ready: {_last(said)}")
+
+
+def _told(process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
+    """What a server said that has ended by itself; of one that is to be ended now it is no news."""
+    if process.poll() is not None and (last := _last(said)):
+        print(last, file=sys.stderr)
+
+
+def _last(said: IO[bytes]) -> str:
+    said.seek(0)
+    return said.read().decode(errors="replace")[-LAST_CHARACTERS:].strip()
+
+
+@contextlib.contextmanager
+def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]:
+    """Apache Kafka, one node; None, and a line that says why, where it cannot be had."""
+    absent = apache.absence()
+    libraries = None if absent else apache.jars()
+    if libraries is None:
+        print(f"Apache Kafka is absent: {absent or 'Maven could not resolve it'}", file=sys.stderr)
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-"))
+        port = apache.prepare(Path(directory), libraries, flush=flush)
+        began = time.perf_counter()
+        process = stack.enter_context(ended(apache.start(Path(directory), libraries)))
+        apache.wait_until_ready(process, port, Path(directory))
+        ready_s = time.perf_counter() - began
+        name = KAFKA_FLUSH if flush else KAFKA
+        yield Peer(name, "127.0.0.1", port, process.pid, True, flush, ready_s, directory)
+
+
+@contextlib.contextmanager
+def mock() -> Iterator[Peer]:
+    """librdkafka's mock cluster, one broker."""
+    began = time.perf_counter()
+    with _running([sys.executable, "-c", _MOCK], stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().rpartition(":")
+        if not port:
+            raise RuntimeError("the mock cluster did not start: it needs confluent-kafka")
+        yield Peer(MOCK, host, int(port), process.pid, ready_s=time.perf_counter() - began)
+
+
+_MOCK = """
+import signal
+import sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its input
+from confluent_kafka import Producer
+producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0})
+broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
+print(f"{broker.host}:{broker.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
+    """The C server; it answers every frame with a Produce v7 answer for `topic`. None without a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        print("the C floor is absent: no C compiler", file=sys.stderr)
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+        binary = os.path.join(directory, "floor")
+        source = Path(__file__).with_name("floor.c")
+        subprocess.run([compiler, "-O2", "-o", binary, source], check=True)
+        command = [binary, os.path.join(directory, "log"), _answer(topic).hex(), *(["sync"] if sync else [])]
+        with _running(command, stdin=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            yield Peer(FLOOR, "127.0.0.1", port, process.pid, durable=sync, directory=directory)
+
+
+def _answer(topic: str) -> bytes:
+    """A whole Produce v7 answer, length included, that says: written, no error."""
+    partition = ProduceResponse.Topic.Partition(index=0, base_offset=0, log_start_offset=0)
+    response = ProduceResponse(responses=[ProduceResponse.Topic(name=topic, partition_responses=[partition])])
+    return b"".join(apis.encode_response(apis.APIS[small.PRODUCE], 7, 1, response))
+
+
+def environment() -> dict[str, str]:
+    """For processes that are measured: with compiled modules, as an installed package has, also where they are not
+    to be written beside the sources."""
+    names = dict(os.environ)
+    if names.pop("PYTHONDONTWRITEBYTECODE", ""):
+        names.setdefault("PYTHONPYCACHEPREFIX", os.path.join(MODULES, "fencepost-bench-modules"))
+    return names
+
+
+@contextlib.contextmanager
+def _running(
+    command: list[str], stdin: int | None = None, stderr: IO[bytes] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=stdin, stderr=stderr, text=True, env=environment()
+    )
+    with ended(process):
+        yield process
+
+
+@contextlib.contextmanager
+def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """A process that is gone when the block ends, or this process."""
+    with survivors.watched(process.pid):
+        try:
+            yield process
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

@@ -1,0 +1,119 @@
+"""What is measured on servers of their own: start and idle memory, recovery, and what growth costs a request."""
+
+from dataclasses import replace
+
+import pytest
+from fencepost.bench import servers, topics
+from fencepost.bench.contest import growth
+from fencepost.bench.contest.contest import Finding
+from fencepost.bench.contest.growth import Size
+from fencepost.bench.loads import closed_loop as load
+from fencepost.bench.loads.window import Sample
+from fencepost.bench.measured import Measured
+from fencepost.bench.peers import peers
+
+TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
+
+
+class Said:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.failures: list[str] = []
+        self.say = self.lines.append
+        self.failed = self.failures.append
+
+
+@pytest.fixture
+def said(monkeypatch) -> Said:
+    monkeypatch.setattr(growth, "IDLE_S", 0.0)
+    monkeypatch.setattr(growth, "SETTLE_S", 0.0)
+    return Said()
+
+
+def sample(cpu_us: float) -> Sample:
+    return Sample(1000, 0, 1.0, int(cpu_us * 1e6), 0, 0.1)
+
+
+def test_growth_is_the_ratio_of_each_round():
+    few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
+    busier = replace(sample(15), others_cpu=0.04)
+    many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
+    found = growth.grown("growth ids", servers.OS, few, many)
+    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", servers.OS)
+    assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
+    assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
+    assert found.others_cpu == 0.04  # the largest of a round, as everywhere
+
+
+def test_a_start_has_a_time_and_a_memory_for_each_round(said):
+    (found,) = growth.starts((servers.OS,), TINY, said)
+    assert (found.scenario, found.peer) == ("start", servers.OS)
+    assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
+    assert min(found.figures["ready_s"]) > 0
+    assert min(found.figures["idle_mb"]) > 10
+    assert not said.failures
+
+
+def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch):
+    start = peers.start
+
+    def broken(name: str):
+        if name == servers.FSYNC:
+            raise RuntimeError("no disk")
+        return start(name)
+
+    monkeypatch.setattr(peers, "start", broken)
+    found = growth.starts((servers.FSYNC, servers.OS), replace(TINY, rounds=1), said)
+    assert [each.peer for each in found] == [servers.OS]
+    assert said.failures == ["start, fencepost fsync: RuntimeError: no disk"]
+
+
+def test_recovery_starts_on_what_a_killed_broker_left(said):
+    (found,) = growth.recovery(servers.FSYNC, TINY, said)
+    assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
+    assert min(found.figures["s_per_gb"]) > 0
+    assert not said.failures
+
+
+@pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
+def test_each_growth_is_measured(said, grown):
+    found = list(grown(servers.OS, TINY, said))
+    named = [f"growth {grown.__name__}"]
+    if grown is growth.ids and load.program():
+        named.append("growth ids, initialised")
+    assert [each.scenario for each in found] == named
+    assert all(len(each.figures["growth"]) == 2 and min(each.figures["growth"]) > 0 for each in found)
+    assert {each.peer for each in found} == {servers.OS}
+
+
+def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch):
+    made: dict[str, list[int]] = {}
+    monkeypatch.setattr(growth, "CHUNK", 20)
+    monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
+    monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
+    list(growth.partitions(servers.OS, TINY, said))
+    assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
+
+
+def test_of_the_table_only_the_start_is_measured(monkeypatch):
+    asked = []
+    monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
+    assert growth.measurable(full=False) == ["start"]
+    assert list(growth.outside(["start"], servers.NAMES, False, growth.FULL, Said())) == []
+    assert asked == [([servers.FSYNC, servers.KAFKA], 3)]
+
+
+def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
+    def recovery(name, size, tells):
+        yield f"recovery {name}"
+
+    def ids(name, size, tells):
+        yield f"ids {name}"
+
+    monkeypatch.setattr(growth, "recovery", recovery)
+    monkeypatch.setitem(growth.GROWN, "growth ids", ids)
+    names = [servers.OS, servers.KAFKA, servers.MOCK]
+    found = growth.outside(["recovery", "growth ids"], names, True, growth.QUICK, Said())
+    assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

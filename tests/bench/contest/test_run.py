@@ -1,0 +1,235 @@
+"""The run of all loads: what fits into its time, what is said as it runs, what is left of one that is interrupted."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from click.testing import CliRunner
+from fencepost.bench import servers
+from fencepost.bench.aims import AIMS
+from fencepost.bench.contest import run
+from fencepost.bench.contest.contest import Finding, Step
+from fencepost.bench.contest.run import TABLE, Ahead, ahead, fitted
+from fencepost.bench.peers import peers
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    peers: frozenset[str] | None = None
+
+
+LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({servers.FSYNC, servers.KAFKA}))]
+
+
+def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
+    found = ahead(LOADS, [servers.FSYNC, servers.KAFKA, servers.MOCK], 3, frozenset())
+    assert (found.preparations, found.warmings) == (8, 2)
+    assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
+    assert found.windows == 8 * 3 + 2
+    again = ahead(LOADS, [servers.KAFKA], 3, frozenset({("small", servers.KAFKA)}))
+    assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
+
+
+def test_an_effort_that_fits_is_kept():
+    assert fitted(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
+
+
+def test_windows_get_what_warming_mostly_leaves():
+    left = Ahead(100, 120, 10, 40)
+    shorter = fitted(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
+    assert shorter.seconds == pytest.approx(3.0)
+
+
+def test_the_next_jvms_may_take_what_shorter_windows_make_good():
+    left = Ahead(100, 120, 10, 40)
+    least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
+    assert fitted(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
+    assert fitted(TABLE, least + 2 * 500.0, left).warm_most_s == TABLE.warm_most_s
+    assert fitted(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
+
+
+def test_neither_goes_below_what_says_something():
+    least = fitted(TABLE, -5.0, Ahead(100, 120, 10, 40))
+    assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
+    assert least.rounds == TABLE.rounds
+
+
+def test_every_aim_is_for_a_load_of_the_table_or_for_what_is_measured_without_the_brokers():
+    table = {scenario.name: scenario.peers for scenario in run.scenarios(False, [])}
+    for aim in AIMS:
+        if aim.scenario.split()[0] not in ("start", "growth"):
+            playing = table[aim.scenario]
+            assert playing is None or {aim.ours, aim.theirs} <= playing
+
+
+def test_loads_of_a_full_run_have_names_of_their_own_and_hold_the_table():
+    full = [scenario.name for scenario in run.scenarios(True, [])]
+    assert len(full) == len(set(full))
+    assert {scenario.name for scenario in run.scenarios(False, [])} <= set(full)
+
+
+def test_loads_are_found_by_parts_of_their_names(monkeypatch):
+    class Module:
+        table = staticmethod(lambda: [Load("small 64x1"), Load("small 16x5")])
+        full = staticmethod(lambda: [Load("small 64x1"), Load("small 256x5")])
+
+    monkeypatch.setattr(run, "MODULES", (Module,))
+    assert [load.name for load in run.scenarios(False, [])] == ["small 64x1", "small 16x5"]
+    assert [load.name for load in run.scenarios(True, ["256", "nothing"])] == ["small 256x5"]
+
+
+def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
+    def findings(*_: object) -> Iterator[Finding]:
+        yield Finding("one", "request", "A", [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", findings)
+    told = run.Told()
+    found = run.measured(LOADS, [], TABLE, None, None, told)
+    assert [finding.scenario for finding in found] == ["one"]
+    assert told.interrupted
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_what_is_measured_without_the_brokers_comes_after_the_contest(monkeypatch):
+    monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
+    assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.Told()) == [
+        "contest",
+        "start",
+        "growth",
+    ]
+
+
+def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch, capsys):
+    class Started:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> peers.Peer | None:
+            if self.name == servers.KAFKA:
+                raise RuntimeError("Kafka did not become ready")
+            return None if self.name == servers.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    asked = []
+
+    def contest(scenarios, up, *_):
+        asked.append([peer.name for peer in up])
+        return [Finding(scenarios[0].name, "request", peer.name, []) for peer in up]
+
+    monkeypatch.setattr(run.peers, "start", Started)
+    monkeypatch.setattr(run, "contest", contest)
+    told = run.Told()
+    found = list(run.run(LOADS[:1], [servers.KAFKA, servers.OS, servers.FLOOR], TABLE, 900.0, told))
+    assert [finding.peer for finding in found] == [servers.OS]
+    assert asked == [[servers.OS]]
+    assert len(told.failures) == 1
+    assert "Kafka did not become ready" in told.failures[0]
+    assert "FAILED" in capsys.readouterr().err
+
+
+def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch, capsys):
+    told = run.Told()
+    told.expect(300)
+    for step in (Step("load", "A", "prepare"), Step("load", "B", "prepare"), Step("load", "B", "x: gone", True)):
+        told.step(step)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "load · about 5 min left" in lines[0]
+    assert "FAILED load · B · x: gone" in lines[1]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    live = run.Told()
+    live.expect(60)
+    live.step(Step("load", "A", "round 1 of 3"))
+    assert capsys.readouterr().err == "\r\033[Kload · A · round 1 of 3 · about 1 min left"
+
+
+@pytest.mark.parametrize("name", servers.NAMES)
+def test_every_name_of_a_server_is_one_that_can_be_started(name):
+    assert name in vars(peers).values()
+
+
+def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, capsys):
+    def outside(tells):
+        tells.say("start · A")
+        tells.failed("start, B: no disk")
+        return iter(())
+
+    monkeypatch.setattr(run, "run", lambda *_: iter(()))
+    told = run.Told()
+    run.measured([], [], TABLE, None, outside, told)
+    assert told.failures == ["start, B: no disk"]
+    assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
+        "start · A",
+        "FAILED start, B: no disk",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (["--only", "nothing"], "no load has nothing in its name"),
+        (["--only", "growth"], "no load has growth in its name"),  # it takes --full
+        (["--seconds", "nan"], "nan"),
+        (["--seconds", "0"], "0"),
+        (["--rounds", "0"], "0"),
+        (["--peer", "Pulsar"], "Pulsar"),
+    ],
+)
+def test_what_cannot_be_run_is_told_before_anything_is_started(options, cause, monkeypatch):
+    monkeypatch.setattr(run, "play", None)
+    found = CliRunner().invoke(run.main, options)
+    assert (found.exit_code, cause in found.stderr) == (2, True)
+
+
+def test_results_that_cannot_be_written_and_directories_that_cannot_be_made_are_told(tmp_path):
+    (tmp_path / "file").touch()
+    for options in (["--results", str(tmp_path / "file" / "in it")], ["--data-dir", str(tmp_path / "file" / "in it")]):
+        found = CliRunner().invoke(run.main, ["--only", "64x1", "--results", str(tmp_path / "results"), *options])
+        assert (found.exit_code, found.stderr.count("\n"), found.stderr[:7]) == (1, 1, "Error: ")
+
+
+def test_everything_that_can_be_asked_for_is_listed():
+    table, full = (
+        CliRunner().invoke(run.main, ["--list", *options]).stdout.split("\n") for options in ([], ["--full"])
+    )
+    assert {"small 64x1", "start"} <= set(table)
+    assert {"small 256x5", "recovery", "growth partitions", "growth ids", "growth connections"} <= set(full)
+    assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
+
+
+def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        run.growth, "outside", lambda wanted, names, full, size, tells: asked.append((wanted, size.rounds)) or []
+    )
+    for options in ([], ["--rounds", "2"], ["--quick"]):
+        named = ["--full", "--only", "growth", "--results", str(tmp_path), "--data-dir", str(tmp_path)]
+        CliRunner().invoke(run.main, [*named, *options])
+    growing = ["growth partitions", "growth ids", "growth connections"]
+    assert asked == [(growing, 3), (growing, 2), (growing, 1)]
+
+
+INTERRUPTED_TWICE = """
+import os, signal
+from fencepost.bench.contest import run
+run.tidy_when_interrupted()
+try:
+    signal.raise_signal(signal.{name})
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("tidied up")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_the_impatient_do_not_stop_the_tidying_up(name):
+    script = INTERRUPTED_TWICE.replace("{name}", name)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "tidied up\n"

@@ -1,0 +1,124 @@
+"""Loads in processes of their own: what they tell, how they fail, and that they never outlive who started them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fencepost.bench.loads.child import Child, LoadFailed, histogram, run
+from fencepost.bench.loads.window import Books
+from fencepost.bench.peers.peers import Peer
+from process_ends import gone
+
+LOADS = """
+import os, signal, sys, time
+from fencepost.bench.loads import child
+from fencepost.bench.loads.child import Outcome, histogram, say
+
+def counts(settings, window):
+    window.begin()
+    until = time.process_time() + settings["busy_s"]
+    while time.process_time() < until: pass
+    window.end()
+    return Outcome(settings["units"], 7, histogram([10, 10, 2000]), settings.get("elsewhere", 0.0))
+
+def raises(settings, window):
+    window.begin()
+    raise ValueError("the topic is gone")
+
+def dies(settings, window):
+    print("no memory left", file=sys.stderr, flush=True)
+    os._exit(9)
+
+def mixes_up(settings, window):
+    window.end()
+
+def hangs(settings, window):
+    say("begin", pid=os.getpid())
+    signal.pause()
+
+def has_a_child(settings, window):
+    with child.Child("made_loads:hangs", {}) as below:
+        say("begin", pid=below.expect("begin")["pid"])
+        signal.pause()
+"""
+
+
+@pytest.fixture(autouse=True)
+def made_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_loads.py").write_text(LOADS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def books() -> Books:
+    return Books(Peer("this process", "", 0, os.getpid()))
+
+
+def test_a_load_tells_what_it_counted_and_what_its_own_process_took() -> None:
+    sample = run("made_loads:counts", {"units": 3, "busy_s": 0.05}, books())
+    assert (sample.units, sample.bytes, sample.latencies.count) == (3, 7, 3)
+    assert sample.latencies.percentile_ms(0.5) == 0.01
+    assert sample.seconds > 0
+    assert 0 < sample.client_share <= 1.1
+
+
+def test_the_busier_of_two_client_processes_is_the_one_that_counts() -> None:
+    sample = run("made_loads:counts", {"units": 1, "busy_s": 0.05, "elsewhere": 5.0}, books())
+    assert sample.client_share == pytest.approx(5.0)
+
+
+def test_a_failure_in_the_child_is_told_with_its_cause() -> None:
+    with pytest.raises(LoadFailed, match="made_loads:raises: ValueError: the topic is gone"):
+        run("made_loads:raises", {}, books())
+
+
+def test_a_child_that_dies_is_told_with_its_last_words() -> None:
+    with pytest.raises(LoadFailed, match="code 9 and no result / no memory left"):
+        run("made_loads:dies", {}, books())
+
+
+def test_a_window_in_which_nothing_was_done_is_a_failure() -> None:
+    with pytest.raises(LoadFailed, match="nothing was done"):
+        run("made_loads:counts", {"units": 0, "busy_s": 0}, books())
+
+
+def test_a_load_that_does_not_exist_is_told() -> None:
+    with pytest.raises(LoadFailed, match="AttributeError"):
+        run("made_loads:nosuch", {}, books())
+
+
+def test_a_window_that_ends_before_it_began_is_a_failure() -> None:
+    with pytest.raises(LoadFailed, match="said 'end' where 'begin' was due"):
+        run("made_loads:mixes_up", {}, books())
+
+
+def test_a_load_that_hangs_is_killed_when_patience_ends() -> None:
+    with Child("made_loads:hangs", {}, patience_s=1) as child:
+        pid = child.expect("begin")["pid"]
+        with pytest.raises(LoadFailed, match="not done after 1 s"):
+            child.expect("end")
+        assert gone(pid)
+
+
+def test_a_window_that_is_abandoned_takes_its_child_and_the_childs_child_along() -> None:
+    with Child("made_loads:has_a_child", {}) as child:
+        below = child.expect("begin")["pid"]
+    assert gone(below)
+
+
+def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
+    program = "from fencepost.bench.loads.child import Child; import signal\n"
+    program += "print(Child('made_loads:hangs', {}).expect('begin')['pid'], flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    assert gone(pid)
+
+
+def test_equal_times_are_counted_in_a_histogram_as_often_as_they_came() -> None:
+    latencies = histogram([1.2, 0.9, 1.4, 5000.0])
+    assert latencies.count == 4
+    assert latencies.percentile_ms(0.75) == 0.001
+    assert latencies.percentile_ms(1) == pytest.approx(5, rel=0.001)

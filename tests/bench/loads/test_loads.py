@@ -1,0 +1,239 @@
+"""The loads through confluent-kafka, each for a moment against a broker: what they count is what the broker has."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+
+import pytest
+from eventually import wait_until
+from fencepost.bench import librdkafka, topics
+from fencepost.bench.contest.contest import Scenario
+from fencepost.bench.loads import (
+    child,
+)
+from fencepost.bench.loads import (
+    consume as consume_load,
+)
+from fencepost.bench.loads import (
+    latency as latency_load,
+)
+from fencepost.bench.loads import (
+    modes as modes_load,
+)
+from fencepost.bench.loads import (
+    produce as produce_load,
+)
+from fencepost.bench.loads import (
+    txn as txn_load,
+)
+from fencepost.bench.loads.produce import log_ends
+from fencepost.bench.loads.window import Latencies, Sample
+from fencepost.bench.peers import peers
+from fencepost.bench.peers.peers import Peer
+from fencepost.bench.servers import MOCK
+
+SECONDS = 0.5
+WARM = 0.05
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Peer]:
+    with peers.fencepost("os") as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[Peer]:
+    with peers.mock() as peer:
+        yield peer
+
+
+def measured(scenario: Scenario, peer: Peer) -> Sample:
+    scenario.prepare(peer)
+    sample = scenario.window(peer, SECONDS)
+    assert sample.units > 0
+    assert sample.seconds > 0
+    assert sample.cpu_ns > 0
+    assert sample.rss_bytes > 0
+    assert sample.client_share > 0
+    return sample
+
+
+def fetched(peer: Peer, topic: str, partitions: int) -> int:
+    return sum(log_ends(peer, topic, partitions))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_are_produced_for_a_time_and_the_acknowledged_ones_count(served: Peer, codec: str) -> None:
+    before = topics.names(served.host, served.port)
+    sample = measured(produce_load.Produce(f"produce 1 KB {codec}", 1000, codec, warm_seconds=WARM), served)
+    assert sample.bytes == 1000 * sample.units
+    assert sample.latencies.count <= sample.units
+    assert topics.names(served.host, served.port) == before
+
+
+def test_the_mock_takes_what_is_produced_too(mock: Peer) -> None:
+    measured(produce_load.Produce("produce 100 B", 100, warm_seconds=WARM), mock)
+
+
+def test_acknowledged_records_that_are_not_in_the_log_are_a_failure(
+    served: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_load, "log_ends", lambda peer, topic, partitions: [0] * partitions)
+    with pytest.raises(child.LoadFailed, match="were acknowledged, 0 are in the log"):
+        produce_load.Produce("produce 1 KB", 1000, warm_seconds=WARM).window(served, SECONDS)
+
+
+def test_records_that_the_broker_refuses_end_the_load_with_its_reason() -> None:
+    with (
+        peers.fencepost("os", None, "-X", "message.max.bytes=500") as peer,
+        pytest.raises(child.LoadFailed, match="not acknowledged"),
+    ):
+        produce_load.Produce("produce 1 KB", 1000, warm_seconds=WARM).window(peer, SECONDS)
+
+
+def test_values_are_of_their_size_and_no_two_of_a_batch_alike() -> None:
+    for size in produce_load.SIZES.values():
+        values = produce_load.payloads(size)
+        assert {len(value) for value in values} == {size}
+        assert len(set(values)) == len(values) >= 100
+        assert values == produce_load.payloads(size)
+
+
+def test_a_topic_is_read_again_and_again_from_its_beginning(served: Peer) -> None:
+    sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
+    assert sample.units > 2000
+    assert sample.bytes == 1000 * sample.units
+
+
+def read_once() -> None:
+    librdkafka.consume("nowhere:1", "t", 1, lambda done: None)
+
+
+def read_again_and_again() -> None:
+    consume_load.Reader(consume_load.TimedConsume("nowhere:1", "t", 1, 1, SECONDS))
+
+
+@pytest.mark.parametrize("read", [read_once, read_again_and_again])
+def test_a_reader_that_is_slower_than_the_broker_does_not_rest_a_second_when_its_queue_is_full(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
+) -> None:
+    """librdkafka's own fetch.queue.backoff.ms: in a window of seconds, most of what was measured was that."""
+    settings: dict[str, object] = {}
+
+    class Created(Exception):
+        pass
+
+    def consumer(given: dict[str, object]) -> None:
+        settings.update(given)
+        raise Created
+
+    monkeypatch.setattr("confluent_kafka.Consumer", consumer)
+    with pytest.raises(Created):
+        read()
+    assert settings["fetch.queue.backoff.ms"] == librdkafka.QUEUE_FULL_MS < 10
+
+
+def test_a_reader_of_committed_records_sees_no_aborted_ones_and_the_other_sees_all(served: Peer) -> None:
+    small = {"transactions": 101, "records": 5, "record_bytes": 100, "warm_seconds": WARM}
+    for level, visible in (("read_committed", 99 * 5), ("read_uncommitted", 101 * 5)):
+        scenario = consume_load.ConsumeTransactions(level, **small)
+        measured(scenario, served)
+        reader = consume_load.Reader(
+            consume_load.TimedConsume(served.bootstrap, scenario.topic, 4, 10_000, SECONDS, level)
+        )
+        deadline = time.monotonic() + 30
+        while reader.seen < visible and time.monotonic() < deadline:
+            reader.take(100)
+        reader.take(1)  # nothing more comes
+        reader.close()
+        assert reader.seen == visible
+
+
+def test_a_reader_that_finds_nothing_says_so(served: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume_load, "PATIENCE_S", 0)
+    topics.create(served.host, served.port, "empty", 1)
+    reader = consume_load.Reader(consume_load.TimedConsume(served.bootstrap, "empty", 1, 10, SECONDS))
+    with pytest.raises(RuntimeError, match="10 of 10 not read"):
+        reader.take(10)
+    reader.close()
+
+
+def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
+    scenario = latency_load.EndToEnd(200, warm_seconds=WARM)
+    sample = measured(scenario, served)
+    assert sample.latencies.count == 100
+    assert sample.units <= 100
+    again = scenario.window(served, SECONDS)
+    assert again.latencies.count == 100
+    assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
+
+
+def test_records_that_come_after_a_rate_no_client_keeps_up_with_are_timed_all_the_same(served: Peer) -> None:
+    scenario = latency_load.EndToEnd(2_000_000, warm_seconds=0.001)
+    scenario.prepare(served)
+    pace = latency_load.Pace(served.bootstrap, scenario.topic, scenario.per_second, 0.05, 0, warm_seconds=0.001)
+    with child.Child("fencepost.bench.loads.latency:receive", asdict(pace)) as running:
+        running.expect("begin")
+        running.expect("end")
+        report = running.report()
+    assert Latencies.decode(report.latencies).count == 100_000
+    assert report.units < 100_000
+
+
+@pytest.mark.parametrize(("producers", "partitions", "records"), [(1, 1, 1), (2, 4, 10)])
+def test_transactions_are_counted_when_they_are_committed(
+    served: Peer, producers: int, partitions: int, records: int
+) -> None:
+    scenario = txn_load.Transactions(producers, partitions, records, warm_seconds=WARM)
+    sample = measured(scenario, served)
+    assert sample.latencies.count == sample.units
+    assert sample.bytes == 100 * records * sample.units
+    assert fetched(served, scenario.topic, partitions) >= sample.units * (records + 1)
+
+
+def test_the_mock_takes_transactions_too(mock: Peer) -> None:
+    measured(txn_load.Transactions(1, warm_seconds=1), mock)  # it tells late of a topic that it made
+
+
+def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it() -> None:
+    all_of_them = [one for one in txn_load.full() if isinstance(one, txn_load.Transactions)]
+    assert {one.partitions for one in all_of_them if one.peers and MOCK in one.peers} == {1, 4}
+
+
+def test_a_copy_has_all_that_was_copied_and_its_markers(served: Peer) -> None:
+    scenario = txn_load.Copy(records=1000, batch=50, warm_seconds=WARM)
+    sample = measured(scenario, served)
+    assert sample.bytes == 100 * sample.units
+    assert sample.latencies.count >= sample.units / 50
+    assert fetched(served, txn_load.COPIES, 4) >= sample.units + sample.latencies.count
+
+
+def test_what_is_committed_is_visible_when_the_commit_returns(served: Peer) -> None:
+    sample = measured(txn_load.Visible(warm_seconds=WARM), served)
+    assert sample.latencies.count == sample.units
+    assert sample.latencies.percentile_ms(1) == 0.001
+
+
+@pytest.mark.parametrize("mode", modes_load.full(), ids=lambda mode: mode.name)
+def test_each_delivery_mode_counts_what_the_broker_has(served: Peer, mode: modes_load.Mode) -> None:
+    sample = measured(replace(mode, warm_seconds=WARM), served)
+    assert sample.latencies.count * mode.batch == sample.units
+    assert sample.bytes == 100 * sample.units
+    wait_until(lambda: fetched(served, mode.topic, 1) >= sample.units)  # what nobody waits for may be on its way
+
+
+def test_every_scenario_has_a_name_of_its_own_and_the_table_is_part_of_all() -> None:
+    modules = (produce_load, consume_load, latency_load, txn_load, modes_load)
+    table = [scenario.name for module in modules for scenario in module.table()]
+    full = [scenario.name for module in modules for scenario in module.full()]
+    assert len(set(full)) == len(full) == 15 + 4 + 2 + 20 + 6
+    assert set(table) < set(full)
+    assert table == [
+        "produce 100 B",
+        "produce 1 KB",
+        "consume 1 KB",
+        "end to end 2,000/s",
+        "transactions 1p 4x1",
+        "transactions 16p 4x1",
+    ]
