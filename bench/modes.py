@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..client.producer import Producer
+from ..client.producer.producer import Producer
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at most once", "at least once", "exactly once"
 TRANSACTIONS = (1, 10, 100, 1000)  # records in one

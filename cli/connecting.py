@@ -17,9 +17,9 @@ from .ranges import DURATION
 from .tables import Output, duration
 
 if TYPE_CHECKING:
-    from ..client.admin import Admin
-    from ..client.consumer import Consumer
-    from ..client.producer import Producer
+    from ..client.admin.admin import Admin
+    from ..client.consumer.consumer import Consumer
+    from ..client.producer.producer import Producer
     from ..client.settings import ConnectionSettings
     from ..client.values import TopicPartition
 
@@ -57,7 +57,7 @@ class Target:
         """kind: the settings that -X is about, of which Admin takes its part."""
         from dataclasses import fields
 
-        from ..client.admin import Admin
+        from ..client.admin.admin import Admin
         from ..client.config_names import settings_from
         from ..client.settings import AdminSettings, ConnectionSettings
 
@@ -67,12 +67,12 @@ class Target:
         return Admin.of(AdminSettings(**{each.name: getattr(given, each.name) for each in fields(ConnectionSettings)}))
 
     def producer(self, **more: Any) -> "Producer":
-        from ..client.producer import Producer
+        from ..client.producer.producer import Producer
 
         return Producer.from_config(self.config(max_block_ms=self.timeout_ms, **more))
 
     def consumer(self, **more: Any) -> "Consumer":
-        from ..client.consumer import Consumer
+        from ..client.consumer.consumer import Consumer
 
         return Consumer.from_config(self.config(**more))
 

@@ -16,9 +16,9 @@ from .tables import Cell, many, now_ms, styled
 from .txn.blocking import blocked_facts, sentence
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..client.net.connection import Connection
+    from ..client.net.topology import Node
     from ..client.settings import AdminSettings
-    from ..client.topology import Node
 
 OK, WARNING, FAILURE = "ok", "warning", "failed"
 _MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
@@ -83,7 +83,7 @@ def doctor(to: Target, address: str | None) -> None:
 
 async def _examine(findings: Findings) -> None:
     from ..client.errors import InvalidConfigurationError
-    from ..client.outside import SYSTEM
+    from ..client.net.environment import SYSTEM
 
     settings = _settings(findings.to)
     host, port = settings.bootstrap_servers[0]
@@ -140,7 +140,7 @@ async def _reachable(findings: Findings, host: str, port: int) -> None:
 
 async def _protocol(findings: Findings, settings: "AdminSettings", outside: Any, tls: Any) -> "Connection":
     from ..client.errors import KafkaError
-    from ..client.opening import open_connection
+    from ..client.net.opening import open_connection
     from ..protocol.messages.cluster import ApiVersionsRequest
     from ..protocol.messages.fetch import FetchRequest
 
@@ -183,7 +183,7 @@ def _features(findings: Findings, response: Any) -> None:
 
 async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
     from ..client.errors import KafkaError
-    from ..client.topology import Node
+    from ..client.net.topology import Node
     from ..protocol.messages.cluster import MetadataRequest
 
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -280,7 +280,7 @@ async def _transactions(admin: Any) -> _Found:
 
 async def _clock(admin: Any) -> _Found:
     """The newest record of the coordinators carries the broker's time, so its clock is not behind that."""
-    from ..client.admin_offsets import MAX_TIMESTAMP
+    from ..client.admin.offsets import MAX_TIMESTAMP
 
     topics = await admin.describe_topics()
     own = [tp for name in ("__consumer_offsets", "__transaction_state") if name in topics

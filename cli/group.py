@@ -17,8 +17,8 @@ from .txn.blocking import blocked_facts, sentence
 from .txn.facts import blockers_or_none
 
 if TYPE_CHECKING:
-    from ..client.admin import Admin
-    from ..client.admin_values import GroupDescription, GroupListing
+    from ..client.admin.admin import Admin
+    from ..client.admin.values import GroupDescription, GroupListing
     from ..client.values import TopicPartition
 
 _NO_GROUP = "fencepost group list shows what there is"
@@ -117,7 +117,7 @@ def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
 async def _lags(
     admin: "Admin", partitions: "Sequence[TopicPartition]", committed: "dict[TopicPartition, int]"
 ) -> list[dict[str, Any]]:
-    from ..client.admin_offsets import EARLIEST, LATEST
+    from ..client.admin.offsets import EARLIEST, LATEST
 
     topics, wanted = await admin.describe_topics(), set(partitions)
     there = [tp for each in topics.values() for tp in each.led if tp in wanted]

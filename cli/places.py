@@ -15,7 +15,7 @@ import click
 from .ranges import DURATION
 
 if TYPE_CHECKING:
-    from ..client.admin import Admin
+    from ..client.admin.admin import Admin
     from ..client.values import TopicPartition
 
 START, END, OFFSET, BEFORE_END, TIME = "start", "end", "offset", "before end", "time"
@@ -95,7 +95,7 @@ async def resolve(
     admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
 ) -> dict["TopicPartition", int]:
     """The offset of each partition that a place is given for, within the log."""
-    from ..client.admin_offsets import EARLIEST, LATEST
+    from ..client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}
     asked = {each: place for each, place in wanted.items() if place is not None}

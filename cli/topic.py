@@ -12,8 +12,8 @@ from .ranges import PARTITIONS
 from .tables import Cell, Column, count, many, now_ms, number
 
 if TYPE_CHECKING:
-    from ..client.admin import Admin
-    from ..client.admin_values import ConfigEntry, TopicDescription
+    from ..client.admin.admin import Admin
+    from ..client.admin.values import ConfigEntry, TopicDescription
 
 _configs = click.option("-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of it.")
 
@@ -68,7 +68,7 @@ def create(
     settings = dict(pairs(configs, "-c"))
 
     async def work(admin: "Admin") -> list[str]:
-        from ..client.admin_values import NewTopic
+        from ..client.admin.values import NewTopic
 
         there = set(await admin.list_topics(internal=True)) if if_not_exists else set()
         new = [NewTopic(each, partitions or -1, replicas or -1, settings) for each in names if each not in there]
@@ -103,7 +103,7 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
 
 
 async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[ConfigEntry]") -> dict[str, Any]:
-    from ..client.admin_offsets import EARLIEST, LATEST
+    from ..client.admin.offsets import EARLIEST, LATEST
 
     starts, ends = await admin.ends(found.led, EARLIEST), await admin.ends(found.led, LATEST)
     stable = await admin.ends(found.led, LATEST, "read_committed")

@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from . import sync as sync
     from .broker.embedded.broker import Broker as Broker
     from .broker.embedded.broker import BrokerHaltedError as BrokerHaltedError
-    from .client.admin import Admin as Admin
-    from .client.admin_values import NewTopic as NewTopic
-    from .client.batches import Batch as Batch
-    from .client.consumer import Consumer as Consumer
-    from .client.delivery import Delivery as Delivery
+    from .client.admin.admin import Admin as Admin
+    from .client.admin.values import NewTopic as NewTopic
+    from .client.consumer.batches import Batch as Batch
+    from .client.consumer.consumer import Consumer as Consumer
     from .client.errors import AbortableTransactionError as AbortableTransactionError
     from .client.errors import AlreadyCommittedError as AlreadyCommittedError
     from .client.errors import ApplicationRecoverableError as ApplicationRecoverableError
@@ -45,8 +44,9 @@ if TYPE_CHECKING:
     from .client.errors import RetriableError as RetriableError
     from .client.errors import UnknownTopicError as UnknownTopicError
     from .client.errors import UnsupportedVersionError as UnsupportedVersionError
-    from .client.producer import Producer as Producer
-    from .client.producer_pool import ProducerPool as ProducerPool
+    from .client.producer.delivery import Delivery as Delivery
+    from .client.producer.pool import ProducerPool as ProducerPool
+    from .client.producer.producer import Producer as Producer
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
     from .client.snapshots import AdminSnapshot as AdminSnapshot
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .client.snapshots import PartitionSnapshot as PartitionSnapshot
     from .client.snapshots import PoolSnapshot as PoolSnapshot
     from .client.snapshots import ProducerSnapshot as ProducerSnapshot
-    from .client.transactions import Transaction as Transaction
+    from .client.transactions.transaction import Transaction as Transaction
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
     from .client.values import OffsetAndTimestamp as OffsetAndTimestamp
@@ -68,11 +68,11 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "broker.embedded.broker": "Broker BrokerHaltedError",
-    "client.admin": "Admin",
-    "client.admin_values": "NewTopic",
-    "client.batches": "Batch",
-    "client.consumer": "Consumer",
-    "client.delivery": "Delivery",
+    "client.admin.admin": "Admin",
+    "client.admin.values": "NewTopic",
+    "client.consumer.batches": "Batch",
+    "client.consumer.consumer": "Consumer",
+    "client.producer.delivery": "Delivery",
     "client.errors": (
         "AbortableTransactionError AlreadyCommittedError ApplicationRecoverableError AuthenticationError "
         "AuthorizationError "
@@ -82,13 +82,13 @@ _MODULES = {
         "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordTooLargeError "
         "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),
-    "client.producer": "Producer",
-    "client.producer_pool": "ProducerPool",
+    "client.producer.producer": "Producer",
+    "client.producer.pool": "ProducerPool",
     "client.serialization": "MessageField SerializationContext",
     "client.snapshots": (
         "AdminSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot PoolSnapshot ProducerSnapshot"
     ),
-    "client.transactions": "Transaction",
+    "client.transactions.transaction": "Transaction",
     "client.values": (
         "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "
         "TopicPartition"

@@ -11,12 +11,12 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from ..client.cluster import Cluster
 from ..client.errors import KafkaError, RequestTimedOutError, is_retriable
-from ..client.loop_thread import loop_thread
-from ..client.outside import SYSTEM
-from ..client.retry import Deadline
+from ..client.net.cluster import Cluster
+from ..client.net.environment import SYSTEM
+from ..client.net.retry import Deadline
 from ..client.settings import ConnectionSettings
+from ..client.sync.loop_thread import loop_thread
 
 T = TypeVar("T")
 

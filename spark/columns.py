@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
-from ..client.record_columns import columns_of as usual_columns
-from ..client.record_runs import WORTH_IT, columns_of
-from ..client.record_singly import decoded_singly
+from ..client.records.columns import columns_of as usual_columns
+from ..client.records.runs import WORTH_IT, columns_of
+from ..client.records.singly import decoded_singly
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME
 from ..protocol.batches import Batch
 from ..protocol.records import (

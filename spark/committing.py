@@ -3,8 +3,8 @@
 The rule: nothing reads them back; where a query stands is in its checkpoint alone.
 """
 
-from ..client.cluster import Cluster
 from ..client.errors import code_of
+from ..client.net.cluster import Cluster
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 from .offsets import Offsets

@@ -7,8 +7,8 @@ or does not know, is left out. Source: KIP-664.
 import logging
 from collections.abc import Iterable
 
-from ..client.admin import Admin
-from ..client.admin_values import Blocker
+from ..client.admin.admin import Admin
+from ..client.admin.values import Blocker
 from ..client.errors import UnsupportedVersionError
 from ..client.settings import AdminSettings
 from ..client.values import TopicPartition

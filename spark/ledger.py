@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
-from ..client.cluster import Cluster
 from ..client.errors import UnknownTopicError, code_of, error_of, is_retriable
-from ..client.retry import Deadline
-from ..client.versions import OWN_FEATURE
+from ..client.net.cluster import Cluster
+from ..client.net.retry import Deadline
+from ..client.net.versions import OWN_FEATURE
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.cluster import MetadataRequest, MetadataResponse
 from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse

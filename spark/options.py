@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ..client.config_names import settings_from
+from ..client.consumer.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from ..client.errors import InvalidConfigurationError
-from ..client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from ..client.settings import AdminSettings, ConnectionSettings, ConsumerSettings, nearest
 from ..client.values import TopicPartition
 

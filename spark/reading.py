@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..client.cluster import Cluster
+from ..client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
 from ..client.errors import (
     CorruptRecordError,
     RequestTimedOutError,
@@ -20,10 +20,10 @@ from ..client.errors import (
     error_of,
     is_retriable,
 )
-from ..client.fetched import too_large
-from ..client.isolation import AbortedFilter
-from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
-from ..client.retry import Deadline
+from ..client.net.cluster import Cluster
+from ..client.net.retry import Deadline
+from ..client.records.fetched import too_large
+from ..client.records.isolation import AbortedFilter
 from ..client.values import TopicPartition
 from ..protocol.batches import LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
 from ..protocol.errors import ErrorCode, KafkaError

@@ -8,11 +8,11 @@ believed. Internal topics are not found by a pattern. Source: Spark's KafkaOffse
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 
-from ..client.cluster import Cluster
+from ..client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
 from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_of, is_retriable
-from ..client.list_offsets import READ_UNCOMMITTED, list_offsets
-from ..client.retry import Deadline
-from ..client.topology import Topic
+from ..client.net.cluster import Cluster
+from ..client.net.retry import Deadline
+from ..client.net.topology import Topic
 from ..client.values import TopicPartition
 from ..protocol.errors import ErrorCode, KafkaError
 from .offsets import Log, Offsets, Range, Seen, id_text

@@ -12,10 +12,10 @@ from concurrent.futures import Future, wait
 from threading import Lock
 from typing import Any
 
-from ..client.cluster import Cluster
-from ..client.connection import log
 from ..client.errors import KafkaError
-from ..client.task_producer import TaskProducer
+from ..client.net.cluster import Cluster
+from ..client.net.connection import log
+from ..client.producer.task_producer import TaskProducer
 from .client_thread import begin, cluster_for, run
 from .sink import Abort, Begin, Prepare, Step, Write, Written
 from .sink_options import SinkOptions

@@ -17,8 +17,8 @@ from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..client.cluster import Cluster
 from ..client.errors import KafkaError, UnsupportedVersionError
+from ..client.net.cluster import Cluster
 from . import checkpoint, ledger
 from .client_thread import cluster_for, run
 from .hints import hinted

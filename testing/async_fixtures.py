@@ -10,15 +10,15 @@ import pytest_asyncio
 from .marker import wishes_of
 
 if TYPE_CHECKING:
-    from ..client.admin import Admin
-    from ..client.consumer import Consumer
-    from ..client.producer import Producer
+    from ..client.admin.admin import Admin
+    from ..client.consumer.consumer import Consumer
+    from ..client.producer.producer import Producer
 
 
 @pytest_asyncio.fixture
 async def fp_producer(fp_bootstrap: str) -> "AsyncIterator[Producer]":
     """An idempotent producer."""
-    from ..client.producer import Producer
+    from ..client.producer.producer import Producer
 
     async with Producer(fp_bootstrap) as producer:
         yield producer
@@ -27,7 +27,7 @@ async def fp_producer(fp_bootstrap: str) -> "AsyncIterator[Producer]":
 @pytest_asyncio.fixture
 async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> "AsyncIterator[Producer]":
     """A transactional producer with an id of its own; the marker's transaction_timeout."""
-    from ..client.producer import Producer
+    from ..client.producer.producer import Producer
 
     timeout_ms = wishes_of(request.node).transaction_timeout_ms
     name = f"test-{os.urandom(6).hex()}"
@@ -38,7 +38,7 @@ async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> 
 @pytest_asyncio.fixture
 async def fp_consumer(fp_bootstrap: str, fp_topic: str) -> "AsyncIterator[Consumer]":
     """A member of a group of its own that reads fp_topic from the beginning, read_committed."""
-    from ..client.consumer import Consumer
+    from ..client.consumer.consumer import Consumer
 
     group = f"test-{os.urandom(6).hex()}"
     async with Consumer(fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest") as consumer:
@@ -48,7 +48,7 @@ async def fp_consumer(fp_bootstrap: str, fp_topic: str) -> "AsyncIterator[Consum
 @pytest_asyncio.fixture
 async def fp_admin(fp_bootstrap: str) -> "AsyncIterator[Admin]":
     """An admin client."""
-    from ..client.admin import Admin
+    from ..client.admin.admin import Admin
 
     async with Admin(fp_bootstrap) as admin:
         yield admin

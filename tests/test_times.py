@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.client import admin_values, settings, values
+from fencepost.client import settings, values
+from fencepost.client.admin import values as admin_values
 from fencepost.spark.sessions import session
 from fencepost.testing.marker import Wishes
 

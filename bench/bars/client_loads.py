@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ...client.consumer import Consumer
-from ...client.producer import Producer
+from ...client.consumer.consumer import Consumer
+from ...client.producer.producer import Producer
 
 EQUAL_BATCH_BYTES = 1 << 17
 LOOP_BATCH = 500  # records in one turn of consume-transform-produce

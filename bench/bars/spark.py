@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from ...client.producer import Producer
+from ...client.producer.producer import Producer
 from .. import topics
 from ..peers import peers
 from .rows import Row, line

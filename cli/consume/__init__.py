@@ -19,7 +19,7 @@ from ..record_text import FORMATS, BadFormat, as_facts, form_of
 from ..tables import as_json, many, now_ms
 
 if TYPE_CHECKING:
-    from ...client.consumer import Consumer
+    from ...client.consumer.consumer import Consumer
     from ...client.values import Record, TopicPartition
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -112,7 +112,7 @@ async def _consuming(
     write: Write,
 ) -> int:
     """How many were printed."""
-    from ...client.admin_offsets import LATEST
+    from ...client.admin.offsets import LATEST
     from ...client.settings import ConsumerSettings
 
     name = partition_of(where)[0]

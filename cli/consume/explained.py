@@ -20,7 +20,7 @@ from ..txn.facts import blockers_or_none
 from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
 
 if TYPE_CHECKING:
-    from ...client.admin import Admin
+    from ...client.admin.admin import Admin
     from ...client.values import TopicPartition
     from ...protocol.batches import Batch
 
@@ -79,7 +79,7 @@ class View:
 
 
 async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View:
-    from ...client.admin_offsets import LATEST
+    from ...client.admin.offsets import LATEST
     from ...client.errors import UnsupportedVersionError
 
     try:

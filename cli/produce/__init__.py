@@ -19,8 +19,8 @@ from ..record_text import BadLine, Line, parsed
 from ..tables import duration, many
 
 if TYPE_CHECKING:
-    from ...client.producer import Producer
-    from ...client.transactions import Transaction
+    from ...client.producer.producer import Producer
+    from ...client.transactions.transaction import Transaction
     from ...client.values import RecordMetadata
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -25,7 +25,7 @@ import click
 
 from ... import sync
 from ...broker.embedded.broker import Broker
-from ...client.admin_values import NewTopic
+from ...client.admin.values import NewTopic
 from ...client.values import TopicPartition
 from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
 from ..failures import Failure

@@ -10,7 +10,7 @@ from ..failures import CONFLICT, NOT_FOUND, Failure
 from ..tables import Cell, Column, duration, many, number, when
 
 if TYPE_CHECKING:
-    from ...client.cluster import Cluster
+    from ...client.net.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -19,8 +19,8 @@ _KNOWN = "fencepost spark list --all shows every sink"
 
 def _ask(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
     """Run `work` with the cluster, within --timeout."""
-    from ...client.cluster import Cluster
     from ...client.config_names import settings_from
+    from ...client.net.cluster import Cluster
     from ...client.settings import AdminSettings
 
     async def asked() -> T:

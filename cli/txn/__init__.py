@@ -13,7 +13,7 @@ from .blocking import blocked_facts, sentence
 from .facts import age, facts_of, open_now, state
 
 if TYPE_CHECKING:
-    from ...client.admin import Admin
+    from ...client.admin.admin import Admin
 
 _NONE_OPEN = "no transactions are open"
 _NO_ID = "fencepost txn list --all shows all that are known"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..tables import duration, many
 
 if TYPE_CHECKING:
-    from ...client.admin_values import Blocker
+    from ...client.admin.values import Blocker
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from ..tables import Cell, duration, now_ms
 
 if TYPE_CHECKING:
-    from ...client.admin import Admin
-    from ...client.admin_values import Blocker, TransactionDescription
+    from ...client.admin.admin import Admin
+    from ...client.admin.values import Blocker, TransactionDescription
     from ...client.values import TopicPartition
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")

@@ -18,7 +18,7 @@ from ..tables import Cell, Column, Output, count, duration, now_ms, number, tabl
 from .facts import OLD_SHARE, facts_of, open_now, state
 
 if TYPE_CHECKING:
-    from ...client.admin import Admin
+    from ...client.admin.admin import Admin
 
 BAR = 12
 ENDED_SHOWN_S = 5.0

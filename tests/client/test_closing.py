@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
-from fencepost.client.transactor import SHIELD_S
+from fencepost.client.transactions.driver import SHIELD_S
 from fencepost.client.values import TopicPartition
 from reading import make, reader, write
 from txn_world import TxnWorld, within

@@ -9,7 +9,7 @@ import contextlib
 import pytest
 from cancelled_everywhere import at_every_turn
 from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
-from fencepost.client.producer import Producer
+from fencepost.client.producer.producer import Producer
 from reading import make, member, write
 from txn_world import BOOTSTRAP
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 import pytest
-from fencepost.client.consumer import Consumer
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import FatalError
-from fencepost.client.producer import Producer
+from fencepost.client.producer.producer import Producer
 from txn_world import BOOTSTRAP, within
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 from capped_broker import RELEASES
-from fencepost.client.consumer import Consumer
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import AbortableTransactionError, UnsupportedVersionError
-from fencepost.client.producer import Producer
+from fencepost.client.producer.producer import Producer
 from txn_world import BOOTSTRAP, within
 
 every_release = pytest.mark.parametrize("release", RELEASES)

@@ -7,10 +7,10 @@ import pytest
 import trustme
 from client_world import run
 from fencepost.client.errors import AuthenticationError, BrokerUnreachableError
-from fencepost.client.opening import open_connection
-from fencepost.client.outside import SYSTEM
+from fencepost.client.net.environment import SYSTEM
+from fencepost.client.net.opening import open_connection
+from fencepost.client.net.versions import SPOKEN
 from fencepost.client.settings import producer_settings
-from fencepost.client.versions import SPOKEN
 from fencepost.protocol.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

@@ -18,9 +18,9 @@ from confluent_kafka.serialization import (
     StringDeserializer,
     StringSerializer,
 )
-from fencepost.client.consumer import Consumer
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import InvalidConfigurationError, RecordDeserializationError
-from fencepost.client.producer import Producer
+from fencepost.client.producer.producer import Producer
 from fencepost.client.serialization import MessageField, Way, way_of
 from fencepost.client.settings import consumer_settings, producer_settings
 from schema_registry import schema_registry

@@ -5,11 +5,11 @@ import dataclasses
 import json
 
 import pytest
-from fencepost.client.admin import Admin
-from fencepost.client.consumer import Consumer
+from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import KafkaError
-from fencepost.client.producer import Producer
-from fencepost.client.producer_pool import ProducerPool
+from fencepost.client.producer.pool import ProducerPool
+from fencepost.client.producer.producer import Producer
 from reading import member, write
 from txn_world import BOOTSTRAP, TxnWorld, within
 

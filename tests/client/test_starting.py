@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 
 import pytest
-from fencepost.client.admin import Admin
-from fencepost.client.consumer import Consumer
+from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import (
     AuthorizationError,
     ClosedError,
@@ -14,7 +14,7 @@ from fencepost.client.errors import (
     ProducerFencedError,
     RequestTimedOutError,
 )
-from fencepost.client.producer import Producer
+from fencepost.client.producer.producer import Producer
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from txn_world import BOOTSTRAP, TxnWorld, within, write
 

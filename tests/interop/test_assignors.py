@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from fencepost.client.assignment import LastAssignment
-from fencepost.client.assignors import assignors_of
-from fencepost.client.consumer_protocol import (
+from fencepost.client.assignors.assignment import LastAssignment
+from fencepost.client.assignors.assignors import assignors_of
+from fencepost.client.group.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,

@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from fencepost.client.connection import Connection
+from fencepost.client.net.connection import Connection
 from fencepost.protocol.messages.fetch import FetchRequest
 
 import fencepost as fp

@@ -27,7 +27,10 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "storage/journal/scan.py": ("tests/storage/journal/test_scan.py", "tests/storage"),
     "storage/journal/format.py": ("tests/storage/journal/test_format.py", "tests/storage"),
     "broker/transactions/machine.py": ("tests/broker/transactions/test_machine.py", "tests/broker/transactions"),
-    "client/sequences.py": ("tests/client/test_sequences.py tests/client/test_sequences_model.py", "tests/client"),
+    "client/producer/sequences.py": (
+        "tests/client/producer/test_sequences.py tests/client/producer/test_sequences_model.py",
+        "tests/client",
+    ),
     "broker/groups/machine.py": ("tests/broker/groups/test_machine.py", "tests/broker/groups"),
     "broker/groups/offset_log.py": ("tests/broker/groups/test_offset_log.py", "tests/broker/groups"),
     "storage/producers/snapshots.py": ("tests/storage/producers/test_snapshots.py", "tests/storage"),
@@ -39,10 +42,13 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "storage/cleaning/retention.py": ("tests/storage/cleaning/test_retention.py", "tests/storage"),
     "storage/system_errors.py": ("tests/storage/test_system_errors.py", "tests/storage"),
     "effects/gathering.py": ("tests/effects/test_gathering.py", "tests/effects tests/storage/journal/test_journal.py"),
-    "client/batches.py": ("tests/client/test_batch_once.py tests/client/test_batch_again.py", "tests/client"),
-    "client/batching.py": ("tests/client/test_batching.py", "tests/client"),
-    "client/transaction_table.py": ("tests/client/test_transaction.py", "tests/client"),
-    "client/membership.py": ("tests/client/test_membership.py", "tests/client"),
+    "client/consumer/batches.py": (
+        "tests/client/consumer/test_batch_once.py tests/client/consumer/test_batch_again.py",
+        "tests/client",
+    ),
+    "client/producer/batching.py": ("tests/client/producer/test_batching.py", "tests/client"),
+    "client/transactions/table.py": ("tests/client/transactions/test_machine.py", "tests/client"),
+    "client/group/membership.py": ("tests/client/group/test_membership.py", "tests/client"),
 }
 CONFIG = """[cosmic-ray]
 module-path = "fencepost/{module}"

@@ -1,6 +1,6 @@
 """The bank of bugs, for consumers that read from a follower: only seeds that have one can meet these."""
 
-from fencepost.client.fetcher import Fetcher
+from fencepost.client.consumer.fetcher import Fetcher
 from simulation.mutants import _around, _replaced, mutant
 
 

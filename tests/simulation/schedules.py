@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.upkeep import housekeeping
-from fencepost.client import fetcher
+from fencepost.client.consumer import fetcher
 from simulation.limits import Limits
 
 AS_SHIPPED, FAST_READS, FOLLOWED = 0.25, 0.4, 0.3  # shares of the seeds

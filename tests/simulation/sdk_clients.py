@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from fencepost.client.outside import Outside
-from fencepost.client.transaction_requests import maybe_done
+from fencepost.client.net.environment import Outside
+from fencepost.client.transactions.requests import maybe_done
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.effects.simulated.transport import SimulatedTransport
 from simulation.faults import END_TXN

@@ -6,29 +6,29 @@ from math import inf
 from typing import Any
 from unittest import mock
 
-from fencepost.client import partitioner
-from fencepost.client.batches import Batch
-from fencepost.client.delivery import Delivery
-from fencepost.client.fetched import Fetched
-from fencepost.client.fetcher import Fetcher
-from fencepost.client.group import Group
-from fencepost.client.group_commits import GroupCommits
-from fencepost.client.loop_thread import _Running
-from fencepost.client.producer import Producer
-from fencepost.client.producer_pool import ProducerPool
-from fencepost.client.reading import Reading
+from fencepost.client.consumer.batches import Batch
+from fencepost.client.consumer.fetcher import Fetcher
+from fencepost.client.consumer.reading import Reading
+from fencepost.client.consumer.subscription import Rewinds, Subscription
+from fencepost.client.group.commits import GroupCommits
+from fencepost.client.group.group import Group
+from fencepost.client.producer import partitioner
+from fencepost.client.producer.delivery import Delivery
+from fencepost.client.producer.pool import ProducerPool
+from fencepost.client.producer.producer import Producer
+from fencepost.client.producer.slots import Slots
+from fencepost.client.records.fetched import Fetched
 from fencepost.client.serialization import Serializers
-from fencepost.client.slots import Slots
-from fencepost.client.subscription import Rewinds, Subscription
-from fencepost.client.transaction import ClientTransaction, fenced
-from fencepost.client.transaction_answers import Verdict
+from fencepost.client.sync.loop_thread import _Running
+from fencepost.client.transactions.answers import Verdict
+from fencepost.client.transactions.machine import ClientTransaction, fenced
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
 # ---- batches and transactions --------------------------------------------------------------------------------
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
     """One commits and the other does not: records come twice, or are passed over."""
 
@@ -42,7 +42,7 @@ def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
     _around(stack, Batch, "_check_order", wrapper)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
     """It is committed again after a time-out."""
 
@@ -52,7 +52,7 @@ def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
     _replaced(stack, Batch, "_check_outcome", check)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
     def committed(self: Any) -> None:
         self._release()
@@ -61,7 +61,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
     _replaced(stack, Batch, "committed", committed)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
     """Its records are read again for another transaction, and both commit."""
 
@@ -72,12 +72,12 @@ def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> N
     _replaced(stack, Subscription, "assign", assign)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
     _replaced(stack, Batch, "_was_assigned_by_hand", False)
 
 
-@killed_by("tests/client/test_batch_again.py")
+@killed_by("tests/client/consumer/test_batch_again.py")
 def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
     """By the consumer itself, whatever becomes of the transaction."""
 
@@ -87,7 +87,7 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
     _around(stack, Batch, "__init__", wrapper)
 
 
-@killed_by("tests/client/test_batch_again.py")
+@killed_by("tests/client/consumer/test_batch_again.py")
 def sdk_what_is_given_beside_a_commit_counts_as_committed(stack: ExitStack) -> None:
     """A rollback of the next transaction does not bring it back."""
 
@@ -98,7 +98,7 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack: ExitStack) -> N
     _replaced(stack, Reading, "settled_to", settled_to)
 
 
-@killed_by("tests/client/test_send_cancelled.py")
+@killed_by("tests/client/producer/test_send_cancelled.py")
 def sdk_a_send_that_is_cancelled_has_taken_its_record(stack: ExitStack) -> None:
     """Who sends it again has it twice."""
 
@@ -113,7 +113,7 @@ def sdk_a_send_that_is_cancelled_has_taken_its_record(stack: ExitStack) -> None:
     _around(stack, Producer, "send", wrapper)
 
 
-@killed_by("tests/client/test_forgotten_ids.py")
+@killed_by("tests/client/producer/test_forgotten_ids.py")
 def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
     def wrapper(refuse: Any) -> Any:
         def refused(self: Any, verdict: Any, error: Any) -> None:
@@ -127,7 +127,7 @@ def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
 # ---- what goes on after its end ------------------------------------------------------------------------------
 
 
-@killed_by("tests/client/test_sync_interrupted.py")
+@killed_by("tests/client/sync/test_interrupted.py")
 def sdk_a_blocking_call_that_is_interrupted_at_once_never_runs(stack: ExitStack) -> None:
     _replaced(stack, _Running, "cancel", lambda self: self._task.cancel())
 
@@ -147,7 +147,7 @@ def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -
 # ---- the pool ------------------------------------------------------------------------------------------------
 
 
-@killed_by("tests/client/test_producer_pool.py")
+@killed_by("tests/client/producer/test_pool.py")
 def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
     def wrapper(start: Any) -> Any:
         async def started(self: Any) -> None:
@@ -159,7 +159,7 @@ def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
     _around(stack, ProducerPool, "start", wrapper)
 
 
-@killed_by("tests/client/test_producer_pool.py")
+@killed_by("tests/client/producer/test_pool.py")
 def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:
         async def begun(self: Any, batch: Any, label: Any) -> Any:
@@ -171,7 +171,7 @@ def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> 
     _around(stack, ProducerPool, "_begin", wrapper)
 
 
-@killed_by("tests/client/test_producer_pool.py")
+@killed_by("tests/client/producer/test_pool.py")
 def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
     """From the one that has fenced it, which does the same."""
 
@@ -185,7 +185,7 @@ def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
     _around(stack, ProducerPool, "_replace", wrapper)
 
 
-@killed_by("tests/client/test_slots.py")
+@killed_by("tests/client/producer/test_slots.py")
 def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
     def wrapper(give_back: Any) -> Any:
         def given_back(self: Any, slot: int) -> Any:
@@ -202,7 +202,7 @@ def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
 # ---- consumers -----------------------------------------------------------------------------------------------
 
 
-@killed_by("tests/client/test_group_commits.py")
+@killed_by("tests/client/group/test_commits.py")
 def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None:
     """It is lost if the application dies over it."""
 
@@ -212,19 +212,19 @@ def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None
     _around(stack, GroupCommits, "quietly", wrapper)
 
 
-@killed_by("tests/client/test_fetcher_replicas.py")
+@killed_by("tests/client/consumer/test_fetcher_replicas.py")
 def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
     """And the leader gives nothing to a rack that it has sent to one."""
     _replaced(stack, Fetcher, "_follow", lambda self, state, replica: None)
 
 
-@killed_by("tests/client/test_fetcher_replicas.py")
+@killed_by("tests/client/consumer/test_fetcher_replicas.py")
 def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
     """For the leader is told our rack."""
     _replaced(stack, Fetcher, "_rack_id", lambda self, states: self._settings.client_rack)
 
 
-@killed_by("tests/client/test_fetcher_replicas.py")
+@killed_by("tests/client/consumer/test_fetcher_replicas.py")
 def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
     """Its answer was on the way when it left the metadata."""
 
@@ -237,13 +237,13 @@ def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack
     _replaced(stack, Fetcher, "_told_by_leader", told)
 
 
-@killed_by("tests/client/test_reading_one_by_one.py")
+@killed_by("tests/client/consumer/test_reading_one_by_one.py")
 def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
     """And others are never read."""
     _replaced(stack, Fetcher, "_make_room", lambda self, asking, bytes_needed: 0)
 
 
-@killed_by("tests/client/test_fetched.py")
+@killed_by("tests/client/records/test_fetched.py")
 def sdk_checksums_are_not_looked_at(stack: ExitStack) -> None:
     def wrapper(make: Any) -> Any:
         return lambda self, *given, **more: make(self, *given, **(more | {"check_crcs": False}))
@@ -268,7 +268,7 @@ def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
     _around(stack, Fetched, "_deserialized", wrapper)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         def forgetful(self: Any, state: Any, by: Any) -> None:
@@ -280,7 +280,7 @@ def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> 
     _around(stack, Batch, "_check_order", wrapper)
 
 
-@killed_by("tests/client/test_batch_once.py")
+@killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
@@ -296,12 +296,12 @@ def sdk_what_a_serializer_adds_to_headers_is_not_sent(stack: ExitStack) -> None:
     _around(stack, Serializers, "__call__", wrapper)
 
 
-@killed_by("tests/client/test_delivery.py")
+@killed_by("tests/client/producer/test_delivery.py")
 def sdk_a_callback_stays_when_it_is_removed(stack: ExitStack) -> None:
     """Of asyncio.wait with a time limit, say: each call leaves one."""
     _replaced(stack, Delivery, "remove_done_callback", lambda self, call: 0)
 
 
-@killed_by("tests/client/test_partitioner.py")
+@killed_by("tests/client/producer/test_partitioner.py")
 def sdk_keys_go_where_no_other_client_sends_them(stack: ExitStack) -> None:
     _around(stack, partitioner, "murmur2", lambda murmur2: lambda key: murmur2(key) ^ 1)

@@ -3,17 +3,17 @@
 Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 """
 
-from fencepost.client.batches import Batch
-from fencepost.client.fetched import AbortedFilter
-from fencepost.client.group_offsets import GroupOffsets
-from fencepost.client.pulse import Pulse
-from fencepost.client.reading import Reading
-from fencepost.client.sender import Sender
-from fencepost.client.subscription import PartitionState, Subscription
-from fencepost.client.transaction import ClientTransaction
-from fencepost.client.transaction_requests import TransactionRequests
-from fencepost.client.transaction_table import Event, State
-from fencepost.client.transactor import Transactor
+from fencepost.client.consumer.batches import Batch
+from fencepost.client.consumer.reading import Reading
+from fencepost.client.consumer.subscription import PartitionState, Subscription
+from fencepost.client.group.heartbeat_times import Pulse
+from fencepost.client.group.offsets import GroupOffsets
+from fencepost.client.producer.sender import Sender
+from fencepost.client.records.fetched import AbortedFilter
+from fencepost.client.transactions.driver import Transactor
+from fencepost.client.transactions.machine import ClientTransaction
+from fencepost.client.transactions.requests import TransactionRequests
+from fencepost.client.transactions.table import Event, State
 from fencepost.client.values import NO_IDENTITY, ConsumerGroupMetadata
 from simulation.mutants import _around, _replaced, mutant
 

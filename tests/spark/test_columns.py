@@ -1,7 +1,7 @@
 """Batches as columns against the decoder of the consumer: the same records, and an error where that has one."""
 
 import pytest
-from fencepost.client.record_decoding import records_of
+from fencepost.client.records.decoding import records_of
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Record, build

@@ -1,6 +1,6 @@
 """Who holds a stream up: said in time, once a minute, and never of what moves."""
 
-from fencepost.client.admin_values import Blocker, OpenTransaction, ProducerState, TransactionDescription
+from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition
 from fencepost.spark.holding import EVERY_MS, PATIENCE_MS, Held, described
 from fencepost.spark.offsets import Log, Seen

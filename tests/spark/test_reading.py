@@ -11,8 +11,8 @@ from fencepost.client.errors import (
     RecordTooLargeError,
     RequestTimedOutError,
 )
-from fencepost.client.outside import SYSTEM
-from fencepost.client.retry import Backoff
+from fencepost.client.net.environment import SYSTEM
+from fencepost.client.net.retry import Backoff
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.messages.fetch import FetchResponse
 from fencepost.protocol.primitives import ZERO_UUID

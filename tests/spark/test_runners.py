@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import spark_runners
 from fencepost.client import sync
-from fencepost.client.admin_values import NewTopic
+from fencepost.client.admin.values import NewTopic
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger
 from fencepost.spark.sink import SinkConflictError, WrongUseError

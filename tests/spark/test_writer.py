@@ -7,8 +7,8 @@ import pickle
 import pyarrow as pa
 import pytest
 from fencepost.client import sync
-from fencepost.client.admin import Admin
-from fencepost.client.consumer import Consumer
+from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import (
     ClientError,
     InvalidConfigurationError,
@@ -109,7 +109,7 @@ def driver(broker, request, monkeypatch):
 
     async def create():
         async with Admin(made.servers) as admin:
-            from fencepost.client.admin_values import NewTopic
+            from fencepost.client.admin.values import NewTopic
 
             await admin.create_topics([NewTopic(topic, 2)])
 

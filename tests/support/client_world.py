@@ -10,8 +10,8 @@ from typing import Any
 from capped_broker import cap
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.client.cluster import Cluster
-from fencepost.client.outside import Outside
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.environment import Outside
 from fencepost.client.settings import ProducerSettings, producer_settings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from fencepost.client.cluster import Cluster
-from fencepost.client.group import Group
-from fencepost.client.outside import Outside
+from fencepost.client.consumer.subscription import Subscription
+from fencepost.client.group.group import Group
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.environment import Outside
 from fencepost.client.settings import ConsumerSettings
-from fencepost.client.subscription import Subscription
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.messages.topics import CreateTopicsRequest

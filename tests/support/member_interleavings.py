@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fencepost.broker.groups.members import Joined, Synced
-from fencepost.client.assignors import assignors_of
-from fencepost.client.leading import assignments, members_of
-from fencepost.client.membership import Membership, Stamp, State, Terms, Turn
+from fencepost.client.assignors.assignors import assignors_of
+from fencepost.client.group.leading import assignments, members_of
+from fencepost.client.group.membership import Membership, Stamp, State, Terms, Turn
 from fencepost.client.values import ConsumerGroupMetadata, TopicPartition
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse

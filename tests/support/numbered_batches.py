@@ -1,6 +1,6 @@
 """Batches that are only numbered, and a lane that they are taken into."""
 
-from fencepost.client.sequences import Lane, Numbered, Sequences
+from fencepost.client.producer.sequences import Lane, Numbered, Sequences
 from fencepost.client.values import ProducerIdentity
 
 

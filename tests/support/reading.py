@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fencepost.client.consumer import Consumer
-from fencepost.client.producer import Producer
+from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.producer.producer import Producer
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from txn_world import BOOTSTRAP, TxnWorld
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.client.consumer import Consumer
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import AbortableTransactionError, ProducerFencedError
-from fencepost.client.isolation import AbortedFilter
-from fencepost.client.outside import Outside
-from fencepost.client.producer import Producer
+from fencepost.client.net.environment import Outside
+from fencepost.client.producer.producer import Producer
+from fencepost.client.records.isolation import AbortedFilter
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.apis import APIS, decode_request
 from fencepost.protocol.batches import walk

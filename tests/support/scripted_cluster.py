@@ -6,15 +6,15 @@ It runs on virtual time. Requests wait in `sent` until the test answers them, fa
 import asyncio
 from types import SimpleNamespace
 
-from fencepost.client.batching import Accumulator, Topic
-from fencepost.client.delivery import Delivery
 from fencepost.client.errors import BrokerUnreachableError
-from fencepost.client.outside import Outside
-from fencepost.client.retry import Backoff
-from fencepost.client.sender import Sender
+from fencepost.client.net.environment import Outside
+from fencepost.client.net.retry import Backoff
+from fencepost.client.net.topology import Metadata, Partition
+from fencepost.client.net.topology import Topic as KnownTopic
+from fencepost.client.producer.batching import Accumulator, Topic
+from fencepost.client.producer.delivery import Delivery
+from fencepost.client.producer.sender import Sender
 from fencepost.client.settings import producer_settings
-from fencepost.client.topology import Metadata, Partition
-from fencepost.client.topology import Topic as KnownTopic
 from fencepost.client.values import ProducerIdentity
 from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.rng import SeededRng

@@ -3,13 +3,13 @@
 import asyncio
 from types import SimpleNamespace
 
+from fencepost.client.consumer.fetcher import Fetcher
+from fencepost.client.consumer.subscription import Subscription
 from fencepost.client.errors import BrokerUnreachableError
-from fencepost.client.fetcher import Fetcher
-from fencepost.client.outside import Outside
-from fencepost.client.retry import Backoff
+from fencepost.client.net.environment import Outside
+from fencepost.client.net.retry import Backoff
+from fencepost.client.net.topology import Metadata, Node, Partition, Topic
 from fencepost.client.settings import consumer_settings
-from fencepost.client.subscription import Subscription
-from fencepost.client.topology import Metadata, Node, Partition, Topic
 from fencepost.client.values import TopicPartition
 from fencepost.effects.simulated.net import SimulatedNet
 from fencepost.effects.simulated.rng import SeededRng

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 
-from fencepost.client.connection import Connection
+from fencepost.client.net.connection import Connection
 
 import fencepost as fp
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fencepost.client.admin_values import NewTopic
+from fencepost.client.admin.values import NewTopic
 from fencepost.client.errors import KafkaError
 from fencepost.client.values import TopicPartition
 

@@ -3,7 +3,7 @@
 import json
 
 from fencepost.client import sync
-from fencepost.client.admin_values import NewTopic
+from fencepost.client.admin.values import NewTopic
 from fencepost.spark.options import source_options
 from fencepost.spark.reader import BatchReader, StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable

@@ -16,9 +16,9 @@ from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
 from fencepost.broker.transactions.machine import Decision, Given
 from fencepost.client.errors import CommitOutcomeUnknownError, DeliveryTimeoutError, RequestTimedOutError, error_of
-from fencepost.client.transaction import ClientTransaction
-from fencepost.client.transaction_answers import Verdict, of_write
-from fencepost.client.transaction_table import Event, State
+from fencepost.client.transactions.answers import Verdict, of_write
+from fencepost.client.transactions.machine import ClientTransaction
+from fencepost.client.transactions.table import Event, State
 from fencepost.client.values import NO_IDENTITY, ProducerIdentity, TopicPartition
 from fencepost.protocol.errors import ErrorCode, KafkaError
 

@@ -9,9 +9,9 @@ from capped_broker import capped
 from client_world import BOOTSTRAP, World, run
 from fencepost.broker.broker import Broker, Serve
 from fencepost.broker.transactions import machine
-from fencepost.client.cluster import Cluster
-from fencepost.client.outside import Outside
-from fencepost.client.producer import Producer
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.environment import Outside
+from fencepost.client.producer.producer import Producer
 from fencepost.effects.clock import Clock
 from fencepost.protocol.batches import walk
 from fencepost.protocol.headers import read_request_header

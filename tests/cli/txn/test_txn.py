@@ -13,7 +13,7 @@ from fencepost.cli.tables import Cell
 from fencepost.cli.txn.blocking import sentence
 from fencepost.cli.txn.facts import age
 from fencepost.cli.txn.watch import BAR, View, bar
-from fencepost.client.admin import Admin
+from fencepost.client.admin.admin import Admin
 from served_broker import ServedBroker
 from terminal import FENCEPOST, Terminal
 

@@ -1,0 +1,1 @@
+"""Looking after a cluster: one client, an area a module."""

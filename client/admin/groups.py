@@ -1,0 +1,224 @@
+"""Admin's groups: who is in them, what they have committed, moving and forgetting that.
+
+The rule: an empty group may be changed, a live one only by its members; a broker's refusal says so.
+Sources: KIP-222, KIP-396, KIP-496, KIP-518, KIP-709; Kafka's KafkaAdminClient.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...protocol.errors import ErrorCode, MalformedFrame
+from ...protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+)
+from ...protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from ..errors import ClientError, UnsupportedVersionError
+from ..group.consumer_protocol import decode_assignment
+from ..values import OffsetAndMetadata, TopicPartition
+from .asking import Answer, Asking, all_of, by_topic, one_or_more, refuse
+from .values import GroupDescription, GroupListing, MemberDescription
+
+_BY_NAME_UNTIL = 9  # of OffsetCommit and OffsetFetch: from 10 on topics have ids there
+_MANY_MEMBERS_SINCE = 3  # of LeaveGroup
+_DEAD = "Dead"
+
+
+class GroupAdmin(Asking):
+    """Consumer groups."""
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups of all brokers, or those in these states, by name."""
+        request = ListGroupsRequest(states_filter=list(states))
+        answers = await self._at_all_nodes(request, lambda r: [r.error_code])
+        refuse(Answer(f"broker {node}", response.error_code) for node, response in answers)
+        found = {
+            each.group_id: GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type)
+            for _, response in answers
+            for each in response.groups
+        }
+        return [found[name] for name in sorted(found)]
+
+    async def describe_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
+        """Those of them that there are; a group that nobody knows is left out."""
+        described = await all_of(self._describe_group(each) for each in one_or_more(groups))
+        return {each.group_id: each for each in described if each is not None}
+
+    async def _describe_group(self, group: str) -> GroupDescription | None:
+        response: DescribeGroupsResponse = await self._ask(
+            ("group", group), DescribeGroupsRequest(groups=[group]), lambda r: [each.error_code for each in r.groups]
+        )
+        (found,) = response.groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD:
+            return None
+        refuse([Answer(f"group {group}", found.error_code, found.error_message)])
+        coordinator = await self._cluster.coordinator("group", group)
+        return GroupDescription(
+            group,
+            found.group_state,
+            found.protocol_type,
+            found.protocol_data,
+            coordinator.node_id,
+            tuple(_member(each) for each in found.members),
+        )
+
+    async def delete_groups(self, groups: str | Iterable[str]) -> None:
+        """Forget them and their offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        wanted = list(one_or_more(groups))
+        responses = await all_of(
+            self._ask(
+                ("group", each),
+                DeleteGroupsRequest(groups_names=[each]),
+                lambda r: [one.error_code for one in r.results],
+            )
+            for each in wanted
+        )
+        refuse(Answer(f"group {one.group_id}", one.error_code) for response in responses for one in response.results)
+
+    async def remove_members(
+        self, group: str, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
+    ) -> None:
+        """Put members out; static ones are named by their group_instance_id. Raises UNKNOWN_MEMBER_ID."""
+        Member = LeaveGroupRequest.Member
+        reason = "removed by an administrator"
+        members = [Member(member_id=each, reason=reason) for each in member_ids]
+        members += [Member(group_instance_id=each, reason=reason) for each in instance_ids]
+        coordinator = await self._cluster.coordinator("group", group)
+        if coordinator.version_of(LeaveGroupRequest) < _MANY_MEMBERS_SINCE:
+            raise UnsupportedVersionError("members can be removed by others since Kafka 2.4")
+        request = LeaveGroupRequest(group_id=group, members=members)
+        response = await self._ask(("group", group), request, lambda r: [r.error_code])
+        refuse([Answer(f"group {group}", response.error_code)])
+        refuse(
+            Answer(f"member {each.group_instance_id or each.member_id}", each.error_code) for each in response.members
+        )
+
+    # ---- offsets -------------------------------------------------------------------------------------------------
+
+    async def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed, of these partitions or of all. Where it has nothing, there is no entry.
+
+        require_stable: wait for transactions that hold offsets of the group.
+        """
+        Group = OffsetFetchRequest.Group
+        asked = None if partitions is None else by_topic(partitions)
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=None
+            if asked is None
+            else [OffsetFetchRequest.Topic(name=name, partition_indexes=which) for name, which in asked.items()],
+            groups=[
+                Group(
+                    group_id=group,
+                    topics=None
+                    if asked is None
+                    else [Group.Topic(name=name, partition_indexes=which) for name, which in asked.items()],
+                )
+            ],
+            require_stable=require_stable,
+        )
+        response = await self._ask(("group", group), request, _codes_of_fetch, cap=_BY_NAME_UNTIL)
+        refuse(Answer(f"group {group}", code) for code in _codes_of_group(response))
+        topics = [topic for each in response.groups for topic in each.topics] or response.topics
+        _refuse_partitions(topics)
+        return {
+            TopicPartition(topic.name, one.partition_index): OffsetAndMetadata(
+                one.committed_offset, one.metadata or "", one.committed_leader_epoch
+            )
+            for topic in topics
+            for one in topic.partitions
+            if one.committed_offset >= 0
+        }
+
+    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        """Set what the group has committed. Raises NON_EMPTY_GROUP while it has members."""
+        Topic = OffsetCommitRequest.Topic
+        given = {each: OffsetAndMetadata(at) if isinstance(at, int) else at for each, at in offsets.items()}
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                Topic(
+                    name=name,
+                    partitions=[_committed(each, given[TopicPartition(name, each)]) for each in which],
+                )
+                for name, which in by_topic(given).items()
+            ],
+        )
+        response = await self._ask(("group", group), request, _codes_of_partitions, cap=_BY_NAME_UNTIL)
+        if any(code == ErrorCode.UNKNOWN_MEMBER_ID for code in _codes_of_partitions(response)):
+            raise ClientError(
+                f"group {group} has members, so its offsets are theirs to commit",
+                code=ErrorCode.NON_EMPTY_GROUP,
+                hint="stop its consumers first",
+            )
+        _refuse_partitions(response.topics)
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what the group has committed of these. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read them."""
+        Topic = OffsetDeleteRequest.Topic
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                Topic(name=name, partitions=[Topic.Partition(partition_index=each) for each in which])
+                for name, which in by_topic(partitions).items()
+            ],
+        )
+        response = await self._ask(("group", group), request, lambda r: [r.error_code, *_codes_of_partitions(r)])
+        refuse([Answer(f"group {group}", response.error_code)])
+        _refuse_partitions(response.topics)
+
+
+def _member(member: DescribeGroupsResponse.Group.Member) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host.lstrip("/"),
+        _assigned(member.member_assignment),
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Empty for a group of another protocol, or one that is sharing out."""
+    try:
+        return tuple(sorted(decode_assignment(assignment).partitions))
+    except MalformedFrame:
+        return ()
+
+
+def _committed(partition: int, at: OffsetAndMetadata) -> OffsetCommitRequest.Topic.Partition:
+    return OffsetCommitRequest.Topic.Partition(
+        partition_index=partition,
+        committed_offset=at.offset,
+        committed_leader_epoch=at.leader_epoch,
+        committed_metadata=at.metadata,
+    )
+
+
+def _codes_of_group(response: OffsetFetchResponse) -> list[int]:
+    return [response.error_code, *(each.error_code for each in response.groups)]
+
+
+def _codes_of_fetch(response: OffsetFetchResponse) -> list[int]:
+    topics = [topic for each in response.groups for topic in each.topics] or response.topics
+    return _codes_of_group(response) + [one.error_code for topic in topics for one in topic.partitions]
+
+
+def _codes_of_partitions(response: Any) -> list[int]:
+    return [one.error_code for topic in response.topics for one in topic.partitions]
+
+
+def _refuse_partitions(topics: Iterable[Any]) -> None:
+    refuse(
+        Answer(f"{topic.name}-{one.partition_index}", one.error_code) for topic in topics for one in topic.partitions
+    )

@@ -1,0 +1,58 @@
+"""Admin's offsets: where logs begin, end, or stand at a time. Source: KIP-79, KIP-98, KIP-734."""
+
+from collections.abc import Iterable, Mapping
+
+from ...protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from ..settings import IsolationLevel
+from ..values import OffsetAndTimestamp, TopicPartition
+from .asking import Asking, by_topic
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+class OffsetAdmin(Asking):
+    """Offsets of logs."""
+
+    async def list_offsets(
+        self,
+        timestamps_ms: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after each time; LATEST and EARLIEST for the ends. Offset -1: there is none.
+
+        LATEST is the high watermark, or with read_committed the last stable offset.
+        """
+        isolation = 1 if isolation_level == "read_committed" else 0
+
+        def request(partitions: list[TopicPartition]) -> ListOffsetsRequest:
+            Topic = ListOffsetsRequest.Topic
+            return ListOffsetsRequest(
+                isolation_level=isolation,
+                topics=[
+                    Topic(
+                        name=name,
+                        partitions=[
+                            Topic.Partition(partition_index=each, timestamp=timestamps_ms[TopicPartition(name, each)])
+                            for each in numbers
+                        ],
+                    )
+                    for name, numbers in by_topic(partitions).items()
+                ],
+                timeout_ms=self._settings.request_timeout_ms,
+            )
+
+        def answers(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, None, OffsetAndTimestamp]]:
+            for topic in response.topics:
+                for each in topic.partitions:
+                    found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+                    yield TopicPartition(topic.name, each.partition_index), each.error_code, None, found
+
+        return await self._at_leaders(timestamps_ms, request, answers)
+
+    async def ends(
+        self, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The offset alone, at EARLIEST or LATEST, of each."""
+        found = await self.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation_level)
+        return {each: offset.offset for each, offset in found.items()}

@@ -1,0 +1,78 @@
+"""Admin's reading: the batches of a partition as they lie in the log, markers and what was aborted included.
+
+For tools that show a log as it is; a consumer gives what an application is to see.
+"""
+
+from collections.abc import AsyncIterator
+
+from ...protocol.batches import Batch, CorruptBatch, verify, walk
+from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ..errors import CorruptRecordError
+from ..values import TopicPartition
+from .asking import Answer, Asking, refuse
+
+FETCH_BYTES = 1 << 20
+MOST_BYTES = 128 << 20  # for a batch that is larger than FETCH_BYTES and that an old broker cuts off
+_BY_NAME_UNTIL = 12  # of Fetch
+_WAIT_MS = 500
+
+
+class ReadingAdmin(Asking):
+    """Raw batches."""
+
+    async def read_batches(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[Batch]:
+        """Every batch with an offset of `start` up to, and without, `end`; the end of the log ends it too.
+
+        Raises OFFSET_OUT_OF_RANGE where the log begins above `start`; CorruptRecordError.
+        """
+        position, max_bytes = start, FETCH_BYTES
+        while position < end:
+            found = await self._fetch(partition, position, max_bytes)
+            buffer = memoryview(b"".join(found.records or ()))
+            before = position
+            for batch in _whole(buffer, partition):
+                if batch.next_offset <= position:
+                    continue
+                if batch.base_offset >= end:
+                    return
+                position = batch.next_offset
+                yield batch
+            if position == before:
+                if not len(buffer):
+                    return
+                max_bytes = min(max_bytes * 4, MOST_BYTES)
+
+    async def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> FetchResponse.Topic.Partition:
+        Topic = FetchRequest.Topic
+        wanted = Topic.Partition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+
+        def request(_: list[TopicPartition]) -> FetchRequest:
+            topics = [Topic(topic=partition.topic, partitions=[wanted])]
+            return FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=max_bytes, topics=topics)
+
+        found = await self._at_leaders([partition], request, _parts, cap=_BY_NAME_UNTIL)
+        return found[partition]
+
+
+def _parts(
+    response: FetchResponse,
+) -> "list[tuple[TopicPartition, int, None, FetchResponse.Topic.Partition]]":
+    refuse([Answer("fetch", response.error_code)])
+    return [
+        (TopicPartition(topic.topic, each.partition_index), each.error_code, None, each)
+        for topic in response.responses
+        for each in topic.partitions
+    ]
+
+
+def _whole(buffer: memoryview, partition: TopicPartition) -> "list[Batch]":
+    """The batches that are there to their end; the last one may be cut off."""
+    found: list[Batch] = []
+    try:
+        for batch in walk(buffer):
+            verify(batch)
+            found.append(batch)
+    except CorruptBatch as error:
+        if "announced" not in error.reason and "too few" not in error.reason:
+            raise CorruptRecordError(f"{partition}: {error}") from None
+    return found

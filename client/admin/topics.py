@@ -1,0 +1,134 @@
+"""Admin's topics: making, growing, emptying and deleting them.
+
+Sources: KIP-4, KIP-107, KIP-195, KIP-464; Kafka's KafkaAdminClient.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ...protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+)
+from ..values import TopicPartition
+from .asking import Answer, Asking, by_topic, one_or_more, refuse
+from .values import NewTopic, PartitionDescription, TopicDescription
+
+TO_THE_END = -1
+"""As the offset of delete_records: everything that readers can see."""
+_DEFAULTS_SINCE = 4  # of CreateTopics; before, a broker has to be told how many
+_BY_NAME_UNTIL = 5  # of DeleteTopics
+
+
+class TopicAdmin(Asking):
+    """Topics."""
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names, sorted. internal: those of the coordinators too."""
+        topics = (await self._metadata(None)).topics
+        return sorted(each.name or "" for each in topics if internal or not each.is_internal)
+
+    async def describe_topics(self, topics: str | Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """These topics, or all. Raises UnknownTopicError."""
+        found = (await self._metadata(None if topics is None else list(one_or_more(topics)))).topics
+        return {
+            each.name or "": TopicDescription(
+                each.name or "",
+                each.topic_id,
+                each.is_internal,
+                tuple(
+                    PartitionDescription(
+                        one.partition_index,
+                        one.leader_id,
+                        one.leader_epoch,
+                        tuple(one.replica_nodes),
+                        tuple(one.isr_nodes),
+                    )
+                    for one in sorted(each.partitions, key=lambda one: one.partition_index)
+                ),
+            )
+            for each in sorted(found, key=lambda each: each.name or "")
+        }
+
+    async def create_topics(
+        self, topics: str | NewTopic | Iterable[str | NewTopic], *, validate_only: bool = False
+    ) -> None:
+        """Make topics; a name alone stands for the broker's defaults. Raises TOPIC_ALREADY_EXISTS and others."""
+        given = [topics] if isinstance(topics, str | NewTopic) else list(topics)
+        wanted = [NewTopic(each) if isinstance(each, str) else each for each in given]
+        if await self._version(CreateTopicsRequest) < _DEFAULTS_SINCE:
+            wanted = [
+                NewTopic(each.name, max(1, each.num_partitions), max(1, each.replication_factor), each.configs)
+                for each in wanted
+            ]
+        request = CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.Topic(
+                    name=each.name,
+                    num_partitions=each.num_partitions,
+                    replication_factor=each.replication_factor,
+                    configs=[CreateTopicsRequest.Topic.Config(name=k, value=v) for k, v in each.configs.items()],
+                )
+                for each in wanted
+            ],
+            timeout_ms=self._settings.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        response = await self._ask("controller", request, lambda r: [each.error_code for each in r.topics])
+        refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.topics)
+
+    async def delete_topics(self, topics: str | Iterable[str]) -> None:
+        """Delete them and all they hold. Raises UnknownTopicError and others."""
+        request = DeleteTopicsRequest(
+            topic_names=list(one_or_more(topics)), timeout_ms=self._settings.request_timeout_ms
+        )
+        response = await self._ask(
+            "controller", request, lambda r: [each.error_code for each in r.responses], cap=_BY_NAME_UNTIL
+        )
+        refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.responses)
+
+    async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """How many partitions each topic is to have from now on. Raises INVALID_PARTITIONS and others."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsRequest.Topic(name=name, count=count) for name, count in counts.items()],
+            timeout_ms=self._settings.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        response = await self._ask("controller", request, lambda r: [each.error_code for each in r.results])
+        refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.results)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Forget what stands before these offsets; TO_THE_END: all that readers can see.
+
+        Returns: where each log begins now.
+        """
+
+        def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
+            Topic = DeleteRecordsRequest.Topic
+            return DeleteRecordsRequest(
+                topics=[
+                    Topic(
+                        name=name,
+                        partitions=[
+                            Topic.Partition(partition_index=each, offset=before[TopicPartition(name, each)])
+                            for each in numbers
+                        ],
+                    )
+                    for name, numbers in by_topic(partitions).items()
+                ],
+                timeout_ms=self._settings.request_timeout_ms,
+            )
+
+        def answers(response: DeleteRecordsResponse) -> Iterable[tuple[TopicPartition, int, None, int]]:
+            for topic in response.topics:
+                for each in topic.partitions:
+                    yield (
+                        TopicPartition(topic.name, each.partition_index),
+                        each.error_code,
+                        None,
+                        each.low_watermark,
+                    )
+
+        return await self._at_leaders(before, request, answers)

@@ -1,0 +1,255 @@
+"""Admin's transactions: which are open, since when, where; what blocks a partition; ending by hand what hangs.
+
+The rule: ending a transaction by hand loses what it wrote, never more: its owner is fenced first where a coordinator
+knows it, and a marker is written straight into a partition only for what a partition has open from a given offset on.
+Sources: KIP-664, KIP-588, KIP-994, KIP-1152; Kafka's TransactionsCommand.
+"""
+
+from collections.abc import Iterable
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ..errors import ClientError, UnsupportedVersionError
+from ..values import ProducerIdentity, TopicPartition
+from .asking import Answer, all_of, by_topic, one_or_more, refuse
+from .offsets import LATEST, OffsetAdmin
+from .topics import TopicAdmin
+from .values import Blocker, OpenTransaction, ProducerState, TransactionDescription, TransactionListing
+
+MAX_TRANSACTION_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms as Kafka ships it: older than that cannot be right
+FENCING_TIMEOUT_MS = 60_000  # of the transactional id, for the producer that comes next
+_FILTERS_SINCE = 1  # of ListTransactions: how long one has been open
+
+
+class TransactionAdmin(TopicAdmin, OffsetAdmin):
+    """Transactions, and the producers of partitions. Needs Kafka 3.0, fence_producers 2.1."""
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), open_for_ms: int = -1
+    ) -> list[TransactionListing]:
+        """Of all coordinators, by id; those that pass every filter. open_for_ms needs Kafka 3.8."""
+        request = ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=open_for_ms
+        )
+        if open_for_ms >= 0 and await self._version(ListTransactionsRequest) < _FILTERS_SINCE:
+            raise UnsupportedVersionError("transactions can be listed by age since Kafka 3.8")
+        answers = await self._at_all_nodes(request, lambda r: [r.error_code])
+        refuse(Answer(f"broker {node}", response.error_code) for node, response in answers)
+        for _, response in answers:
+            for state in response.unknown_state_filters:
+                raise ClientError(f"there is no state {state!r}", code=ErrorCode.INVALID_REQUEST, hint=_STATES_HINT)
+        found = [
+            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node)
+            for node, response in answers
+            for each in response.transaction_states
+        ]
+        return sorted(found)
+
+    async def describe_transactions(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription]:
+        """Those of them that there are; an id that nobody knows is left out."""
+        described = await all_of(self._describe_transaction(each) for each in one_or_more(transactional_ids))
+        return {each.transactional_id: each for each in described if each is not None}
+
+    async def _describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
+        response: DescribeTransactionsResponse = await self._ask(
+            ("transaction", transactional_id),
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            lambda r: [each.error_code for each in r.transaction_states],
+        )
+        (found,) = response.transaction_states
+        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        refuse([Answer(f"transactional id {transactional_id}", found.error_code)])
+        coordinator = await self._cluster.coordinator("transaction", transactional_id)
+        started = found.transaction_start_time_ms
+        return TransactionDescription(
+            transactional_id,
+            found.transaction_state,
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_timeout_ms,
+            started if started >= 0 and found.topics else None,
+            coordinator.node_id,
+            tuple(sorted(TopicPartition(each.topic, one) for each in found.topics for one in each.partitions)),
+        )
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Every producer that each partition remembers, by id. Raises UnknownTopicError."""
+
+        def request(some: list[TopicPartition]) -> DescribeProducersRequest:
+            Topic = DescribeProducersRequest.Topic
+            topics = [Topic(name=name, partition_indexes=which) for name, which in by_topic(some).items()]
+            return DescribeProducersRequest(topics=topics)
+
+        return await self._at_leaders(partitions, request, _producers)
+
+    async def open_transactions(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
+        """What these partitions, or all that have a leader, have open; the oldest first in each."""
+        producers = await self.describe_producers(await self._these_or_all(partitions))
+        found = [
+            OpenTransaction(partition, each)
+            for partition, known in producers.items()
+            for each in known
+            if each.txn_start_offset is not None
+        ]
+        return sorted(found, key=lambda each: (each.topic_partition, each.start_offset))
+
+    async def _these_or_all(self, partitions: Iterable[TopicPartition] | None) -> list[TopicPartition]:
+        if partitions is not None:
+            return list(partitions)
+        return [one for topic in (await self.describe_topics()).values() for one in topic.led]
+
+    async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
+        """For each partition whose readers are held up (LSO < HW), the transaction that holds them: the oldest."""
+        wanted = await self._these_or_all(partitions)
+        stable = await self.ends(wanted, LATEST, "read_committed")
+        ends = await self.ends(wanted, LATEST)
+        held = [each for each in wanted if stable[each] < ends[each]]
+        if not held:
+            return []
+        oldest: dict[TopicPartition, OpenTransaction] = {}
+        for each in await self.open_transactions(held):
+            oldest.setdefault(each.topic_partition, each)
+        described = await self._owners(each.producer.producer_id for each in oldest.values())
+        return [
+            Blocker(each, stable[at], ends[at], described.get(each.producer.producer_id)) for at, each in oldest.items()
+        ]
+
+    async def find_hanging_transactions(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        open_for_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
+    ) -> list[OpenTransaction]:
+        """What is open in a partition longer than open_for_ms, and no coordinator is going to end.
+
+        Looked at twice: what ends while it is looked at does not hang.
+        """
+        before_ms = self._outside.clock.now_ms() - open_for_ms
+        old = [
+            each for each in await self.open_transactions(partitions) if each.producer.last_timestamp_ms <= before_ms
+        ]
+        if not old:
+            return []
+        owners = await self._owners(each.producer.producer_id for each in old)
+        suspects: list[OpenTransaction] = []
+        for each in old:
+            owner = owners.get(each.producer.producer_id)
+            if owner is None or each.topic_partition not in owner.partitions:
+                suspects.append(each)
+        still_open = {
+            (each.topic_partition, each.producer.producer_id, each.start_offset)
+            for each in await self.open_transactions(dict.fromkeys(one.topic_partition for one in suspects))
+        }
+        return [
+            each
+            for each in suspects
+            if (each.topic_partition, each.producer.producer_id, each.start_offset) in still_open
+        ]
+
+    async def _owners(self, producer_ids: Iterable[int]) -> dict[int, TransactionDescription]:
+        """What the coordinators know of these producer ids; of one that nobody knows there is no entry."""
+        wanted = set(producer_ids)
+        if not wanted:
+            return {}
+        listed = await self.list_transactions(producer_ids=sorted(wanted))
+        described = await self.describe_transactions(each.transactional_id for each in listed)
+        return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
+
+    # ---- ending by hand ------------------------------------------------------------------------------------------
+
+    async def fence_producers(self, transactional_ids: str | Iterable[str]) -> dict[str, ProducerIdentity]:
+        """Give each id a new epoch: its open transaction is aborted, and whoever uses the old epoch is refused.
+
+        Returns: the id and the epoch that nobody has yet.
+        """
+        wanted = list(one_or_more(transactional_ids))
+        known = await self._timeouts_of(wanted)
+        responses = await all_of(
+            self._ask(
+                ("transaction", each),
+                InitProducerIdRequest(
+                    transactional_id=each, transaction_timeout_ms=known.get(each) or FENCING_TIMEOUT_MS
+                ),
+                lambda r: [r.error_code],
+            )
+            for each in wanted
+        )
+        answers = zip(wanted, responses, strict=True)
+        refuse(Answer(f"transactional id {name}", each.error_code) for name, each in answers)
+        return {
+            name: ProducerIdentity(each.producer_id, each.producer_epoch)
+            for name, each in zip(wanted, responses, strict=True)
+        }
+
+    async def _timeouts_of(self, transactional_ids: list[str]) -> dict[str, int]:
+        """The transaction timeout that each has, so that fencing leaves it as it is; empty before Kafka 3.0."""
+        if await self._version(DescribeTransactionsRequest) >= 0:
+            return {k: v.timeout_ms for k, v in (await self.describe_transactions(transactional_ids)).items()}
+        return {}
+
+    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
+        """Write an abort marker for what is open from this offset on in one partition, and there alone.
+
+        For transactions that hang; one that its coordinator knows is ended with fence_producers.
+        Returns: what it ended. Raises INVALID_TXN_STATE where nothing is open from that offset on.
+        """
+        found = [each for each in await self.open_transactions([partition]) if each.start_offset == start_offset]
+        if not found:
+            raise ClientError(
+                f"{partition} has no transaction open that begins at offset {start_offset}",
+                code=ErrorCode.INVALID_TXN_STATE,
+            )
+        producer = found[0].producer
+        Marker = WriteTxnMarkersRequest.Marker
+        marker = Marker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[Marker.Topic(name=partition.topic, partition_indexes=[partition.partition])],
+            coordinator_epoch=max(producer.coordinator_epoch, 0),  # -1: no marker of this producer stands there yet
+        )
+        await self._at_leaders([partition], lambda _: WriteTxnMarkersRequest(markers=[marker]), _marked)
+        return found[0]
+
+
+_STATES_HINT = (
+    "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead are states"
+)
+
+_Told = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]
+
+
+def _producers(response: DescribeProducersResponse) -> _Told:
+    for topic in response.topics:
+        for each in topic.partitions:
+            known = [
+                ProducerState(
+                    one.producer_id,
+                    one.producer_epoch,
+                    one.last_sequence,
+                    one.last_timestamp,
+                    one.coordinator_epoch,
+                    one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
+                )
+                for one in each.active_producers
+            ]
+            yield TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message, sorted(known)
+
+
+def _marked(response: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None, None]]:
+    for marker in response.markers:
+        for topic in marker.topics:
+            for each in topic.partitions:
+                yield TopicPartition(topic.name, each.partition_index), each.error_code, None, None

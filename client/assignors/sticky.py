@@ -1,0 +1,166 @@
+"""The sticky assignors: as balanced as can be, and of all such assignments one that moves little. Pure.
+
+The rule: results and bytes are those of Kafka's StickyAssignor and CooperativeStickyAssignor (KIP-54, -341, -429).
+Members that all want the same topics are served by `sticky_equal`, others by `sticky_unequal`. What the cooperative
+one takes from a member it gives to nobody in the same generation: only once it is given up, in the next.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import Struct
+
+from ...protocol.errors import MalformedFrame
+from ..group.consumer_protocol import NO_GENERATION, Reader, Subscription, encode_partitions
+from ..values import TopicPartition
+from .assignment import Assigned, LastAssignment, Members, Partitions, subscribed
+from .java_order import hash_order, text_hash
+from .sticky_equal import assign_equal
+from .sticky_unequal import assign_unequal
+
+_INT32 = Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a member says it has. generation: None if it does not say since when."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int | None
+
+    @property
+    def since(self) -> int:
+        return NO_GENERATION if self.generation is None else self.generation
+
+
+@dataclass(slots=True)
+class Claims:
+    """What every member has, once conflicts are settled. disputed: claimed by two in one generation."""
+
+    owned: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    disputed: set[TopicPartition] = field(default_factory=set)
+    before: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)  # who had it in an older generation
+
+
+class StickyAssignor:
+    """Members give everything up before they join, and say in their user data what they had."""
+
+    name = "sticky"
+    cooperative = False
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return None if last is None else encode_partitions(last.partitions) + _INT32.pack(last.generation)
+
+    def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        return _assign(partitions, members, said_in_user_data)[0]
+
+
+class CooperativeStickyAssignor:
+    """Members keep what they have while they join."""
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return _INT32.pack(NO_GENERATION if last is None else last.generation)
+
+    def assign(self, partitions: Partitions, members: Members) -> Assigned:
+        assigned, moving = _assign(partitions, members, owned_now)
+        if moving is None:
+            moving = _changing_hands(members, assigned)
+        for place, member in moving.items():
+            assigned[member].remove(place)
+        return assigned
+
+
+# ---- What members say ----------------------------------------------------------------------------------------
+
+
+def said_in_user_data(said: Subscription) -> Claim:
+    """The sticky assignor's: partitions, and from its version 1 on the generation (KIP-341)."""
+    if not said.user_data:
+        return Claim((), None)
+    reader = Reader(said.user_data)
+    try:
+        partitions = reader.partitions()
+    except MalformedFrame:
+        return Claim((), NO_GENERATION)
+    try:
+        return Claim(partitions, reader.int32())
+    except MalformedFrame:
+        return Claim(partitions, None)
+
+
+def owned_now(said: Subscription) -> Claim:
+    """The cooperative assignor's: what the subscription names; before its version 2 the generation is user data."""
+    generation = said.generation
+    if generation is None and said.user_data is not None:
+        try:
+            generation = Reader(said.user_data).int32()
+        except MalformedFrame:
+            generation = NO_GENERATION
+    return Claim(said.owned, generation)
+
+
+# ---- Assigning -----------------------------------------------------------------------------------------------
+
+
+def _assign(
+    partitions: Partitions, members: Members, claim_of: Callable[[Subscription], Claim]
+) -> tuple[Assigned, dict[TopicPartition, str] | None]:
+    """Who gets what, and which of it has another owner now (None: not looked at)."""
+    there = {topic: partitions[topic] for topic in subscribed(partitions, members)}
+    ordered = {member: members[member] for member in hash_order(members, text_hash)}
+    claims = settle(there, ordered, {member: claim_of(said) for member, said in ordered.items()})
+    if len({frozenset(said.topics) for said in ordered.values()}) <= 1:
+        return assign_equal(there, claims.owned, claims.disputed)
+    topics = {member: said.topics for member, said in ordered.items()}
+    return assign_unequal(there, topics, claims.owned, claims.before), None
+
+
+def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -> Claims:
+    """The newest generation keeps what several claim; claimed twice in one generation, nobody does."""
+    found = Claims()
+    holder: dict[TopicPartition, str] = {}
+    for member, claim in claims.items():
+        kept = found.owned[member] = []
+        for place in claim.partitions:
+            if place.partition >= partitions.get(place.topic, 0):
+                continue
+            other = holder.get(place)
+            if other is None:
+                kept.append(place)
+                holder[place] = member
+                continue
+            other_since = members[other].generation  # as Kafka: of the subscription, also where claims are user data
+            other_since = NO_GENERATION if other_since is None else other_since
+            if claim.since < other_since:
+                continue
+            if claim.since == other_since:
+                found.disputed.add(place)
+            else:
+                kept.append(place)
+            if place in found.owned[other]:
+                found.owned[other].remove(place)
+            holder[place] = member
+    newest = max((claim.since for claim in claims.values()), default=NO_GENERATION)
+    for member, claim in claims.items():
+        if claim.since < newest:
+            _remember(found.before, member, claim)
+    return found
+
+
+def _remember(before: dict[TopicPartition, tuple[str, int]], member: str, claim: Claim) -> None:
+    for place in claim.partitions:
+        if place not in before or claim.since > before[place][1]:
+            before[place] = member, claim.since
+
+
+def _changing_hands(members: Members, assigned: Assigned) -> dict[TopicPartition, str]:
+    """What one member is to get and another still has."""
+    added: dict[TopicPartition, str] = {}
+    revoked: set[TopicPartition] = set()
+    for member, places in assigned.items():
+        owned = set(members[member].owned)
+        added.update((place, member) for place in places if place not in owned)
+        revoked |= owned.difference(places)
+    return {place: member for place, member in added.items() if place in revoked}

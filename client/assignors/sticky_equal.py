@@ -1,0 +1,81 @@
+"""The sticky assignment where all members want the same topics: in one pass, with two quotas. Pure.
+
+The rule: each member gets the floor or the ceiling of the mean. Members keep what they have up to that, the first ones
+one partition more, and rather the low numbers of all topics than all of some (KAFKA-16277); what is free goes around,
+by topic and number, to members by id. Source: Kafka's AbstractStickyAssignor.ConstrainedAssignmentBuilder.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from ..values import TopicPartition
+from .assignment import Assigned, Partitions, partitions_of
+
+
+def assign_equal(
+    partitions: Partitions, owned: Mapping[str, Sequence[TopicPartition]], disputed: set[TopicPartition]
+) -> tuple[Assigned, dict[TopicPartition, str]]:
+    """Who gets what, and of that what another member has now. owned: in the order in which members are served."""
+    return _Equal(partitions, owned, disputed).assign()
+
+
+class _Equal:
+    def __init__(
+        self, partitions: Partitions, owned: Mapping[str, Sequence[TopicPartition]], disputed: set[TopicPartition]
+    ) -> None:
+        self._everything = partitions_of(sorted(partitions), partitions)
+        self._owned = owned
+        self._disputed = disputed
+        self._least, self._with_more = divmod(len(self._everything), len(owned))
+        self._most = self._least + (self._with_more > 0)
+        self._above = 0  # members that have more than the least
+        self._assigned: Assigned = {member: [] for member in owned}
+        self._revoked: dict[TopicPartition, str] = {}
+        self._below: list[str] = []  # below the least, to be filled
+        self._at_least: deque[str] = deque()  # at the least, and may get one more
+
+    def assign(self) -> tuple[Assigned, dict[TopicPartition, str]]:
+        for member, places in self._owned.items():
+            undisputed = (place for place in places if place not in self._disputed)
+            self._keep(member, sorted(undisputed, key=lambda place: (place.partition, place.topic)))
+        kept = {place for places in self._assigned.values() for place in places}
+        moving = self._go_around([place for place in self._everything if place not in kept])
+        return self._assigned, moving
+
+    def _keep(self, member: str, places: list[TopicPartition]) -> None:
+        if len(places) < self._least:
+            keeps = len(places)
+            self._below.append(member)
+        elif len(places) >= self._most and self._above < self._with_more:
+            keeps = self._most
+            self._above += 1
+            if self._above == self._with_more:
+                self._at_least.clear()
+        else:
+            keeps = self._least
+            if self._above < self._with_more:
+                self._at_least.append(member)
+        self._assigned[member] += places[:keeps]
+        self._revoked.update(dict.fromkeys(places[keeps:], member))
+
+    def _go_around(self, free: list[TopicPartition]) -> dict[TopicPartition, str]:
+        """Give out what is free. Returns what of it had another owner."""
+        self._below.sort()
+        self._at_least = deque(sorted(self._at_least))
+        moving: dict[TopicPartition, str] = {}
+        turn = 0
+        for place in free:
+            if self._below:
+                turn %= len(self._below)
+                member = self._below[turn]
+            else:
+                member = self._at_least.popleft()
+            self._assigned[member].append(place)
+            if self._revoked.get(place, member) != member or place in self._disputed:
+                moving[place] = member
+            turn += 1
+            if self._below and len(self._assigned[member]) == self._least:
+                self._below.remove(member)
+                self._at_least.append(member)
+                turn -= 1
+        return moving

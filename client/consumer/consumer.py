@@ -1,0 +1,404 @@
+"""The consumer: `async with Consumer("localhost:9092", topics=["orders"], group_id="billing") as consumer: …`.
+
+The rule: a group is joined, and partitions come and go, only inside `getone`, `getmany`, `batches` and `async for`; in
+between the member only heartbeats. Records are fetched ahead in the background and given without waiting.
+"""
+
+import asyncio
+import re
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import check_topic_name, offset_of, positive
+from ..config_names import settings_from
+from ..errors import IllegalStateError, RequestTimedOutError
+from ..group.group import Group
+from ..net.environment import SYSTEM, Outside
+from ..settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
+from ..snapshots import ConsumerSnapshot
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from .batches import Batch, Batches
+from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
+from .polls import CLOSING_MS, Polls, let_go
+from .subscription import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..settings import ConsumerKeywords
+
+NEVER_MS = float("inf")
+_Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+
+
+class Consumer:
+    """Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+
+    topics: to subscribe to from the start. Without a group_id all their partitions are read, and shared with nobody.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Bootstrap,
+        *,
+        topics: Collection[str] = (),
+        outside: Outside = SYSTEM,
+        **keywords: "Unpack[ConsumerKeywords]",
+    ) -> None:
+        self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, outside)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), outside: Outside = SYSTEM
+    ) -> "Consumer":
+        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        consumer = cls.__new__(cls)
+        consumer._set_up(settings_from(ConsumerSettings, config), topics, outside)
+        return consumer
+
+    def _set_up(self, settings: ConsumerSettings, topics: Collection[str], outside: Outside) -> None:
+        self._settings = settings
+        self._clock = outside.clock
+        self._polls = polls = Polls(settings, outside)
+        self._cluster, self._subscription = polls.cluster, polls.subscription
+        self._group, self._whole = polls.group, polls.whole
+        self._reading, self._fetcher, self._positions = polls.reading, polls.fetcher, polls.positions
+        if topics:
+            self.subscribe(topics)
+
+    def __repr__(self) -> str:
+        return f"<Consumer group={self._settings.group_id} {len(self._subscription.assigned)} partitions>"
+
+    def state(self) -> ConsumerSnapshot:
+        """In which state it is now."""
+        return self._polls.state(self._settings.group_id)
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
+        self._polls.check_open()
+        await self._cluster.start()
+        self._polls.begin()
+
+    async def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
+        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        await self._polls.close(timeout_ms)
+
+    stop = close
+
+    def __del__(self) -> None:
+        polls = getattr(self, "_polls", None)
+        if polls is not None and polls.is_open:
+            warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
+            polls.cluster.home.call_soon(let_go, polls)
+
+    async def __aenter__(self) -> "Consumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- what to read ------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
+    ) -> None:
+        """Share topics, or those whose whole name matches, with the group; without one, read all of each.
+
+        listener: on_partitions_revoked, on_partitions_assigned and perhaps on_partitions_lost, each sync or async.
+        """
+        self._polls.check_open()
+        if isinstance(topics, str):
+            raise TypeError(f"topics is a list of names: [{topics!r}]")
+        if not all(isinstance(topic, str) for topic in topics):
+            raise TypeError(f"topics is a list of names, and not all of these are texts: {topics!r}")
+        for topic in topics:
+            check_topic_name(topic)
+        if self._whole is not None and listener is not None:
+            raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
+        if not topics and pattern is None:
+            raise ValueError("no topics, and no pattern")
+        self._reading.settle()
+        self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
+        if self._whole is not None:
+            self._whole.subscribed()
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these, without sharing them. Those that were assigned before keep their positions.
+
+        Raises IllegalStateError after `subscribe`, and for one that was given away and comes back while a transaction
+        works on its records.
+        """
+        self._polls.check_open()
+        self._reading.settle()
+        chosen = [TopicPartition(*partition) for partition in partitions]
+        self._cluster.watch_topics({tp.topic for tp in chosen})
+        self._subscription.assign(chosen)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leave the group."""
+        self._reading.settle()
+        try:
+            if self._group is not None and self._subscription.is_subscribed:
+                await self._group.leave()
+        finally:
+            self._subscription.unsubscribe()
+            if self._whole is not None:
+                self._whole.subscribed()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to, by name or by the pattern."""
+        return self._subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
+        return frozenset(self._subscription.assigned)
+
+    async def assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
+        """Wait until there is an assignment, joining the group if need be, and until its positions are known: what is
+        written from then on is read. timeout_ms: default_api_timeout_ms if not given. Raises RequestTimedOutError.
+        """
+        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            await self._polls.poll(deadline_ms)
+            states = self._subscription.assigned.values()
+            if self._subscription.asked_for and all(state.position >= 0 or state.refused for state in states):
+                return self.assignment()
+            if not await self._polls.wait(deadline_ms):
+                raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
+
+    async def topics(self) -> frozenset[str]:
+        """All topics there are, but for internal ones."""
+        found = await self._cluster.refresh(all_topics=True)
+        return frozenset(topic.name for topic in found.topics.values() if not topic.error and not topic.is_internal)
+
+    async def partitions_for_topic(self, topic: str) -> frozenset[int]:
+        """Raises UnknownTopicError."""
+        count = await self._cluster.partitions_of(topic, timeout_ms=self._settings.default_api_timeout_ms)
+        return frozenset(range(count))
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> Record:
+        if self._group is None or self._group.may_go_on():
+            for record in self._reading.run:
+                return record
+        return await self._one(())
+
+    async def getone(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> Record:
+        """The next record, of these partitions or of any; waits for it. Raises RequestTimedOutError past a limit."""
+        if not partitions and (self._group is None or self._group.may_go_on()):
+            for record in self._reading.run:
+                return record
+        return await self._one(partitions, timeout_ms)
+
+    async def _one(self, wanted: Collection[TopicPartition], timeout_ms: float | None = None) -> Record:
+        reading, most = self._reading, self._settings.max_poll_records
+        deadline_ms = self._until_ms(timeout_ms)
+        while True:
+            await self._polls.poll(deadline_ms, wanted)
+            run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
+            self._fetcher.pump_soon()
+            if run is not None:
+                return next(run)
+            if not await self._polls.wait(deadline_ms, wanted):
+                raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
+
+    def _until_ms(self, timeout_ms: float | None) -> float:
+        return NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        await asyncio.sleep(0)  # a loop of calls that need not wait would keep out all others, and what it waits for
+        taken = await self._taken(self._most(max_records), partitions, deadline_ms)
+        return {state.tp: records for state, (_, records) in taken.items()}
+
+    def _most(self, max_records: int | None) -> int:
+        return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
+
+    async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
+        while True:
+            await self._polls.poll(deadline_ms, wanted)
+            taken = self._reading.take(most, wanted, self._metadata())
+            self._fetcher.pump()
+            if taken or not await self._polls.wait(deadline_ms, wanted):
+                return taken
+
+    def batches(
+        self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
+    ) -> Batches:
+        """Batches of up to max_records (default: max_poll_records), for a transaction each.
+
+        max_wait_ms: how long a batch may fill up once something is there. timeout_ms: a loop ends when nothing has come
+        for so long; another one over the same iterator goes on. What the iterator raises does not end it.
+        """
+        most = self._most(max_records)
+        return Batches(lambda: self._batch(most, max_wait_ms, self._until_ms(timeout_ms)))
+
+    async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
+        reading = self._reading
+        while True:
+            await self._polls.poll(deadline_ms)
+            if not reading.has_some(()):
+                if not await self._polls.wait(deadline_ms):
+                    return None
+                continue
+            if max_wait_ms:
+                until_ms = self._clock.monotonic_ms() + max_wait_ms
+                while reading.at_most() < most and not reading.is_full(self._settings.max_partition_fetch_bytes):
+                    if not await self._polls.wait(until_ms, news=True):
+                        break
+                    await self._polls.poll(until_ms)
+            metadata = self._metadata()
+            taken = reading.take(most, (), metadata)
+            self._fetcher.pump()
+            if taken:
+                return reading.batch(taken, metadata)
+
+    @property
+    def last_batch(self) -> Batch | None:
+        """The batch yielded last: what `send_offsets_to_transaction(consumer)` commits. After getone and getmany, all
+        that they gave since the last outcome.
+        """
+        return self._reading.given()
+
+    def _metadata(self) -> ConsumerGroupMetadata | None:
+        return None if self._group is None else self._group.metadata()
+
+    # ---- positions ---------------------------------------------------------------------------------------------
+
+    async def position(self, partition: tuple[str, int]) -> int:
+        """The offset of the next record that will be given; looked up if it is not known yet."""
+        tp = TopicPartition(*partition)
+        self._reading.settle()
+        deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
+        while (state := self._subscription.state(tp)).position < 0:
+            if state.refused is not None:
+                raise state.refused
+            await self._polls.look(deadline_ms)
+            if not await self._polls.wait(deadline_ms, news=True):
+                raise RequestTimedOutError(f"the position of {tp} is not known")
+        return state.position
+
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Go on at this offset."""
+        where = offset_of(offset)
+        self._reading.settle()
+        self._subscription.seek(TopicPartition(*partition), where.offset, where.leader_epoch)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """At the first record that is still there; all that are assigned, if none is named."""
+        self._reading.settle()
+        self._subscription.seek_to_end_of_log(partitions or self.assignment(), EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Behind the last record that this isolation level shows now."""
+        self._reading.settle()
+        chosen = partitions or tuple(self.assignment())
+        self._subscription.seek_to_end_of_log(chosen, LATEST)
+        for tp in chosen:
+            await self.position(tp)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Where the group has committed; all that are assigned, if none is named."""
+        self._reading.settle()
+        self._subscription.seek_to_committed(partitions or self.assignment())
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Give nothing of these until `resume`."""
+        self._reading.settle()
+        self._subscription.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these."""
+        self._subscription.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(self._subscription.paused())
+
+    async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
+        self._polls.check_open()
+        self._cluster.home.check()
+        timeout_ms = self._settings.default_api_timeout_ms
+        named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
+        return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)
+
+    async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset that is still there, of each."""
+        found = await self._listed(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], *, isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, int]:
+        """The last stable offset, or with read_uncommitted the high watermark."""
+        found = await self._listed(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
+        return {tp: one.offset for tp, one in found.items()}
+
+    async def offsets_for_times(self, timestamps_ms: _Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time; None where there is none."""
+        found = await self._listed(timestamps_ms, self._positions.isolation)
+        return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
+
+    async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
+        """How many offsets each partition is behind the end, as this isolation level sees it (default: ours)."""
+        ends = await self.end_offsets(self.assignment(), isolation=isolation)
+        return {tp: max(0, ends[tp] - await self.position(tp)) for tp in ends if tp in self._subscription.assigned}
+
+    def _isolation(self, isolation: IsolationLevel | None) -> int:
+        if isolation is None:
+            return self._positions.isolation
+        return READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+
+    # ---- the group ---------------------------------------------------------------------------------------------
+
+    def _member(self) -> Group:
+        if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
+            self._polls.check_open()
+        if self._group is None:
+            raise IllegalStateError(
+                "without a group_id there are no committed offsets", hint="give the consumer a group_id"
+            )
+        return self._group
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Which member this is, for transactions (KIP-447). Raises IllegalStateError without a group."""
+        return self._member().metadata()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commit the positions, or these offsets: of the next record to read. Raises CommitFailedError and the like."""
+        group = self._member()
+        self._reading.settle()
+        if offsets is None:
+            positions = self._subscription.positions()
+            await group.commit(positions)
+            self._reading.settled_to(positions)
+        else:
+            await group.commit({TopicPartition(*tp): offset_of(one) for tp, one in offsets.items()})
+
+    async def committed(
+        self, *partitions: TopicPartition, require_stable: bool = True
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, by default of what is assigned; None where that is nothing.
+
+        require_stable: wait for transactions that are about to commit some.
+        """
+        return await self._member().committed(partitions or self.assignment(), require_stable=require_stable)

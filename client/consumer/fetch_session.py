@@ -1,0 +1,74 @@
+"""The client's half of a fetch session: only what changed is asked for.
+
+The rule: the first request of a session names every partition (epoch 0); the later ones name those that changed and
+those that are no longer wanted. Any doubt (an error, a lost answer) ends the session, and the next request is full
+again. A broker that gives no session id keeps none. Source: KIP-227, Kafka's FetchSessionHandler.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...protocol.primitives import ZERO_UUID
+from ..values import TopicPartition
+
+NO_SESSION = 0
+FULL = 0
+_LAST_EPOCH = 0x7FFF_FFFF
+
+
+class Wanted(NamedTuple):
+    """What is asked of one partition."""
+
+    offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    topic_id: bytes = ZERO_UUID
+    max_bytes: int = 1 << 20
+
+
+class Ask(NamedTuple):
+    session_id: int
+    epoch: int
+    wanted: dict[TopicPartition, Wanted]
+    forgotten: list[tuple[TopicPartition, bytes]]
+
+
+class FetchSession:
+    """With one broker, one request at a time."""
+
+    __slots__ = ("_by_id", "_epoch", "_id", "_known")
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FULL
+        self._known: dict[TopicPartition, Wanted] = {}
+        self._by_id = False
+
+    def ask(self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool) -> Ask:
+        """What to send so that the broker answers for exactly these. by_id: whether topics go by their ids."""
+        known = self._known
+        recreated = any(tp in known and known[tp].topic_id != one.topic_id for tp, one in wanted.items())
+        if by_id != self._by_id or recreated:
+            self._epoch = FULL  # a session keeps to one way of naming; and to the topics it began with
+        self._by_id = by_id
+        if self._epoch == FULL:
+            self._known = dict(wanted)
+            return Ask(self._id, FULL, dict(wanted), [])
+        changed = {tp: one for tp, one in wanted.items() if known.get(tp) != one}
+        forgotten = [(tp, one.topic_id) for tp, one in known.items() if tp not in wanted]
+        self._known = dict(wanted)
+        return Ask(self._id, self._epoch, changed, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        """A response without a top-level error."""
+        if session_id == NO_SESSION:
+            self._id, self._epoch = NO_SESSION, FULL
+        else:
+            self._epoch = 1 if session_id != self._id or self._epoch in (FULL, _LAST_EPOCH) else self._epoch + 1
+            self._id = session_id
+
+    def failed(self, *, forgotten: bool = False) -> None:
+        """No answer, or an error. forgotten: the broker does not have the session any more."""
+        self._epoch = FULL
+        if forgotten:
+            self._id = NO_SESSION

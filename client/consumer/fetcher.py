@@ -1,0 +1,449 @@
+"""Fetching ahead of the application: one request at a time to each broker, into bounded memory.
+
+The rule: an answer counts only for the position it was asked for (`PartitionState.epoch`). Nothing is skipped in
+silence: a topic that was made again, or a log that was cut, is told to the reader. A partition is not asked for while
+more than max_partition_fetch_bytes of it lie here, and none while fetch_max_bytes do. What is not read at the moment
+(paused partitions, or all but those of a getone or getmany) makes room for what is: it is dropped and fetched again
+later. No task runs per fetch.
+From version 12 on each fetch names the epoch of the record before it, and the leader compares that with its log before
+it answers: that is all an OffsetForLeaderEpoch would ask after a change of leaders, and nothing can be cut in between.
+Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-392 (followers), KIP-516 (topic ids).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ..errors import ClosedError, FatalError, OffsetOutOfRangeError, code_of, error_of, is_retriable
+from ..net.cluster import Cluster
+from ..net.connection import Connection, broken
+from ..records.fetched import Fetched
+from ..serialization import MessageField, deserializer_of
+from ..settings import ConsumerSettings
+from ..values import TopicPartition
+from .fetch_session import Ask, FetchSession, Wanted
+from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from .subscription import LATEST, Need, PartitionState, Subscription
+
+log = logging.getLogger("fencepost.client")
+LANE = "fetch"
+_BY_ID_FROM = 13
+_LEADER_ONLY_MS = 30_000  # how long the leader is read from after a follower has failed
+_LEFT_OUT_WAIT_MS = 20  # how long a broker may wait while partitions of its are left out, being full
+_SESSION_GONE = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+_SESSION_TOPICS = (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
+_Asked = dict[TopicPartition, tuple[PartitionState, int, int]]  # state, its epoch, the offset
+
+
+class _Node:
+    """One broker that is read from."""
+
+    __slots__ = ("attempt", "busy", "node_id", "opening", "retry_at_ms", "session")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.session = FetchSession()
+        self.busy = False
+        self.opening: asyncio.Task[None] | None = None
+        self.retry_at_ms = 0.0
+        self.attempt = 0
+
+
+class Fetcher:
+    """arrived is called when there is something to read, or to be told."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, arrived: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._subscription = subscription
+        self._arrived = arrived
+        self._clock = cluster.outside.clock
+        self._nodes: dict[int, _Node] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: Exception | None = None
+        self._broken: FatalError | None = None
+        self.wanted: Collection[TopicPartition] = ()  # what is read now; empty for everything
+        self._is_pump_due = False
+        self._closed = False
+        self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
+        self._policy = settings.auto_offset_reset
+        self._key = deserializer_of(settings.key_deserializer, MessageField.KEY)
+        self._value = deserializer_of(settings.value_deserializer, MessageField.VALUE)
+        cluster.on_metadata.append(self.pump)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for node in self._nodes.values():
+            if node.opening is not None:
+                node.opening.cancel()
+
+    def check(self) -> None:
+        """Raises what no broker can be read with."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    def _fell(self, error: Exception) -> None:
+        """Nobody awaits what runs in the background, so whatever ends it is told to those who read."""
+        self._broken = self._broken or broken("records cannot be fetched any more", error)
+        self._arrived()
+
+    # ---- asking ------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Ask every broker that has something for us and is not being asked."""
+        if self._closed or self._broken is not None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        wanted: dict[int, dict[TopicPartition, PartitionState]] = {}
+        full: set[int] = set()
+        held = 0
+        later_ms: float | None = None
+        most_bytes = self._settings.max_partition_fetch_bytes
+        for tp, state in self._subscription.assigned.items():
+            held += state.fetched_bytes
+            if state.paused or state.position < 0 or state.need is not Need.NOTHING or state.refused is not None:
+                continue
+            if state.fetched and state.fetched[-1].is_failed:
+                continue  # behind a damaged batch nothing is read before a seek
+            if state.retry_at_ms > now_ms:
+                later_ms = min(later_ms or state.retry_at_ms, state.retry_at_ms)
+                continue
+            source = self._source(state, now_ms)
+            if source is None:
+                self._cluster.request_refresh()
+            elif state.fetched_bytes >= most_bytes:
+                full.add(source)
+            elif not self._is_another(state):
+                wanted.setdefault(source, {})[tp] = state
+        room = self._settings.fetch_max_bytes - held
+        if room <= 0 and wanted:
+            room += self._make_room(wanted, most_bytes - room)
+        for node_id, states in wanted.items():
+            node = self._nodes.setdefault(node_id, _Node(node_id))
+            if node.busy or room <= 0:
+                continue
+            if node.retry_at_ms > now_ms:
+                later_ms = min(later_ms or node.retry_at_ms, node.retry_at_ms)
+                continue
+            connection = self._cluster.ready(node_id, LANE)
+            if connection is None:
+                self._open(node_id, node)
+            else:
+                self._send(node_id, node, connection, states, room, hurried=node_id in full)
+        if later_ms is not None:
+            self._pump_at(now_ms, later_ms)
+
+    def _source(self, state: PartitionState, now_ms: float) -> int | None:
+        """The broker to read from: the follower that the leader named, while nothing has changed; else the leader."""
+        metadata = self._cluster.metadata
+        if state.replica >= 0:
+            is_as_before = metadata.leader_epoch(state.tp) == state.replica_epoch and state.replica in metadata.brokers
+            if is_as_before and now_ms < state.replica_until_ms:
+                return state.replica
+            state.replica, state.replica_until_ms = -1, 0
+        return metadata.leader(state.tp)
+
+    def _follow(self, state: PartitionState, replica: int) -> None:
+        """The leader has named a follower, and given no records. One that is not known is looked for first."""
+        state.replica = replica
+        state.replica_epoch = self._cluster.metadata.leader_epoch(state.tp)
+        state.replica_until_ms = int(self._clock.monotonic_ms()) + self._settings.metadata_max_age_ms
+        if replica not in self._cluster.metadata.brokers:
+            self._cluster.request_refresh()
+            self._read_from_leader(state)
+
+    def _read_from_leader(self, state: PartitionState) -> None:
+        """And tell it no rack for a while: it would name the same follower again."""
+        state.replica = -1
+        state.replica_until_ms = int(self._clock.monotonic_ms()) + _LEADER_ONLY_MS
+
+    def _rack_id(self, states: dict[TopicPartition, PartitionState]) -> str:
+        """Our rack; empty while the leader itself has to give the records of one of these."""
+        now_ms = self._clock.monotonic_ms()
+        leader_only = any(state.replica < 0 and now_ms < state.replica_until_ms for state in states.values())
+        return "" if leader_only else self._settings.client_rack
+
+    def _make_room(self, asking: dict[int, dict[TopicPartition, PartitionState]], bytes_needed: int) -> int:
+        """Drop what was fetched ahead and is not read now. Returns how many bytes; 0 if nothing waits for them."""
+        read_now = self.wanted
+        if read_now and not any(tp in read_now for states in asking.values() for tp in states):
+            return 0
+        freed = 0
+        for tp, state in self._subscription.assigned.items():
+            if freed < bytes_needed and state.fetched and (state.paused or (read_now and tp not in read_now)):
+                freed += state.drop_fetched()
+        return freed
+
+    def _pump_at(self, now_ms: float, at_ms: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(1.0, at_ms - now_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_late)
+
+    def pump_soon(self) -> None:
+        """Once in this turn of the loop, however often it is called: what is asked for leaves at its end anyway."""
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump_late)
+
+    def _pump_late(self) -> None:
+        self._is_pump_due = False
+        try:
+            self.pump()
+        except Exception as error:
+            self._fell(error)
+
+    def _is_another(self, state: PartitionState) -> bool:
+        """Whether the topic was made again since it was first read: then its offsets are others."""
+        topic_id = self._cluster.metadata.topic_id(state.tp.topic)
+        if topic_id == ZERO_UUID or topic_id == state.topic_id:
+            return False
+        if state.topic_id is None:
+            state.topic_id = topic_id
+            return False
+        if state.fetched:
+            return True  # what was read of the one before is given first
+        state.refused = OffsetOutOfRangeError(
+            f"topic {state.tp.topic!r} was deleted and made again: offset {state.position} of {state.tp} was one of"
+            " the topic before",
+            hint="seek to where the new topic is to be read from; with auto_offset_reset the next read begins there",
+        )
+        state.topic_id = topic_id
+        self._arrived()
+        return True
+
+    def _open(self, node_id: int, node: _Node) -> None:
+        if node.opening is None:
+            node.opening = asyncio.get_running_loop().create_task(self._opened(node_id, node))
+
+    async def _opened(self, node_id: int, node: _Node) -> None:
+        try:
+            await self._cluster.node(node_id, LANE)
+        except KafkaError as error:
+            self._lost(node, error)
+        except Exception as error:
+            self._fell(error)
+        else:
+            node.session.failed(forgotten=True)
+        finally:
+            node.opening = None
+        self._pump_late()
+
+    def _send(
+        self,
+        node_id: int,
+        node: _Node,
+        connection: Connection,
+        states: dict[TopicPartition, PartitionState],
+        room: int,
+        *,
+        hurried: bool,
+    ) -> None:
+        metadata, settings = self._cluster.metadata, self._settings
+        try:
+            version = connection.version_of(FetchRequest)
+            if version >= _BY_ID_FROM and any(metadata.topic_id(tp.topic) == ZERO_UUID for tp in states):
+                version = connection.version_of(FetchRequest, cap=_BY_ID_FROM - 1)
+        except KafkaError as error:
+            self._lost(node, error)
+            return
+        most = settings.max_partition_fetch_bytes
+        wanted = {
+            tp: Wanted(
+                state.fetch_offset, metadata.leader_epoch(tp), state.leader_epoch, metadata.topic_id(tp.topic), most
+            )
+            for tp, state in states.items()
+        }
+        asked: _Asked = {tp: (state, state.epoch, state.fetch_offset) for tp, state in states.items()}
+        request = _request(
+            node.session.ask(wanted, by_id=version >= _BY_ID_FROM),
+            max_wait_ms=min(settings.fetch_max_wait_ms, _LEFT_OUT_WAIT_MS) if hurried else settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=min(room, settings.fetch_max_bytes),
+            isolation_level=self._isolation,
+            rack_id=self._rack_id(states) if settings.client_rack else "",
+        )
+        node.busy = True
+        timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
+        future = connection.send(request, version, timeout_ms=timeout_ms)
+        future.add_done_callback(lambda done: self._heard(node, asked, done))
+
+    # ---- answers -----------------------------------------------------------------------------------------------
+
+    def _heard(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+        try:
+            self._answered(node, asked, future)
+        except Exception as error:
+            self._fell(error)
+
+    def _answered(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+        node.busy = False
+        if self._closed or future.cancelled():
+            if not future.cancelled():
+                future.exception()
+            return
+        failure = future.exception()
+        if failure is not None:
+            self._lost(node, failure)
+            self.pump()
+            return
+        response = future.result()
+        code = code_of(response.error_code)
+        if code is not ErrorCode.NONE:
+            node.session.failed(forgotten=code in _SESSION_GONE)
+            if code not in _SESSION_GONE:
+                self._lost(node, error_of(code))
+                self._cluster.request_refresh()
+            self.pump()
+            return
+        node.session.answered(response.session_id)
+        node.attempt = 0
+        names = self._cluster.metadata.topic_name
+        news = False
+        for topic in response.responses:
+            name = topic.topic or names(topic.topic_id)
+            for part in topic.partitions:
+                found = asked.get(TopicPartition(name, part.partition_index)) if name else None
+                if found is not None:
+                    state, epoch, offset = found
+                    if state.epoch == epoch and state.fetch_offset == offset and self._subscription.is_current(state):
+                        news |= self._take(node, state, part)
+        if news:
+            self._arrived()
+        self.pump()
+
+    def _take(self, node: _Node, state: PartitionState, part: FetchResponse.Topic.Partition) -> bool:
+        """Keep what came. Returns whether the reader is to look."""
+        if part.error_code:
+            return self._refused(node, state, code_of(part.error_code))
+        if part.preferred_read_replica >= 0 and part.preferred_read_replica != node.node_id:
+            self._follow(state, part.preferred_read_replica)
+        if part.diverging_epoch is not None and part.diverging_epoch.end_offset >= 0:
+            return self._told_by_leader(node, state) and self._cut(state, part.diverging_epoch.end_offset)
+        state.high_watermark = part.high_watermark
+        state.last_stable_offset = part.last_stable_offset
+        state.log_start_offset = part.log_start_offset
+        if not part.records:
+            return False
+        settings = self._settings
+        aborted = part.aborted_transactions if self._isolation == READ_COMMITTED else None
+        found = Fetched(
+            state.tp,
+            state.fetch_offset,
+            state.leader_epoch,
+            part.records,
+            [(each.producer_id, each.first_offset) for each in aborted or ()],
+            check_crcs=settings.check_crcs,
+            limit=settings.decompressed_limit,
+            key=self._key,
+            value=self._value,
+        )
+        if found.is_empty:
+            return False
+        state.fetched.append(found)
+        state.fetched_bytes += found.size
+        state.fetch_offset, state.leader_epoch = found.next_offset, found.next_epoch
+        return True
+
+    def _refused(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
+        by_leader = self._told_by_leader(node, state)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return by_leader and self._out_of_range(state)
+        error = error_of(code, f"{state.tp}: {code.text}")
+        if code in _SESSION_TOPICS:
+            node.session.failed(forgotten=True)
+        if code is not ErrorCode.CORRUPT_MESSAGE and (is_retriable(error) or code in _SESSION_TOPICS):
+            self._cluster.stale(code)
+            self._cluster.request_refresh()
+            self._wait(state)
+            return False
+        state.refused = error
+        return True
+
+    def _told_by_leader(self, node: _Node, state: PartitionState) -> bool:
+        """Whether the leader says it, who knows where the log ends. A follower may be behind, and is left for it."""
+        if state.replica == node.node_id:
+            self._read_from_leader(state)
+        return self._cluster.metadata.leader(state.tp) == node.node_id
+
+    def _wait(self, state: PartitionState) -> None:
+        pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.outside.rng.random())
+        state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
+
+    def _out_of_range(self, state: PartitionState) -> bool:
+        if state.fetched:  # what is here is given first; then it is asked for again
+            self._wait(state)
+            return False
+        offset = state.fetch_offset
+        policy = {"earliest": -2, "latest": LATEST}.get(self._policy or "none")
+        if policy is None:
+            state.refused = OffsetOutOfRangeError(f"{state.tp}: offset {offset} is outside the log")
+        else:
+            log.warning("%s: offset %d is outside the log; going to the %s", state.tp, offset, self._policy)
+            state.ask(Need.OFFSET, policy)
+        return True
+
+    def _cut(self, state: PartitionState, end_offset: int) -> bool:
+        if state.fetched:
+            self._wait(state)
+            return False
+        state.refused = OffsetOutOfRangeError(
+            f"{state.tp} was cut: the records read from offset {end_offset} up to {state.position} are no longer those"
+            " of the log",
+            hint=f"seek to {end_offset} to read what took their place; with auto_offset_reset the next read does so",
+        )
+        state.fallback = end_offset
+        return True
+
+    def _lost(self, node: _Node, error: BaseException) -> None:
+        """No answer: the session is in doubt, and the broker is left alone for a while."""
+        node.session.failed()
+        for state in self._subscription.assigned.values():
+            if state.replica == node.node_id:
+                self._read_from_leader(state)
+        pause_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.outside.rng.random())
+        node.attempt += 1
+        node.retry_at_ms = self._clock.monotonic_ms() + pause_ms
+        if not is_retriable(error) and not isinstance(error, ClosedError):
+            self._failure = error if isinstance(error, Exception) else None
+            self._arrived()
+        self._cluster.request_refresh()
+
+
+def _request(ask: Ask, **more: Any) -> FetchRequest:
+    Topic, Forgotten = FetchRequest.Topic, FetchRequest.ForgottenTopic
+    topics: dict[str, FetchRequest.Topic] = {}
+    for tp, one in ask.wanted.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = Topic(topic=tp.topic, topic_id=one.topic_id, partitions=[])
+        topic.partitions.append(
+            Topic.Partition(
+                partition=tp.partition,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=one.offset,
+                last_fetched_epoch=one.last_fetched_epoch,
+                partition_max_bytes=one.max_bytes,
+            )
+        )
+    forgotten = [
+        Forgotten(topic=tp.topic, topic_id=topic_id, partitions=[tp.partition]) for tp, topic_id in ask.forgotten
+    ]
+    return FetchRequest(
+        session_id=ask.session_id,
+        session_epoch=ask.epoch,
+        topics=list(topics.values()),
+        forgotten_topics_data=forgotten,
+        **more,
+    )

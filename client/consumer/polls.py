@@ -1,0 +1,198 @@
+"""What a consumer does between two reads: partitions come and go, positions are looked for, and it waits for news.
+
+The rule: nothing in here, and nothing that runs for it in the background, holds the consumer itself: one that nobody
+holds any more can be collected, and what ran for it is let go of.
+"""
+
+import asyncio
+from collections.abc import Collection
+
+from ..errors import ClosedError, IllegalStateError
+from ..group.group import Group
+from ..net.cluster import Cluster
+from ..net.environment import Outside
+from ..settings import ConsumerSettings
+from ..snapshots import ConsumerSnapshot, PartitionSnapshot, told
+from ..values import TopicPartition
+from .fetcher import Fetcher
+from .missing_topics import MissingTopics
+from .positions import Positions
+from .reading import Reading
+from .subscription import Subscription
+from .whole_topics import WholeTopics
+
+CLOSING_MS = 5_000
+_LONGEST_WAIT_MS = 60_000.0
+
+
+class Polls:
+    """The parts of one consumer, and the order in which they get their turn.
+
+    group: None without a group_id; whole: None with one.
+    """
+
+    def __init__(self, settings: ConsumerSettings, outside: Outside) -> None:
+        self._clock = outside.clock
+        self.cluster = Cluster(settings, outside)
+        self.cluster.on_broken = self._wake
+        self.subscription = Subscription(settings.group_id is not None)
+        MissingTopics(self.cluster, self.subscription)
+        self.group: Group | None = None
+        self.whole: WholeTopics | None = None
+        if settings.group_id is not None:
+            self.group = Group(self.cluster, settings, self.subscription, outside)
+            self.group.on_needs_poll = self._wake
+        else:
+            self.whole = WholeTopics(self.cluster, settings, self.subscription, self._wake)
+        self.reading = Reading(settings, self.subscription)
+        self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._wake)
+        self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._changed)
+        self._waiting: list[asyncio.Future[None]] = []
+        self._started = self._closed = False
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Started, and not closed."""
+        return self._started and not self._closed
+
+    def begin(self) -> None:
+        """The cluster is connected."""
+        self._started = True
+        self.subscription.on_change = self._changed
+        self._changed()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
+    async def close(self, timeout_ms: float = CLOSING_MS) -> None:
+        """Leave the group and end all connections, in that time. Idempotent."""
+        if self._closed:
+            return
+        self.reading.settle()
+        self._closed = True
+        if self.cluster.home.is_elsewhere:  # nothing of it can be waited for here
+            await self.cluster.close()
+            return
+        self.subscription.on_change = lambda: None
+        self.fetcher.close()
+        self._wake()
+        self.positions.close()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                if self.group is not None and self._started:
+                    await self.group.close(timeout_ms=timeout_ms)
+        except TimeoutError:
+            pass
+        finally:
+            await self.cluster.close()
+
+    def state(self, group_id: str | None) -> ConsumerSnapshot:
+        """In which state the consumer is now."""
+        membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
+        return ConsumerSnapshot(
+            life="closed" if self._closed else "open" if self._started else "not started",
+            connections=self.cluster.connections_seen(),
+            group_id=group_id,
+            membership=membership,
+            member_id=member_id,
+            generation=generation,
+            subscription=self.subscription.topics,
+            partitions={
+                tp: PartitionSnapshot(
+                    state.position, state.paused, state.fetched_bytes, state.high_watermark, told(state.refused)
+                )
+                for tp, state in self.subscription.assigned.items()
+            },
+            last_error=None if self.group is None else told(self.group.failure),
+        )
+
+    # ---- polls -------------------------------------------------------------------------------------------------
+
+    async def poll(self, deadline_ms: float, wanted: Collection[TopicPartition] = ()) -> None:
+        """Everything that may only be done between two reads. Raises what was found to be wrong.
+
+        wanted: what is read now, if not everything. deadline_ms: of the monotonic clock.
+        """
+        self.reading.settle()
+        self.fetcher.wanted = wanted
+        if not self.is_open:
+            self.check_open()
+            raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
+        self.cluster.home.check()
+        group = self.group
+        if group is not None:
+            if group.needs_poll:
+                await group.poll(min(deadline_ms, self._clock.monotonic_ms() + _LONGEST_WAIT_MS))
+                self.check_open()
+            else:
+                group.polled()
+        elif self.whole is not None and self.whole.needs_poll:
+            self.whole.poll()
+        self.cluster.check()
+        self.fetcher.check()
+        if self.subscription.needs_positions:
+            self.positions.find()
+
+    async def look(self, deadline_ms: float) -> None:
+        """As poll, for who wants to know a position and takes no records: a rebalance listener may, too."""
+        if self.group is None or not self.group.in_listener:
+            await self.poll(deadline_ms)
+            return
+        self.check_open()
+        self.cluster.check()
+        self.positions.find()
+
+    async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
+        """Until something has happened. Returns whether it has, in time. news: what lies here already is none."""
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return False
+        if not news and self.reading.has_some(wanted):
+            return True
+        if self.group is not None and self.group.needs_poll and not self.group.in_listener:
+            await asyncio.sleep(0)  # a join that is not done in time begins again at once
+            return True
+        if self.whole is not None and self.whole.needs_poll:
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _done, future)
+        try:
+            if self.group is None:
+                await future
+            else:
+                with self.group.polling():
+                    await future
+        finally:
+            timer.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return True
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _done(future)
+
+    def _changed(self) -> None:
+        """The assignment or a position was changed, or found."""
+        self.fetcher.pump()
+        self._wake()
+
+
+def _done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+_ENDING: set["asyncio.Task[None]"] = set()
+
+
+def let_go(polls: Polls) -> None:
+    """Close in the background what nobody holds any more, and nobody closed. To be called in its loop."""
+    _ENDING.add(task := asyncio.get_running_loop().create_task(polls.close()))
+    task.add_done_callback(_ENDING.discard)

@@ -1,0 +1,220 @@
+"""What a consumer gives out: runs of records, from partition to partition in turn, and what it gave since last told.
+
+The rule: records are given from one place, without waiting, and positions move only here: by what was really given.
+A run that is being iterated is settled before anything else looks at a position.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import NoOffsetError, OffsetOutOfRangeError
+from ..records.fetched import Fetched
+from ..settings import ConsumerSettings
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
+from .batches import Batch
+from .positions import RESETS
+from .subscription import Need, PartitionState, Subscription
+
+NO_RECORDS: Iterator[Record] = iter(())
+
+
+class Reading:
+    """run: the records that `async for` is going through."""
+
+    __slots__ = (
+        "_assignments",
+        "_commits_itself",
+        "_failed",
+        "_policy",
+        "_running",
+        "_since",
+        "_since_group",
+        "_subscription",
+        "_turn",
+        "last",
+        "run",
+    )
+
+    def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._assignments = 0  # as of the last look
+        self._commits_itself = settings.enable_auto_commit
+        self._policy = RESETS.get(settings.auto_offset_reset or "none")
+        self._turn = 0
+        self._failed: PartitionState | None = None  # its error is raised next: others had records
+        self._running: tuple[PartitionState, Fetched] | None = None
+        self._since: dict[PartitionState, int] = {}  # where each was when the last outcome was told
+        self._since_group: ConsumerGroupMetadata | None = None
+        self.last: Batch | None = None
+        self.run: Iterator[Record] = NO_RECORDS
+
+    # ---- what is there -----------------------------------------------------------------------------------------
+
+    def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
+        """The partitions that have something to give, another one first each time, or the one whose error was put off.
+
+        Raises what is in the way of one that has no records left, before any other gives more.
+        """
+        found = [state for state in self._subscription.assigned.values() if _has_some(state, wanted)]
+        if len(found) > 1:
+            self._turn += 1
+            first = self._turn % len(found)
+            found = found[first:] + found[:first]
+            if self._failed in found:
+                found.sort(key=lambda state: state is not self._failed)
+        self._failed = None
+        for state in found:
+            if state.refused is not None and not state.fetched:
+                self._tell(state)
+        return found
+
+    def has_some(self, wanted: Collection[TopicPartition]) -> bool:
+        return any(_has_some(state, wanted) for state in self._subscription.assigned.values())
+
+    def at_most(self) -> int:
+        """How many records may lie here."""
+        states = self._subscription.assigned.values()
+        return sum(found.at_most for state in states if not state.paused for found in state.fetched)
+
+    def is_full(self, most_bytes: int) -> bool:
+        """Whether some partition holds as much as is fetched ahead: waiting would bring no more of it."""
+        return any(state.fetched_bytes >= most_bytes for state in self._subscription.assigned.values())
+
+    # ---- taking ------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Whatever of the run was not given goes back, and the position stands behind what was."""
+        if self._running is None:
+            return
+        (state, fetched), self._running = self._running, None
+        run, self.run = self.run, NO_RECORDS
+        hint: Any = getattr(run, "__length_hint__", None)
+        fetched.give_back(hint() if hint is not None else 0)
+        if state.fetched and state.fetched[0] is fetched:
+            self._stand(state, fetched)
+
+    def _stand(self, state: PartitionState, fetched: Fetched) -> None:
+        state.position, state.position_epoch = fetched.position, fetched.leader_epoch
+        if fetched.is_done:
+            state.fetched.popleft()
+            state.fetched_bytes -= fetched.size
+
+    def take(
+        self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
+    ) -> dict[PartitionState, tuple[int, list[Record]]]:
+        """Up to `most` records: of each partition, where it stood before and what it gave. What is only passed over
+        moves positions and gives nothing. Raises an error of the first partition; one of another is raised next time.
+        """
+        taken: dict[PartitionState, tuple[int, list[Record]]] = {}
+        for state in self._candidates(wanted):
+            first = state.position
+            records: list[Record] = []
+            try:
+                while state.fetched and len(records) < most:
+                    fetched = state.fetched[0]
+                    run = fetched.run(most - len(records))
+                    records = records + run if records else run
+                    fetched.skip_hidden()
+                    self._stand(state, fetched)
+            except Exception:
+                if not taken and not records:
+                    raise
+                self._failed = self._failed or state
+            if records:
+                taken[state] = first, records
+                most -= len(records)
+                if most <= 0:
+                    break
+        self._remember({state: first for state, (first, _) in taken.items()}, group)
+        return taken
+
+    def begin_run(
+        self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
+    ) -> Iterator[Record] | None:
+        """Iterate over the next records of one partition, until `settle`. None where there are none yet."""
+        for state in self._candidates(wanted):
+            while state.fetched:
+                fetched = state.fetched[0]
+                first = state.position
+                records = fetched.run(most)
+                if records:
+                    self._remember({state: first}, group)
+                    self._running = state, fetched
+                    self.run = iter(records)
+                    return self.run
+                self._stand(state, fetched)
+        return None
+
+    def _tell(self, state: PartitionState) -> None:
+        """Raise what is in the way of a partition, once; then it goes on as auto_offset_reset says, if it does."""
+        error = state.refused
+        assert error is not None
+        if not isinstance(error, OffsetOutOfRangeError | NoOffsetError):
+            state.refused = None
+        elif self._policy is not None:
+            if state.fallback is not None:
+                state.move(state.fallback)
+            else:
+                state.ask(Need.OFFSET, self._policy)
+        raise error
+
+    # ---- since when --------------------------------------------------------------------------------------------
+
+    def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
+        self.last = None
+        since = self._since
+        if self._assignments != self._subscription.assignments:
+            self._assignments = self._subscription.assignments
+            for gone in [state for state in since if not self._subscription.is_current(state)]:
+                del since[gone]
+        if not since:
+            self._since_group = group
+        for state, first in firsts.items():
+            since.setdefault(state, first)
+
+    def batch(
+        self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
+    ) -> Batch:
+        """What was taken, as one."""
+        runs = [records for _, records in taken.values()]
+        records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
+        firsts = {state: first for state, (first, _) in taken.items()}
+        self.last = self._made(records, firsts, group)
+        self._since = {}
+        return self.last
+
+    def given(self) -> Batch | None:
+        """The batch given last; or all that was given record by record since an outcome was told, without records."""
+        if self.last is not None:
+            return self.last
+        self.settle()
+        current = {state: first for state, first in self._since.items() if self._subscription.is_current(state)}
+        if not current:
+            return None
+        return self._made((), current, self._since_group)
+
+    def _made(
+        self, records: Sequence[Record], firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None
+    ) -> Batch:
+        itself = self._commits_itself
+        return Batch(records, firsts, self._subscription, group, self._settled, commits_itself=itself)
+
+    def settled_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """What was given below these has had its outcome; what was given behind them meanwhile has not."""
+        self.settle()
+        for state in [state for state in self._since if state.tp in offsets]:
+            after = offsets[state.tp].offset
+            if state.position > after:
+                self._since[state] = after
+            else:
+                del self._since[state]
+
+    def _settled(self, batch: Batch) -> None:
+        self.settled_to(batch.offsets)
+
+
+def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:
+    """Whether it has records, or an error, that may be given now."""
+    if state.paused or state.held or (wanted and state.tp not in wanted):
+        return False
+    return bool(state.fetched) or state.refused is not None

@@ -1,0 +1,78 @@
+"""What a consumer reads that shares with nobody: all partitions of its topics, those to come too.
+
+The rule: partitions come inside of polls, as with a group, and none goes while its topic is wanted. What appears after
+the first look is read from its beginning, unless auto_offset_reset is "none": what was written to it before anybody
+noticed would else be lost.
+"""
+
+from collections.abc import Callable
+
+from ..net.cluster import Cluster
+from ..settings import ConsumerSettings
+from ..values import TopicPartition
+from .subscription import EARLIEST, Need, Subscription
+
+
+class WholeTopics:
+    """on_news is called when there is something for `poll` to do."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, on_news: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._subscription = subscription
+        self._on_news = on_news
+        self._late_from_start = settings.auto_offset_reset == "latest"
+        self._looked_at: set[str] = set()  # topics, whatever their partitions were then
+        self._matched = False  # whether all topics were once compared with the pattern
+        self._before = cluster.metadata  # as it was when the subscription changed
+        self._since_ms = 0.0
+        self.needs_poll = False
+        cluster.on_metadata.append(self._changed)
+
+    def subscribed(self) -> None:
+        """What is wanted was changed."""
+        self._looked_at &= self._subscription.topics
+        self._matched = False
+        self._before = self._cluster.metadata
+        self._since_ms = self._cluster.outside.clock.monotonic_ms()
+        self._cluster.watch_all_topics(self._subscription.pattern is not None)
+        self._cluster.watch_topics(self._subscription.topics)
+        self.needs_poll = self._subscription.is_subscribed
+
+    def poll(self) -> None:
+        """Take what is there; nothing as long as it is not known of every topic whether it is."""
+        self.needs_poll = False
+        subscription, metadata = self._subscription, self._cluster.metadata
+        if not subscription.is_subscribed:
+            return
+        if subscription.pattern is not None:
+            if metadata is self._before or metadata.at_ms < self._since_ms:
+                return  # of some topics only
+            names = (each.name for each in metadata.topics.values() if not each.error and not each.is_internal)
+            subscription.match(names)
+        if not subscription.topics <= metadata.topics.keys() | self._looked_at:
+            return
+        before = subscription.assigned
+        wanted = self._wanted()
+        late = [tp for tp in wanted if tp not in before and (self._matched or tp.topic in self._looked_at)]
+        self._looked_at |= subscription.topics
+        self._matched = subscription.pattern is not None
+        if wanted != before.keys() or not subscription.asked_for:
+            subscription.assign_from_group(sorted(wanted))
+        if self._late_from_start:
+            for tp in late:
+                subscription.state(tp).ask(Need.OFFSET, EARLIEST)
+
+    def _wanted(self) -> set[TopicPartition]:
+        """Of topics that somebody is about to make again, or whose broker is away, what is known already."""
+        topics = self._subscription.topics
+        found = {tp for tp in self._subscription.assigned if tp.topic in topics}
+        for topic in topics:
+            found.update(TopicPartition(topic, index) for index in range(self._cluster.metadata.partitions(topic) or 0))
+        return found
+
+    def _changed(self) -> None:
+        if self._subscription.is_subscribed and not self.needs_poll:
+            self.needs_poll = True
+            self._on_news()

@@ -1,0 +1,132 @@
+"""The heart of a member: a task that heartbeats between polls, and sees when the application has stopped polling.
+
+Source: Kafka's AbstractCoordinator.HeartbeatThread; KIP-62.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ..errors import FatalError, error_of, is_retriable
+from ..net.cluster import Cluster, CoordinatorKind
+from ..net.connection import broken
+from ..net.environment import Outside
+from ..settings import ConsumerSettings
+from .heartbeat_times import Pulse
+from .membership import Membership, Turn
+
+
+class Heart:
+    """Runs from `start` to `stop`. on_news: after every answer that a poll has to act on; left_behind: no poll came."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        membership: Membership,
+        outside: Outside,
+        on_news: Callable[[BaseException | None], None],
+        left_behind: Callable[[], Awaitable[None]],
+    ) -> None:
+        assert settings.group_id is not None
+        self._cluster = cluster
+        self._membership = membership
+        self._clock = outside.clock
+        self._target: tuple[CoordinatorKind, str] = ("group", settings.group_id)
+        self._backoff_ms = settings.retry_backoff_ms
+        self._timeout_ms = min(settings.request_timeout_ms, settings.session_timeout_ms)
+        self._on_news = on_news
+        self._left_behind = left_behind
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._broken: FatalError | None = None
+        self.pulse = Pulse(
+            interval_ms=settings.heartbeat_interval_ms,
+            session_timeout_ms=settings.session_timeout_ms,
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+            now_ms=outside.clock.monotonic_ms(),
+        )
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """For good; waits for nothing, so that whoever is cancelled leaves no heart that beats."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    def check(self) -> None:
+        """Raises FatalError when it has ended by a mistake: the member would be put out, and nobody would see it."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    def joined(self) -> None:
+        """A generation began: heartbeat from now on."""
+        self.pulse.joined(self._clock.monotonic_ms())
+        self._woken.set()
+
+    async def _run(self) -> None:
+        try:
+            await self._go_on()
+        except Exception as error:  # nobody awaits this
+            self._broken = broken("a member of a group sends no heartbeats any more", error)
+            self._on_news(self._broken)
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._sleep()
+            now_ms = self._clock.monotonic_ms()
+            self.pulse.look(now_ms)
+            if self._is_member and self.pulse.poll_is_late(now_ms):
+                await self._left_behind()
+            elif self._membership.in_generation and now_ms >= self.pulse.due_ms:
+                await self._beat()
+
+    @property
+    def _is_member(self) -> bool:
+        return bool(self._membership.member_id)
+
+    async def _sleep(self) -> None:
+        """Until the next heartbeat or the end of the application's time, whichever comes first, or `joined`."""
+        moments = [self.pulse.due_ms] if self._membership.in_generation else []
+        until_ms = self.pulse.poll_until_ms
+        if self._is_member and until_ms is not None:
+            moments.append(until_ms)
+        elif self._is_member:  # it may stop polling while this sleeps
+            moments.append(self._clock.monotonic_ms() + self.pulse.max_poll_interval_ms)
+        self._woken.clear()
+        try:
+            left_ms = max(0, min(moments) - self._clock.monotonic_ms()) if moments else None
+            async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _beat(self) -> None:
+        membership, pulse = self._membership, self.pulse
+        asked = membership.stamp
+        pulse.sent(self._clock.monotonic_ms())
+        try:
+            response = await self._cluster.ask(
+                self._target, membership.heartbeat_request(), timeout_ms=self._timeout_ms
+            )
+        except Exception as error:
+            now_ms = self._clock.monotonic_ms()
+            pulse.failed(now_ms, self._backoff_ms)
+            if pulse.session_is_over(now_ms):
+                self._cluster.forget_coordinator(*self._target)
+            if not is_retriable(error):
+                self._on_news(error)
+            return
+        now_ms = self._clock.monotonic_ms()
+        pulse.heard(now_ms)
+        turn = membership.on_heartbeat(response.error_code, asked)
+        if turn is Turn.FIND:
+            self._cluster.forget_coordinator(*self._target)
+        if turn in (Turn.FIND, Turn.AGAIN):
+            pulse.failed(now_ms, self._backoff_ms)
+        if not membership.settled:
+            self._on_news(None)
+        if turn is Turn.REFUSE:
+            self._on_news(error_of(response.error_code))

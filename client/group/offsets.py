@@ -1,0 +1,229 @@
+"""What a group has committed, written and read: OffsetCommit and OffsetFetch, tried again while that is safe.
+
+The rule: a commit speaks of one generation in all its tries, and the next waits for its end, so a late try can undo
+nothing. Offsets of transactions that are not decided are waited for (KIP-447). Source: Kafka's ConsumerCoordinator.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from ..errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    CommitFailedError,
+    RequestTimedOutError,
+    code_of,
+    error_of,
+    is_retriable,
+)
+from ..net.cluster import Cluster
+from ..net.connection import Connection
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+LANE = "offsets"
+BY_NAME = 9  # from version 10 on both speak of topic ids
+_E = ErrorCode
+RETRIED = frozenset(
+    {
+        _E.COORDINATOR_LOAD_IN_PROGRESS,
+        _E.COORDINATOR_NOT_AVAILABLE,
+        _E.NOT_COORDINATOR,
+        _E.REQUEST_TIMED_OUT,
+        _E.UNKNOWN_TOPIC_OR_PARTITION,
+        _E.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+_ELSEWHERE = (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT)
+_OUT = (_E.FENCED_INSTANCE_ID, _E.UNKNOWN_MEMBER_ID, _E.ILLEGAL_GENERATION, _E.REBALANCE_IN_PROGRESS)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+class GroupOffsets:
+    """The offsets of one group, asked for over a connection of their own: a join that waits would hold them up."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._turn = asyncio.Lock()  # commits leave one after the other, with all their tries
+
+    async def connection(self) -> Connection:
+        """To the coordinator, beside the one on which the member waits and heartbeats."""
+        found = await self._cluster.coordinator("group", self._group_id)
+        return await self._cluster.node(found.node_id, LANE)
+
+    async def _ask_until(self, request: Any, codes: Callable[[Any], Iterable[ErrorCode]], timeout_ms: float) -> Any:
+        def verdict(response: Any) -> ErrorCode:
+            code = _retried(codes(response))
+            if code in _ELSEWHERE:
+                self._cluster.forget_coordinator("group", self._group_id)
+            return code
+
+        def retry(error: BaseException) -> bool:
+            if isinstance(error, BrokerUnreachableError | RequestTimedOutError):
+                self._cluster.forget_coordinator("group", self._group_id)
+            return is_retriable(error)
+
+        return await self._cluster.ask_until(
+            self.connection, request, verdict=verdict, timeout_ms=timeout_ms, retry=retry, cap=BY_NAME
+        )
+
+    async def commit(
+        self,
+        offsets: Offsets,
+        member: ConsumerGroupMetadata,
+        *,
+        timeout_ms: float,
+        refused: Callable[[ErrorCode], None] = lambda code: None,
+    ) -> None:
+        """refused: is told of the code that it ends with.
+
+        Raises what `commit_error` makes of the answer, RequestTimedOutError.
+        """
+        if not offsets:
+            return
+        request = commit_request(offsets, member)
+        async with self._turn:
+            response = await self._ask_until(request, lambda answer: commit_codes(answer).values(), timeout_ms)
+        codes = commit_codes(response)
+        worst = worst_of(codes.values())
+        if worst is not _E.NONE:
+            refused(worst)
+            raise commit_error(worst, [tp for tp, code in codes.items() if code is worst])
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float, require_stable: bool = True
+    ) -> Committed:
+        """None where nothing was committed. Brokers below Kafka 2.5 know no transactions with groups, so all is stable.
+
+        Raises: error_of the first partition that cannot be told; the group's error.
+        """
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if not wanted:
+            return {}
+        request = fetch_request(self._group_id, wanted, require_stable)
+        response = await self._ask_until(request, fetch_codes, timeout_ms)
+        for code in fetch_codes(response):
+            if code is not _E.NONE:
+                raise error_of(code, f"the offsets of group {self._group_id}: {code.text}")
+        found = fetched_offsets(response)
+        return {tp: found.get(tp) for tp in wanted}
+
+
+# ---- Commits -------------------------------------------------------------------------------------------------
+
+
+def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCommitRequest:
+    """For any version up to BY_NAME."""
+    topics: dict[str, list[OffsetCommitRequest.Topic.Partition]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            OffsetCommitRequest.Topic.Partition(
+                partition_index=partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                committed_metadata=offset.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id if member.generation >= 0 else None,
+        topics=[OffsetCommitRequest.Topic(name=topic, partitions=listed) for topic, listed in topics.items()],
+    )
+
+
+def commit_codes(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:
+    return {
+        TopicPartition(topic.name, partition.partition_index): code_of(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+
+def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
+    """What a refused commit raises."""
+    named = ", ".join(map(str, partitions))
+    if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID):
+        return CommitFailedError(
+            "the group has rebalanced without this member: its partitions belong to others", code=code
+        )
+    if code is _E.REBALANCE_IN_PROGRESS:
+        return error_of(code, "the group is rebalancing: poll, then commit what is still assigned")
+    if code is _E.TOPIC_AUTHORIZATION_FAILED:
+        return AuthorizationError(f"not allowed to commit offsets of {named}", code=code)
+    return error_of(code, f"the offsets of {named} were not committed: {code.text}")
+
+
+def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
+    """The one that says most: that the member is out, else the first that cannot be tried again, else the first."""
+    found = [code for code in codes if code is not _E.NONE]
+    for code in (*_OUT, *(code for code in found if code not in RETRIED), *found):
+        if code in found:
+            return code
+    return _E.NONE
+
+
+def _retried(codes: Iterable[ErrorCode]) -> ErrorCode:
+    """A code to try again for, unless another one says that this is of no use."""
+    worst = worst_of(codes)
+    return worst if worst in RETRIED else _E.NONE
+
+
+# ---- Reading -------------------------------------------------------------------------------------------------
+
+
+def fetch_request(group_id: str, partitions: Iterable[TopicPartition], require_stable: bool) -> OffsetFetchRequest:
+    """For any version up to BY_NAME: of one group, and of a list of one."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    one = OffsetFetchRequest.Group(
+        group_id=group_id,
+        topics=[
+            OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=listed) for topic, listed in topics.items()
+        ],
+    )
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=[OffsetFetchRequest.Topic(name=topic, partition_indexes=listed) for topic, listed in topics.items()],
+        groups=[one],
+        require_stable=require_stable,
+    )
+
+
+def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
+    """Those of the group and of its partitions."""
+    codes = [response.error_code, *(group.error_code for group in response.groups)]
+    codes += (partition.error_code for topic in response.topics for partition in topic.partitions)
+    codes += (p.error_code for group in response.groups for topic in group.topics for p in topic.partitions)
+    return [code_of(code) for code in codes]
+
+
+def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def add(name: str, partition: int, offset: int, metadata: str | None, leader_epoch: int) -> None:
+        if offset >= 0:
+            found[TopicPartition(name, partition)] = OffsetAndMetadata(offset, metadata or "", leader_epoch)
+
+    for topic in response.topics:
+        for one in topic.partitions:
+            add(topic.name, one.partition_index, one.committed_offset, one.metadata, one.committed_leader_epoch)
+    for group in response.groups:
+        for within in group.topics:
+            for each in within.partitions:
+                add(
+                    within.name, each.partition_index, each.committed_offset, each.metadata, each.committed_leader_epoch
+                )
+    return found

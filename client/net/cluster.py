@@ -1,0 +1,498 @@
+"""The cluster as one client sees it: what brokers there are, who leads and coordinates what, and how to ask them.
+
+The rules: whatever waits has a deadline. What is known may be stale, so an error that says so has it looked up again,
+and who asks is told only what one attempt gave; `ask_until` tries again, for requests that do the same when carried out
+twice. When no known broker can be reached, the bootstrap servers are asked anew (KIP-899). A topic that is missing is
+asked for again and again, a second apart at most, but made only for somebody who waits for it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
+from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ..errors import (
+    BrokerUnreachableError,
+    ClosedError,
+    FatalError,
+    InvalidConfigurationError,
+    RequestTimedOutError,
+    UnknownTopicError,
+    code_of,
+    error_of,
+    is_retriable,
+)
+from ..settings import Address, ConnectionSettings
+from .connection import Connection, broken, log
+from .connections import Connections
+from .environment import SYSTEM, Outside
+from .loop_affinity import Home
+from .retry import Backoff, Deadline
+from .topology import Metadata
+
+CoordinatorKind = Literal["group", "transaction"]
+Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connection]]
+
+COORDINATORS = "coordinator"
+"""The lane of requests to coordinators."""
+
+BOOTSTRAP_MS = 3_000
+"""How long a cluster that cannot be reached is tried at the start: a broker that restarts takes no longer."""
+
+_KEY_TYPES = {"group": 0, "transaction": 1}
+_BATCHED = 4  # FindCoordinator asks for a list from here on
+_FIRST_BOOTSTRAP = -2  # bootstrap server number i is node -2 - i, until it is known which it is
+_STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+
+
+class Cluster:
+    """Start it, ask it, close it. All on one loop."""
+
+    def __init__(self, settings: ConnectionSettings, outside: Outside = SYSTEM) -> None:
+        self.settings = settings
+        self.outside = outside
+        self.metadata = Metadata()
+        self.on_metadata: list[Callable[[], None]] = []
+        self.on_broken: Callable[[], None] = lambda: None
+        self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._connections = Connections(settings, outside, self._address_of, self._lost)
+        self.connections_seen = self._connections.seen
+        self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
+        self._coordinators: dict[tuple[str, str], int] = {}
+        self._watched: dict[str, None] = {}
+        self._watches_all = False
+        self._missed: dict[str, int] = {}  # topics that somebody waits for, and how many do
+        self._wanted: asyncio.Event | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._refresh_error: KafkaError | None = None
+        self._broken: FatalError | None = None
+        self.home = Home()
+        self._closed = False
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the cluster; one that is just starting is tried for BOOTSTRAP_MS, or connect_timeout_ms if that is less.
+
+        Raises BrokerUnreachableError, AuthenticationError and what else a broker may say.
+        """
+        self._check_open()
+        if self._keeper is not None:
+            self.home.check()
+            return
+        self.home.enter()
+        deadline = Deadline(self.outside.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
+        while True:
+            try:
+                await self.refresh()
+                break
+            except BrokerUnreachableError as error:
+                servers = range(len(self.settings.bootstrap_servers))
+                pause_ms = min(self._connections.backing_off_ms(_FIRST_BOOTSTRAP - index) for index in servers)
+                if deadline.left_ms() <= pause_ms:
+                    raise
+                log.info("not found yet: %s", error)
+                await asyncio.sleep(pause_ms / 1000)
+        self._check_open()
+        self._begin_keeping()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed", hint="after close(), or a start that failed, make another")
+
+    def _begin_keeping(self) -> None:
+        if self._keeper is None:  # else somebody has who shares it, and started beside us
+            self._wanted = asyncio.Event()
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Idempotent; waits for no broker."""
+        self._closed = True
+        if self.home.is_elsewhere:  # whatever there was ended with its loop, or ends there
+            if self.home.loop is not None and self.home.loop.is_running() and not self.home.is_forked:
+                asyncio.run_coroutine_threadsafe(self.close(), self.home.loop)
+            return
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+        self._tell()
+        try:  # connections first: whoever is cancelled here does not come again
+            await self._connections.close()
+        finally:
+            if keeper is not None:
+                await asyncio.gather(keeper, return_exceptions=True)
+
+    # ---- metadata ----------------------------------------------------------------------------------------------
+
+    def watch_topics(self, topics: Iterable[str]) -> None:
+        """Keep these fresh from now on."""
+        new = [topic for topic in topics if topic not in self._watched]
+        self._watched.update(dict.fromkeys(new))
+        if new:
+            self.request_refresh()
+
+    def watch_all_topics(self, wanted: bool = True) -> None:
+        """Keep all topics fresh, those to come too: for patterns."""
+        self._watches_all = wanted
+        if wanted:
+            self.request_refresh()
+
+    def unwatch_topics(self, topics: Iterable[str]) -> None:
+        """These need not be fresh any more."""
+        for topic in topics:
+            self._watched.pop(topic, None)
+
+    def request_refresh(self) -> None:
+        """Something known is stale: look it up soon, in the background."""
+        if self._wanted is not None:
+            self._wanted.set()
+
+    async def refresh(
+        self, topics: Iterable[str] | None = None, *, deadline_ms: float | None = None, all_topics: bool = False
+    ) -> Metadata:
+        """Ask now, once; by default for what is watched. deadline_ms: of the monotonic clock.
+
+        Raises BrokerUnreachableError and the like.
+        """
+        timeout_ms: float = self.settings.request_timeout_ms
+        if deadline_ms is not None:
+            timeout_ms = min(timeout_ms, max(0.0, deadline_ms - self.outside.clock.monotonic_ms()))
+        asked = self._asked() if topics is None else list(topics)
+        if all_topics:
+            asked = None
+        now_ms = self.outside.clock.monotonic_ms()
+        request = MetadataRequest(
+            topics=None if asked is None else [MetadataRequest.Topic(name=name) for name in asked],
+            allow_auto_topic_creation=bool(self._missed) and self.settings.allow_auto_create_topics,
+        )
+        response: MetadataResponse = await self.ask("any", request, timeout_ms=timeout_ms)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self.metadata = Metadata(topics=self.metadata.topics)
+        elif response.error_code:
+            raise error_of(response.error_code)
+        else:
+            self.metadata = self.metadata.updated(response, asked, now_ms)
+            self._adopt()
+        self._refresh_error = None
+        self._tell()
+        return self.metadata
+
+    async def partitions_of(self, topic: str, *, timeout_ms: float) -> int:
+        """How many partitions a topic has, as soon as it is known. Raises UnknownTopicError and the like."""
+        known = self.metadata.partitions(topic)
+        if known is not None:
+            return known
+        deadline = Deadline(self.outside.clock, timeout_ms)
+        self._missed[topic] = self._missed.get(topic, 0) + 1
+        try:
+            self.request_refresh()
+            while (known := self.metadata.partitions(topic)) is None or not known:
+                await self._change(topic, deadline)
+            self._watched.setdefault(topic)  # one that does not appear is not asked for again
+            return known
+        finally:
+            self._missed[topic] -= 1
+            if not self._missed[topic]:
+                del self._missed[topic]
+
+    async def _change(self, topic: str, deadline: Deadline) -> None:
+        """Wait for news. Raises when none can come, or not in time."""
+        if self._closed:
+            raise ClosedError("the client was closed")
+        self.check()
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                await asyncio.shield(self._changed)
+            self.check()
+        except TimeoutError:
+            if self._refresh_error is not None:
+                raise self._refresh_error.with_traceback(None) from None
+            waited = f"{deadline.timeout_ms:g} ms"
+            raise UnknownTopicError(
+                f"there is no topic {topic!r}, and none appeared within {waited}", hint="create the topic first"
+            ) from None
+        if isinstance(self._refresh_error, InvalidConfigurationError):
+            raise self._refresh_error.with_traceback(None)
+        code = self.metadata.error(topic)
+        if code is not None and not code.retriable:
+            raise error_of(code, f"topic {topic!r}: {code.text}")
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+        for call in self.on_metadata:
+            call()
+
+    def _asked(self) -> list[str] | None:
+        """What the next request is to be about; None: all topics."""
+        if self._missed:
+            return list(self._missed)
+        return None if self._watches_all else list(self._watched)
+
+    def check(self) -> None:
+        """Raises FatalError when nobody keeps the metadata fresh any more: to be asked before a wait for news."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    async def _keep(self) -> None:
+        """Nobody awaits this task, so whatever ends it is told to those who wait for news."""
+        try:
+            await self._keep_fresh()
+        except Exception as error:
+            self._broken = broken("metadata cannot be looked up any more", error)
+            changed, self._changed = self._changed, None
+            if changed is not None:
+                changed.set_result(None)
+            self.on_broken()
+
+    async def _keep_fresh(self) -> None:
+        """One request at a time: when something is stale, when something is missing, and now and then."""
+        assert self._wanted is not None
+        attempt = 1 if self.metadata.incomplete(self._watched) else 0  # what was watched before the start, too
+        while True:
+            await self._pause(attempt)
+            self._wanted.clear()
+            asked_for_missed = set(self._missed)
+            try:
+                await self.refresh()
+            except KafkaError as error:
+                self._refresh_error = error
+                log.info("metadata: %s", error)
+                self._tell()
+                attempt += 1
+                continue
+            if set(self._missed) - asked_for_missed:
+                self._wanted.set()
+            attempt = attempt + 1 if self.metadata.incomplete([*self._missed, *self._watched]) else 0
+
+    async def _pause(self, attempt: int) -> None:
+        """Until the next request is due. attempt: how many in a row did not give all that was wanted."""
+        assert self._wanted is not None
+        backoff_s = self.backoff.delay_ms(max(0, attempt - 1), self.outside.rng.random()) / 1000
+        if attempt:
+            await asyncio.sleep(backoff_s)
+            return
+        try:
+            async with asyncio.timeout(self.settings.metadata_max_age_ms / 1000):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+        age_s = (self.outside.clock.monotonic_ms() - self.metadata.at_ms) / 1000
+        if age_s < backoff_s and not self._missed:  # a thousand errors of one cause are one request
+            await asyncio.sleep(backoff_s - age_s)
+
+    # ---- connections -------------------------------------------------------------------------------------------
+
+    def ready(self, node_id: int, lane: str = "") -> Connection | None:
+        """The open connection to a node, if there is one."""
+        return self._connections.ready(node_id, lane)
+
+    async def node(self, node_id: int, lane: str = "") -> Connection:
+        """The connection to a node, opened if need be. Each lane has its own.
+
+        Raises BrokerUnreachableError, AuthenticationError, ClosedError.
+        """
+        try:
+            return await self._connections.node(node_id, lane)
+        except BrokerUnreachableError:
+            self.request_refresh()  # it may be somewhere else by now
+            raise
+
+    async def any_node(self) -> Connection:
+        """A connection to any broker: one that is open, else to one that is known, else to a bootstrap server.
+
+        Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
+        """
+        self.home.check()
+        ready = self._connections.free()
+        if ready is not None:
+            return ready
+        nodes = list(self.metadata.brokers)
+        nodes += [_FIRST_BOOTSTRAP - index for index in range(len(self.settings.bootstrap_servers))]
+        spread = {node_id: self.outside.rng.random() for node_id in nodes}
+        nodes.sort(key=lambda node_id: (self._connections.backing_off_ms(node_id), node_id < 0, spread[node_id]))
+        last: BrokerUnreachableError | None = None
+        for node_id in nodes:
+            try:
+                return await self._connections.node(node_id)
+            except BrokerUnreachableError as error:
+                last = error
+        assert last is not None  # there is a bootstrap server at least
+        raise last
+
+    def _address_of(self, node_id: int) -> Address | None:
+        if node_id <= _FIRST_BOOTSTRAP:
+            return self.settings.bootstrap_servers[_FIRST_BOOTSTRAP - node_id]
+        known = self.metadata.brokers.get(node_id)
+        return (known.host, known.port) if known is not None else self._found.get(node_id)
+
+    def _adopt(self) -> None:
+        """A bootstrap server is one of the brokers: its connection need not be made twice."""
+        places = {(node.host, node.port): node.node_id for node in self.metadata.brokers.values()}
+        for index, address in enumerate(self.settings.bootstrap_servers):
+            if address in places:
+                self._connections.adopt(_FIRST_BOOTSTRAP - index, places[address])
+
+    def _lost(self, node_id: int, lane: str) -> None:
+        for key, coordinator in list(self._coordinators.items()):
+            if coordinator == node_id and lane == COORDINATORS:
+                del self._coordinators[key]  # its successor may be another
+        self.request_refresh()
+
+    # ---- coordinators ------------------------------------------------------------------------------------------
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
+        """The connection to who coordinates a group or a transactional id. One attempt; raises what FindCoordinator
+        says, BrokerUnreachableError and the like.
+        """
+        node_id = self._coordinators.get((kind, key))
+        if node_id is None:
+            node_id = await self._find(kind, key)
+        try:
+            return await self.node(node_id, COORDINATORS)
+        except BrokerUnreachableError:
+            self.forget_coordinator(kind, key)
+            raise
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """It is another now, or may be."""
+        self._coordinators.pop((kind, key), None)
+
+    async def _find(self, kind: CoordinatorKind, key: str) -> int:
+        connection = await self.any_node()
+        version = connection.version_of(FindCoordinatorRequest)
+        request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
+        if version >= _BATCHED:
+            request = FindCoordinatorRequest(key_type=_KEY_TYPES[kind], coordinator_keys=[key])
+        response: FindCoordinatorResponse = await connection.send(
+            request, version, timeout_ms=self.settings.request_timeout_ms
+        )
+        found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
+        if version >= _BATCHED:
+            if len(response.coordinators) != 1:
+                raise BrokerUnreachableError(f"{connection.name} names no coordinator of {kind} {key!r}", sent=True)
+            found = response.coordinators[0]
+        if found.error_code:
+            text = found.error_message or code_of(found.error_code).text
+            raise error_of(found.error_code, f"the coordinator of {kind} {key!r}: {text}")
+        self._found[found.node_id] = (found.host, found.port)
+        self._coordinators[kind, key] = found.node_id
+        return found.node_id
+
+    # ---- asking ------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, target: Target, request: object, *, timeout_ms: float | None = None, cap: int | None = None
+    ) -> Any:
+        """One attempt, connecting included. target: a node, "any", "controller", ("group", id), ("transaction", id).
+
+        Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, and what connecting raises.
+        """
+        self.home.check()
+        left_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = Deadline(self.outside.clock, left_ms)
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                connection = await self._connection(target)
+        except TimeoutError:
+            raise RequestTimedOutError(f"no connection to {self._named(target)} within {left_ms:g} ms") from None
+        version = connection.version_of(type(request), cap)
+        try:
+            return await connection.send(request, version, timeout_ms=deadline.left_ms())
+        except (BrokerUnreachableError, RequestTimedOutError):
+            self._suspect(target)
+            raise
+
+    async def ask_until(
+        self,
+        target: Target,
+        request: Any,
+        *,
+        verdict: Callable[[Any], int],
+        timeout_ms: float,
+        retry: Callable[[BaseException], bool] = is_retriable,
+        cap: int | None = None,
+    ) -> Any:
+        """Ask until the verdict on a response is NONE. request: one, or what makes one for each attempt.
+
+        Raises the error of a verdict that is not to be retried; RequestTimedOutError, with the last error as its cause.
+        """
+        deadline = Deadline(self.outside.clock, timeout_ms)
+        attempt = 0
+        while True:
+            each_ms = min(deadline.left_ms(), self.settings.request_timeout_ms)
+            try:
+                asked = request() if callable(request) else request
+                response = await self.ask(target, asked, timeout_ms=each_ms, cap=cap)
+                code = code_of(verdict(response))
+                if code is ErrorCode.NONE:
+                    return response
+                failure = error_of(code)
+                self.stale(code, target)
+            except KafkaError as error:
+                failure = error
+                self.stale(error.code, target)
+            if not retry(failure):
+                raise failure
+            pause_ms = self.backoff.delay_ms(attempt, self.outside.rng.random())
+            attempt += 1
+            if deadline.left_ms() <= pause_ms:
+                raise RequestTimedOutError(
+                    f"{_named(target)} did not do it within {timeout_ms:g} ms: {failure}", code=failure.code
+                ) from failure
+            await asyncio.sleep(pause_ms / 1000)
+
+    def stale(self, code: int, target: Target = "any") -> None:
+        """An answer with this code says that something known is not so any more: have it looked up again."""
+        if code in _STALE_COORDINATOR:
+            self._suspect(target)
+        elif code in _STALE_METADATA:
+            self.request_refresh()
+
+    def _suspect(self, target: Target) -> None:
+        if not isinstance(target, int | str) and not callable(target):
+            self.forget_coordinator(*target)
+
+    def _named(self, target: Target) -> str:
+        """For an error; while no broker is known, the addresses where one was looked for."""
+        if target != "any" or self.metadata.brokers:
+            return _named(target)
+        return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
+
+    async def _connection(self, target: Target) -> Connection:
+        if isinstance(target, int):
+            return self.ready(target) or await self.node(target)
+        if callable(target):
+            return await target()
+        if not isinstance(target, str):
+            return await self.coordinator(*target)
+        if target == "controller" and self.metadata.controller_id >= 0:
+            return await self.node(self.metadata.controller_id)
+        return await self.any_node()
+
+
+def _named(target: Target) -> str:
+    if isinstance(target, int):
+        return f"broker {target}"
+    if isinstance(target, tuple):
+        return f"the coordinator of {target[0]} {target[1]!r}"
+    return "the controller" if target == "controller" else "a broker"

@@ -1,0 +1,277 @@
+"""One connection to a broker: requests out, responses back in their order, and one timer for all that wait.
+
+The rules: `send` is plain code that never waits; what is sent in one turn of the loop leaves in one write. A response
+that does not fit its request, or no frame at all, closes this connection and no other. A request that gets no answer in
+time closes it too (as Kafka's NetworkClient does), since what comes after could not be told apart from what is late.
+All who wait are told whether their request may have reached the broker: `BrokerUnreachableError.sent`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Protocol
+
+from ...effects.gathering import neighbours_joined
+from ...protocol.apis import API_VERSIONS, APIS, Api, decode_response, encode_request
+from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from ...protocol.framing import LARGEST_FRAME_BYTES, Framer
+from ...protocol.primitives import Buffer
+from ..errors import BrokerUnreachableError, FatalError, RequestTimedOutError
+from .versions import NOTHING, SPOKEN, Offer, chosen, common
+
+log = logging.getLogger("fencepost.client")
+log.addHandler(logging.NullHandler())
+
+JOIN_BELOW_BYTES = 64 << 10  # what is smaller is copied into one write
+_API_VERSIONS = APIS[API_VERSIONS]
+_UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+_ID_MASK = 0x7FFFFFFF
+_RESOLUTION_S = 0.001  # a loop may run a timer early by what its clock cannot tell
+
+_Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id, api, version, who waits, until when
+
+
+class Transport(Protocol):
+    """What of asyncio's transports a connection uses."""
+
+    def write(self, data: Buffer) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """node_id: -1 while it is not known whose it is. features: the finalized ones, by name.
+
+    on_lost is called once, when it has ended, with the reason; None if it was closed on purpose.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        client_id: str,
+        *,
+        node_id: int = -1,
+        max_idle_ms: float = 540_000,
+        max_frame_bytes: int = LARGEST_FRAME_BYTES,
+    ) -> None:
+        self.address = address
+        self.node_id = node_id
+        self.client_id = client_id
+        self.features: dict[str, int] = {}
+        self.error: BaseException | None = None  # why it ended
+        self.closed = False
+        self.writable = True  # False: the broker does not read as fast as we write
+        self.on_lost: list[Any] = []
+        self.is_retired = False  # to be replaced by a new one as soon as somebody asks for one
+        self._loop = asyncio.get_running_loop()
+        self._max_idle_s = max_idle_ms / 1000
+        self._framer = Framer(max_frame_bytes)
+        self._transport: Transport | None = None
+        self._pending: deque[_Pending] = deque()
+        self._versions: dict[type, tuple[int, int]] = {}
+        self._next_id = 1
+        self._out: list[Buffer] = []
+        self._used_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self.offer(NOTHING)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Connection to {self.name}, {state}, {len(self._pending)} waiting>"
+
+    @property
+    def name(self) -> str:
+        """The broker, as errors call it."""
+        host, port = self.address
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"broker {self.node_id} at {where}" if self.node_id >= 0 else f"broker at {where}"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their response."""
+        return len(self._pending)
+
+    # ---- versions ----------------------------------------------------------------------------------------------
+
+    def offer(self, offer: Offer) -> None:
+        """What the broker listed."""
+        self.features = dict(offer.features)
+        self._versions = common(offer)
+
+    def version_of(self, request_class: type, cap: int | None = None) -> int:
+        """The highest version that both know, at most `cap`. Raises UnsupportedVersionError."""
+        if cap is None and (found := self._versions.get(request_class)) is not None:
+            return found[1]
+        return chosen(self._versions, request_class, cap, self.name)
+
+    def knows(self, request_class: type, version: int = 0) -> bool:
+        """Whether this version, or a newer one, may be sent."""
+        return self._versions.get(request_class, (0, -1))[1] >= version
+
+    # ---- requests ----------------------------------------------------------------------------------------------
+
+    def send(
+        self, request: Any, version: int, *, timeout_ms: float, expects_reply: bool = True
+    ) -> "asyncio.Future[Any]":
+        """The response to come. Its errors are in the future, those of a request that cannot be encoded are raised.
+
+        BrokerUnreachableError: the connection ended; RequestTimedOutError: no answer in time. Without expects_reply
+        (acks=0) the future is done at once.
+        """
+        loop = self._loop
+        future: asyncio.Future[Any] = loop.create_future()
+        if self.closed:
+            future.set_exception(self._unreachable(sent=False))
+            return future
+        api = SPOKEN[type(request)]
+        number = self._next_id
+        buffers = encode_request(api, version, number, self.client_id, request)
+        self._next_id = (number + 1) & _ID_MASK
+        out = self._out
+        if not out:
+            loop.call_soon(self._flush)
+        out += buffers
+        now = loop.time()
+        self._used_at = now
+        if not expects_reply:
+            future.set_result(None)
+            return future
+        deadline = now + timeout_ms / 1000
+        self._pending.append((number, api, version, future, deadline))
+        if deadline < self._timer_at or self._timer is None:
+            self._set_timer(deadline)
+        return future
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End now. Who waits gets BrokerUnreachableError; `error` is why, None if it is closed on purpose."""
+        if not self.closed:
+            self._end(error)
+            if self._transport is not None:
+                # What has not left is not to arrive later, when its sender has already been told that it failed.
+                self._transport.abort()
+
+    def _flush(self) -> None:
+        """Everything that was sent in this turn."""
+        out = self._out
+        transport = self._transport
+        if not out or self.closed or transport is None:
+            return
+        self._out = []
+        if len(out) == 1:
+            transport.write(out[0])
+        elif sum(map(len, out)) < JOIN_BELOW_BYTES:
+            transport.write(b"".join(out))
+        else:
+            for one in neighbours_joined(out, JOIN_BELOW_BYTES):
+                transport.write(one)
+
+    # ---- what the transport calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        if self.closed:  # while it was being made
+            transport.abort()
+        elif self._timer is None:
+            self._set_timer(self._loop.time() + self._max_idle_s)
+
+    def data_received(self, data: bytes) -> None:
+        pending = self._pending
+        try:
+            for frame in self._framer.feed(data):
+                if not pending:
+                    raise MalformedFrame("a response that nobody asked for")
+                number, api, version, future, _ = pending[0]
+                if api is _API_VERSIONS and frame[4:6] == _UNSUPPORTED:
+                    version = 0  # KIP-511: the layout that everybody can read
+                got, response = decode_response(api, version, frame)
+                if got != number:
+                    raise MalformedFrame(f"the response to request {got} where {number} was the next")
+                pending.popleft()
+                if not future.done():
+                    future.set_result(response)
+        except (MalformedFrame, KafkaError) as error:
+            log.warning("%s sent what cannot be read (%s): the connection is closed", self.name, error)
+            self.close(error)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed:
+            self._end(exc or ConnectionError("the broker closed the connection"))
+
+    # ---- ends --------------------------------------------------------------------------------------------------
+
+    def _end(self, error: BaseException | None) -> None:
+        self.closed = True
+        self.error = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._out = []
+        waiting, self._pending = self._pending, deque()
+        now = self._loop.time() + _RESOLUTION_S
+        for _, api, _, future, deadline in waiting:
+            if not future.done():
+                late = isinstance(error, RequestTimedOutError) and deadline <= now
+                future.set_exception(self._timed_out(api) if late else self._unreachable(sent=True))
+                future.exception()  # told; if nobody looks, that is no news for the log
+        for call in self.on_lost:
+            call(self, error)
+
+    def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
+        reason = "it was closed" if self.error is None else _words(self.error)
+        error = BrokerUnreachableError(f"the connection to {self.name} ended: {reason}", sent=sent)
+        error.__cause__ = self.error
+        return error
+
+    def _timed_out(self, api: Api) -> RequestTimedOutError:
+        return RequestTimedOutError(f"{self.name} did not answer {api.name} in time")
+
+    # ---- time --------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        """Something may be too late. The timer is set by the earliest when it runs, not by each request."""
+        self._timer = None
+        now = self._loop.time() + _RESOLUTION_S
+        if self._pending:
+            api, earliest = min(((one[1], one[4]) for one in self._pending), key=_second)
+            if earliest <= now:
+                log.warning("%s did not answer %s in time: the connection is closed", self.name, api.name)
+                self.close(self._timed_out(api))
+                return
+        else:
+            earliest = self._used_at + self._max_idle_s
+            if earliest <= now:
+                self.close()
+                return
+        self._set_timer(earliest)
+
+
+def _second(pair: tuple[Any, float]) -> float:
+    return pair[1]
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def broken(what: str, error: Exception) -> FatalError:
+    """What those who wait get for a mistake of ours that ended what they wait for; the log has it once, in full."""
+    log.error("%s", what, exc_info=error)
+    failure = FatalError(
+        f"{what}: {type(error).__name__}: {error}",
+        hint="a bug in the client: its log has the traceback; make a new one",
+    )
+    failure.__cause__ = error
+    return failure

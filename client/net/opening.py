@@ -1,0 +1,108 @@
+"""How a connection begins: TCP, TLS, ApiVersions, SASL; only then is it handed out.
+
+The rule: all of it together takes connect_timeout_ms at most, and what fails says which step it was. Sources: KIP-511
+(version 3 first; a broker that does not know it says so in the layout of version 0), KIP-152.
+"""
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING
+
+from ... import __version__
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from ..errors import AuthenticationError, BrokerUnreachableError, UnsupportedVersionError, code_of, error_of
+from ..settings import Address, ConnectionSettings
+from .connection import Connection
+from .environment import Outside
+from .versions import offer_of
+
+if TYPE_CHECKING:
+    import ssl
+
+ASKED_FIRST = 3  # with the features; what version 4 adds, nobody here needs
+
+
+async def open_connection(
+    address: Address,
+    settings: ConnectionSettings,
+    outside: Outside,
+    tls: "ssl.SSLContext | None",
+    *,
+    node_id: int = -1,
+) -> Connection:
+    """A connection that is ready. Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError."""
+    connection = Connection(address, settings.client_id, node_id=node_id, max_idle_ms=settings.connections_max_idle_ms)
+    try:
+        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+            await _connect(connection, outside, tls)
+            await _agree(connection, settings)
+            if settings.security.uses_sasl:
+                from .sasl import authenticate
+
+                await authenticate(connection, settings, outside)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, TimeoutError):
+            raise BrokerUnreachableError(
+                f"{connection.name} took longer than {settings.connect_timeout_ms} ms to connect"
+            ) from None
+        raise
+    return connection
+
+
+async def _connect(connection: Connection, outside: Outside, tls: "ssl.SSLContext | None") -> None:
+    host, port = connection.address
+    try:
+        if tls is None:
+            await outside.net.connect(lambda: connection, host, port)
+        else:
+            await outside.net.connect(lambda: connection, host, port, tls=tls, server_hostname=host)
+    except OSError as error:
+        if tls is not None and _is_tls(error):
+            raise AuthenticationError(f"TLS with {connection.name} failed: {error}", hint=_tls_hint(error)) from error
+        raise BrokerUnreachableError(f"cannot connect to {connection.name}: {_reason(error)}") from error
+
+
+async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
+    """ApiVersions."""
+    ask = functools.partial(connection.send, timeout_ms=settings.connect_timeout_ms)
+    request = ApiVersionsRequest(client_software_name="fencepost", client_software_version=__version__)
+    try:
+        response: ApiVersionsResponse = await ask(request, ASKED_FIRST)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = await ask(request, _next_version(response))
+    except BrokerUnreachableError as error:
+        raise BrokerUnreachableError(
+            error.detail,
+            hint="is this a Kafka listener, and do both sides use TLS, or neither?",
+        ) from error
+    if response.error_code:
+        code = code_of(response.error_code)
+        raise error_of(code, f"{connection.name} refuses ApiVersions: {code.text}")
+    offer = offer_of(response)
+    if not offer.versions:
+        raise UnsupportedVersionError(f"{connection.name} lists no APIs")
+    connection.offer(offer)
+
+
+def _next_version(response: ApiVersionsResponse) -> int:
+    """What a broker that does not know our version says it knows; older than Kafka 2.4, it says nothing: 0."""
+    known = [one.max_version for one in response.api_keys if one.api_key == 18]
+    return min(known[0], ASKED_FIRST - 1) if known and known[0] >= 0 else 0
+
+
+def _is_tls(error: OSError) -> bool:
+    import ssl
+
+    return isinstance(error, ssl.SSLError)
+
+
+def _tls_hint(error: OSError) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "set ssl_cafile to the authority that signed the broker's certificate"
+    return "is this the broker's TLS listener?"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

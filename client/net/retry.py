@@ -1,0 +1,46 @@
+"""How long to wait before the next try, and until when to try.
+
+The rule: waits double up to a limit and are spread by a fifth to either side, so that many clients do not come back
+together. Source: KIP-580.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...effects.clock import Clock
+
+SPREAD = 0.2
+_MOST_DOUBLINGS = 30
+
+
+class Backoff:
+    """Waits between tries."""
+
+    __slots__ = ("first_ms", "max_ms")
+
+    def __init__(self, first_ms: int, max_ms: int) -> None:
+        self.first_ms = first_ms
+        self.max_ms = max(first_ms, max_ms)
+
+    def delay_ms(self, attempt: int, random: float) -> float:
+        """Before try number `attempt` + 1 (0 is the first wait). random: 0 up to 1."""
+        full: float = min(self.first_ms * 2 ** min(attempt, _MOST_DOUBLINGS), self.max_ms)
+        return full * (1 + SPREAD * (2 * random - 1))
+
+
+class Deadline:
+    """A moment on a clock's monotonic side."""
+
+    __slots__ = ("_clock", "at_ms", "timeout_ms")
+
+    def __init__(self, clock: "Clock", timeout_ms: float) -> None:
+        self._clock = clock
+        self.timeout_ms = timeout_ms
+        self.at_ms = clock.monotonic_ms() + timeout_ms
+
+    def left_ms(self) -> float:
+        """0 when it has passed."""
+        return max(0.0, self.at_ms - self._clock.monotonic_ms())
+
+    def passed(self) -> bool:
+        return self._clock.monotonic_ms() >= self.at_ms

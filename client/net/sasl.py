@@ -1,0 +1,103 @@
+"""SASL over Kafka's requests: PLAIN and SCRAM.
+
+The rule: nothing that was sent or received is in an error; a SCRAM server that cannot prove that it knows the password
+is not trusted. Sources: KIP-43, KIP-84, KIP-152, KIP-368, RFC 4616, RFC 5802.
+"""
+
+from typing import Any, cast
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from ..errors import AuthenticationError, UnsupportedVersionError
+from ..settings import ConnectionSettings
+from .connection import Connection
+from .environment import Outside
+
+IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
+_RETIRED_AT = 0.85  # of the session's lifetime
+_NONCE_BYTES = 24
+
+
+async def authenticate(connection: Connection, settings: ConnectionSettings, outside: Outside) -> None:
+    """Say who we are. Raises AuthenticationError, UnsupportedVersionError."""
+    security = settings.security
+    mechanism, username, password = security.mechanism, security.username, security.password
+    assert mechanism is not None
+    assert username is not None
+    assert password is not None
+    talk = _Talk(connection, settings)
+    await talk.agree_on(mechanism)
+    if mechanism == "PLAIN":
+        await talk.say(b"\0" + username.encode() + b"\0" + password.encode())
+    else:
+        await _scram(talk, mechanism, username, password, outside)
+    if talk.lifetime_ms > 0:
+        _retire_in(connection, talk.lifetime_ms)
+
+
+class _Talk:
+    """The messages back and forth. lifetime_ms: for how long the broker takes our word for it; 0 for ever."""
+
+    def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
+        self.lifetime_ms = 0
+        self._connection = connection
+        self._timeout_ms = settings.connect_timeout_ms
+
+    async def agree_on(self, mechanism: str) -> None:
+        connection = self._connection
+        if not connection.knows(SaslHandshakeRequest, IN_KAFKA_FRAMES):
+            raise UnsupportedVersionError(f"{connection.name} does not know SASL in Kafka's own frames")
+        asked = connection.send(SaslHandshakeRequest(mechanism=mechanism), IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
+        response: SaslHandshakeResponse = await asked
+        if response.error_code:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise AuthenticationError(
+                f"{connection.name} does not offer {mechanism}",
+                code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                hint=f"it offers: {offered}",
+            )
+
+    async def say(self, message: bytes) -> bytes:
+        connection = self._connection
+        version = connection.version_of(SaslAuthenticateRequest)
+        asked = connection.send(SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=self._timeout_ms)
+        response: SaslAuthenticateResponse = await asked
+        if response.error_code:
+            raise AuthenticationError(
+                f"{connection.name} does not accept the user name and password",
+                hint="check sasl_plain_username, sasl_plain_password and sasl_mechanism",
+            )
+        self.lifetime_ms = response.session_lifetime_ms
+        return bytes(response.auth_bytes)
+
+
+async def _scram(talk: _Talk, mechanism: str, username: str, password: str, outside: Outside) -> None:
+    from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
+
+    # scramp escapes "," and "=" in the name (RFC 5802, saslname).
+    try:
+        client = cast("Any", ScramClient)(
+            [mechanism], username, password, c_nonce=outside.rng.bytes(_NONCE_BYTES).hex()
+        )
+        first = await talk.say(client.get_client_first().encode())
+        client.set_server_first(first.decode())
+        final = await talk.say(client.get_client_final().encode())
+        client.set_server_final(final.decode())
+    except (ScramException, UnicodeDecodeError, ValueError) as error:
+        # scramp's words may quote a message: only the kind of failure is told.
+        raise AuthenticationError(f"the broker's side of {mechanism} is not right ({type(error).__name__})") from None
+
+
+def _retire_in(connection: Connection, lifetime_ms: int) -> None:
+    """The broker ends the connection then (KIP-368): before, another one takes over."""
+    import asyncio
+
+    def retire() -> None:
+        connection.is_retired = True
+
+    asyncio.get_running_loop().call_later(lifetime_ms * _RETIRED_AT / 1000, retire)

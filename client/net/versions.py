@@ -1,0 +1,76 @@
+"""Which version of each API to speak: the highest that both sides know.
+
+The rule: what a broker does not list it does not get. A version that Kafka keeps for its brokers, or lists only when
+asked to, is not used. Source: KIP-35, KIP-511, KIP-584.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...protocol.apis import APIS, Api
+from ...protocol.messages.cluster import ApiVersionsResponse
+from ..errors import UnsupportedVersionError
+
+OWN_APIS_FROM = 20_000  # found by the feature, not in the table
+OWN_FEATURE = "fencepost.version"
+TRANSACTION_FEATURE = "transaction.version"
+
+SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
+"""Every API that the client speaks, by its request."""
+
+
+class Offer(NamedTuple):
+    """What a broker listed."""
+
+    versions: Mapping[int, tuple[int, int]]  # by API key: lowest, highest
+    features: Mapping[str, int]  # finalized
+
+
+NOTHING = Offer({}, {})
+
+
+def offer_of(response: ApiVersionsResponse) -> Offer:
+    """Features count only where they are finalized; an epoch below 0 says that they are not known yet."""
+    features: dict[str, int] = {}
+    if response.finalized_features_epoch >= 0:
+        features = {one.name: one.max_version_level for one in response.finalized_features}
+    return Offer({one.api_key: (one.min_version, one.max_version) for one in response.api_keys}, features)
+
+
+def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tuple[int, int]]:
+    """The versions that both know, by request; without those APIs that have none."""
+    found: dict[type, tuple[int, int]] = {}
+    for api in apis:
+        if api.key >= OWN_APIS_FROM:
+            if offer.features.get(OWN_FEATURE, 0) >= 1:
+                found[api.request] = (api.min, api.max)
+            continue
+        low, high = offer.versions.get(api.key, (0, -1))
+        low, high = max(low, api.min), min(high, api.max)
+        if low <= high:
+            found[api.request] = (low, high)
+    return found
+
+
+def chosen(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
+    """The highest common version, at most `cap`. where: the broker, for the error. Raises UnsupportedVersionError."""
+    api = SPOKEN[request_class]
+    low, high = known.get(request_class, (0, -1))
+    if low > high:
+        raise UnsupportedVersionError(
+            f"{where} does not know {api.name} in a version that this client speaks ({api.min} to {api.max})",
+            hint="the broker is too old for this, or too new",
+        )
+    if cap is None or cap >= high:
+        return high
+    if cap < low:
+        raise UnsupportedVersionError(f"{where} no longer knows {api.name} version {cap}, which this needs")
+    return cap
+
+
+def too_old(api_name: str, wanted: int, has: int, what: str, where: str, release: str) -> UnsupportedVersionError:
+    """Refused, because an older version would do something else than was asked for."""
+    return UnsupportedVersionError(
+        f"{where} knows {api_name} up to version {has}: {what} needs version {wanted}",
+        hint=f"a broker of Kafka {release} or newer",
+    )

@@ -1,0 +1,1 @@
+"""Writing: records into batches, batches into requests, answers into deliveries."""

@@ -1,0 +1,420 @@
+"""Batches in the making: records collected by partition, in bounded memory, until somebody sends them.
+
+The rule: collecting is plain appending to columns; nothing is encoded before a batch is taken, and then once. The bytes
+belong to their batch alone and are never used again for another (CVE-2026-35554), so a late write can carry nothing but
+what it was meant to. Memory is counted from the moment a record is taken to the moment its batch is done with.
+Source: Kafka's RecordAccumulator, ProducerBatch and BufferPool; KIP-91 for deadlines, KIP-480 for records without key.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from ...protocol.batches import read
+from ...protocol.producing import compressed, framed, payload
+from ...protocol.records import records
+from ..errors import RecordTooLargeError
+from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
+from .partitioner import next_sticky, partition_of
+from .sequences import Lane, Numbered
+
+RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record take, unless it is a giant
+
+
+class Batch(Numbered):
+    """Records of one partition, numbered and sent as one.
+
+    size_bytes: the memory it counts for. deadline_ms, retry_at_ms: of the monotonic clock. base_offset: -1 if nobody
+    said. parts: (index of its first record, batch) of each half, where it had to be split.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "codec",
+        "created_ms",
+        "deadline_ms",
+        "done",
+        "error",
+        "framed",
+        "framed_as",
+        "headers",
+        "is_awaited",
+        "keys",
+        "level",
+        "log_append_time_ms",
+        "on_done",
+        "partition",
+        "parts",
+        "records",
+        "retry_at_ms",
+        "size_bytes",
+        "timestamps",
+        "values",
+    )
+
+    def __init__(self, partition: "Partition", created_ms: int, deadline_ms: int) -> None:
+        super().__init__()
+        self.partition = partition
+        self.created_ms = created_ms
+        self.deadline_ms = deadline_ms
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int] = []
+        self.headers: dict[int, Headers] = {}
+        self.size_bytes = 0
+        self.codec = 0
+        self.level: int | None = None
+        self.records = b""
+        self.framed = b""
+        self.framed_as: tuple[ProducerIdentity | None, int] | None = None
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.done = False
+        self.is_awaited = False
+        self.error: Exception | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.parts: list[tuple[int, Batch]] = []
+        self.on_done: list[Callable[[], None]] = []
+
+    def seal(self, codec: int, level: int | None = None) -> None:
+        """No more records: encode those there are. Raises: KafkaError INVALID_RECORD."""
+        self.count = len(self.values)
+        self.codec, self.level = codec, level
+        self.records = compressed(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
+        self.keys, self.values, self.headers = [], [], {}
+
+    def frame(self, transactional: bool) -> bytes:
+        """The batch as it is sent: the same bytes every time, while its number and identity are the same."""
+        if self.framed_as != (self.identity, self.sequence):
+            producer_id, epoch = self.identity or (-1, -1)
+            times = self.timestamps
+            self.framed = framed(
+                self.records,
+                self.count,
+                times[0],
+                max(times),
+                codec=self.codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self.sequence,
+                transactional=transactional,
+            )
+            self.framed_as = (self.identity, self.sequence)
+        return self.framed
+
+    def halves(self, transactional: bool) -> "list[Batch]":
+        """Two batches with the records of this one, in order."""
+        rows = list(records(read(memoryview(self.frame(transactional))), limit=1 << 31))
+        middle = (len(rows) + 1) // 2
+        parts: list[Batch] = []
+        for start, own in ((0, rows[:middle]), (middle, rows[middle:])):
+            part = Batch(self.partition, self.created_ms, self.deadline_ms)
+            part.keys = [row.key for row in own]
+            part.values = [row.value for row in own]
+            part.timestamps = [row.timestamp for row in own]
+            part.headers = {index: row.headers for index, row in enumerate(own) if row.headers}
+            part.size_bytes = self.size_bytes * len(own) // len(rows)
+            part.seal(self.codec, self.level)
+            parts.append(part)
+            self.parts.append((start, part))
+        parts[1].size_bytes = self.size_bytes - parts[0].size_bytes
+        return parts
+
+    def finish(self, error: Exception | None = None) -> None:
+        """It is done with; who waits is told."""
+        self.done = True
+        self.error = error
+        self.records = self.framed = b""
+        self.keys, self.values, self.headers = [], [], {}
+        calls, self.on_done = self.on_done, []
+        for call in calls:
+            call()
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where a record of a batch that is done stands. Raises what the batch failed with."""
+        for start, part in reversed(self.parts):
+            if index >= start:
+                return part.metadata(index - start)
+        if self.error is not None:
+            raise self.error.with_traceback(None)  # it may be raised a thousand times
+        at = self.log_append_time_ms if self.log_append_time_ms >= 0 else self.timestamps[index]
+        topic, partition = self.partition.topic_partition
+        return RecordMetadata(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1, at)
+
+
+class Partition:
+    """One partition: the batch that takes records, those that wait to be sent, and those sent already (its lane)."""
+
+    __slots__ = ("index", "lane", "open", "sealed", "topic", "topic_partition")
+
+    def __init__(self, topic: "Topic", index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_partition = TopicPartition(topic.name, index)
+        self.open: Batch | None = None
+        self.sealed: deque[Batch] = deque()
+        self.lane = Lane()
+
+    @property
+    def is_idle(self) -> bool:
+        return self.open is None and not self.sealed and not self.lane.window
+
+
+class Topic:
+    """A topic's partitions. They are never forgotten: a topic that metadata misses for a while keeps its sequences."""
+
+    __slots__ = ("available", "count", "name", "partitions", "sticky")
+
+    def __init__(self, name: str, count: int, available: Sequence[int], chance: int) -> None:
+        self.name = name
+        self.partitions: list[Partition] = []
+        self.available: Sequence[int] = available
+        self.count = 0
+        self.grow(count)
+        self.sticky = self.partitions[next_sticky(-1, available or range(count), chance)]
+
+    def grow(self, count: int) -> None:
+        """It has so many partitions now; those that went keep what they hold."""
+        self.partitions += [Partition(self, index) for index in range(len(self.partitions), count)]
+        self.count = count
+
+
+class Accumulator:
+    """All records taken and not yet done with.
+
+    active: partitions with something to send or to wait for, in the order in which they are served. incomplete: batches
+    not done with, oldest first. filled: set whenever a batch has become full. on_room: called when memory is free
+    again; on_batch: when there is a new batch.
+    now_ms: of the monotonic clock. chance: a random whole number of 0 or more.
+    """
+
+    def __init__(
+        self,
+        *,
+        now_ms: Callable[[], int],
+        max_batch_bytes: int,
+        max_record_bytes: int,
+        memory_bytes: int,
+        delivery_timeout_ms: int,
+        linger_ms: float = 0,
+        codec: int = 0,
+        level: int | None = None,
+        chance: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.active: dict[Partition, None] = {}
+        self.incomplete: dict[Batch, None] = {}
+        self.memory_bytes = memory_bytes
+        self.free_bytes = memory_bytes
+        self.filled = False
+        self.waiting = 0  # how many wait for room; they come before who comes now
+        self.hurried = 0  # how many want everything sent at once
+        self.on_room: Callable[[], Any] | None = None
+        self.on_batch: Callable[[], Any] | None = None
+        self.chance = chance
+        self._now_ms = now_ms
+        self._max_batch_bytes = max_batch_bytes
+        self._largest_bytes = min(max_record_bytes, memory_bytes)
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._linger_ms = linger_ms
+        self._codec, self._level = codec, level
+
+    # ---- taking records --------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: Topic,
+        index: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+    ) -> tuple[Batch, int] | None:
+        """The batch that took the record, and its index there. None: there is no room.
+
+        index: the partition; None for that of the key, or for any. Raises RecordTooLargeError.
+        """
+        if index is not None:
+            partition = topic.partitions[index]
+        elif key is None:
+            partition = topic.sticky
+        else:
+            partition = topic.partitions[partition_of(key, topic.count)]
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += headers_bytes(headers)
+        batch = partition.open
+        if batch is None or size > self.free_bytes or batch.size_bytes + size > self._max_batch_bytes:
+            if size > self._largest_bytes:
+                raise RecordTooLargeError(
+                    f"a record of {size:,} bytes, where {self._largest_bytes:,} is the most",
+                    hint="raise max_request_size, and the topic's max.message.bytes",
+                )
+            if size > self.free_bytes:
+                return None
+            if batch is not None:
+                self._close(partition, batch)
+                if index is None and key is None:
+                    partition = topic.sticky
+                    other = partition.open
+                    if other is not None and other.size_bytes + size > self._max_batch_bytes:
+                        self._close(partition, other)
+            batch = partition.open or self._opened(partition)
+        self.free_bytes -= size
+        batch.size_bytes += size
+        values = batch.values
+        number = len(values)
+        values.append(value)
+        batch.keys.append(key)
+        batch.timestamps.append(timestamp_ms)
+        if headers:
+            batch.headers[number] = headers
+        return batch, number
+
+    def extend(
+        self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int
+    ) -> tuple[Batch, int, int] | None:
+        """Take values without keys, from `start` on, as many as one batch has room for: (batch, index there, how many).
+
+        A call for a thousand costs little more than one for a few. None: there is no room. Raises RecordTooLargeError.
+        """
+        first = values[start]
+        placed = self.append(topic, None, None, first, None, timestamp_ms)
+        if placed is None:
+            return None
+        batch, index = placed
+        room = min(self.free_bytes, self._max_batch_bytes - batch.size_bytes)
+        likely = room // (RECORD_OVERHEAD_BYTES + len(first or b"")) + 8
+        more = values[start + 1 : start + 1 + likely]
+        try:
+            sums = list(accumulate(map(len, more)))  # type: ignore[arg-type]
+        except TypeError:
+            sums = list(accumulate(len(each or b"") for each in more))
+        count = bisect_right(range(len(sums)), room, key=lambda at: sums[at] + RECORD_OVERHEAD_BYTES * (at + 1))
+        if count:
+            size = sums[count - 1] + RECORD_OVERHEAD_BYTES * count
+            self.free_bytes -= size
+            batch.size_bytes += size
+            batch.values.extend(more[:count])
+            batch.keys.extend([None] * count)
+            batch.timestamps.extend([timestamp_ms] * count)
+        return batch, index, 1 + count
+
+    def _close(self, partition: Partition, batch: Batch) -> None:
+        """It is full: the next record begins another, and one without a key goes to another partition."""
+        partition.sealed.append(batch)
+        partition.open = None
+        self.filled = True
+        self.move_on(partition)
+
+    def move_on(self, partition: Partition) -> None:
+        """Records without a key go elsewhere from now on, if they went here."""
+        topic = partition.topic
+        if topic.sticky is partition and topic.count > 1:
+            available = topic.available or range(topic.count)
+            topic.sticky = topic.partitions[next_sticky(partition.index, available, self.chance())]
+
+    def _opened(self, partition: Partition) -> Batch:
+        now_ms = self._now_ms()
+        batch = partition.open = Batch(partition, now_ms, now_ms + self._delivery_timeout_ms)
+        self.incomplete[batch] = None
+        self.active[partition] = None
+        if self.on_batch is not None:
+            self.on_batch()
+        return batch
+
+    # ---- giving batches --------------------------------------------------------------------------------------------
+
+    def ready_at(self, partition: Partition) -> float | None:
+        """When the partition's next new batch may leave, on the monotonic clock; 0: now; None: there is none."""
+        if partition.sealed or (partition.open is not None and (self.hurried or self.waiting)):
+            return 0
+        return None if partition.open is None else partition.open.created_ms + self._linger_ms
+
+    def peek(self, partition: Partition) -> Batch:
+        """The next new batch."""
+        batch = partition.sealed[0] if partition.sealed else partition.open
+        assert batch is not None
+        return batch
+
+    def take(self, partition: Partition) -> Batch:
+        """The next new batch, encoded. Raises KafkaError, with the batch taken all the same: it cannot be encoded."""
+        batch = self.peek(partition)
+        if partition.sealed:
+            partition.sealed.popleft()
+        else:
+            partition.open = None
+            self.move_on(partition)
+        batch.seal(self._codec, self._level)
+        return batch
+
+    def served(self, partition: Partition) -> None:
+        """Others come first next time; or it is forgotten until there is something new."""
+        del self.active[partition]
+        if not partition.is_idle:
+            self.active[partition] = None
+
+    # ---- letting go ------------------------------------------------------------------------------------------------
+
+    def split(self, batch: Batch, transactional: bool) -> list[Batch]:
+        """The two halves, which take its place; it is done when they are."""
+        parts = batch.halves(transactional)
+        left = len(parts)
+        batch.records = batch.framed = b""
+        del self.incomplete[batch]
+
+        def part_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                batch.finish(next((part.error for part in parts if part.error), None))
+
+        for part in parts:
+            self.incomplete[part] = None
+            part.is_awaited = batch.is_awaited
+            part.on_done.append(part_done)
+        return parts
+
+    def finish(self, batch: Batch, error: Exception | None = None) -> None:
+        """The batch is done with: its memory is free."""
+        if batch.done:
+            return
+        self.incomplete.pop(batch, None)
+        self.free_bytes += batch.size_bytes
+        batch.finish(error)
+        if batch.partition.is_idle:
+            self.active.pop(batch.partition, None)
+        if self.on_room is not None:
+            self.on_room()
+
+    def expired(self, now_ms: int) -> list[Batch]:
+        """Batches whose time is up, oldest first."""
+        return [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
+
+    def first_deadline_ms(self) -> int | None:
+        """The earliest there is. Halves keep the deadline of their whole, so the first may not be the oldest."""
+        return min((batch.deadline_ms for batch in self.incomplete), default=None)
+
+    def withdraw(self, batch: Batch) -> None:
+        """Take a batch that was never sent out of its partition."""
+        partition = batch.partition
+        if partition.open is batch:
+            partition.open = None
+        elif batch in partition.sealed:
+            partition.sealed.remove(batch)
+
+
+def headers_bytes(headers: Headers) -> int:
+    """More than they take in a record."""
+    size = 0
+    for name, content in headers:
+        size += 4 * len(name) + 8 + (len(content) if content is not None else 0)
+    return size

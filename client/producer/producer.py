@@ -1,0 +1,475 @@
+"""The producer: records in, deliveries out; idempotent by default, transactional with a transactional_id.
+
+The rules: `send` waits for room in the buffer and for nothing else, and costs a microsecond; awaiting what it returns
+waits for the acknowledgement. What was taken is sent, whoever stops waiting for it. `close` sends what is left, within
+its time, and never hangs.
+"""
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ...protocol.compression import Codec
+from ...protocol.errors import ErrorCode
+from ..arguments import check_topic_name
+from ..config_names import settings_from
+from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
+from ..net.cluster import Cluster
+from ..net.environment import SYSTEM, Outside
+from ..serialization import Serializers
+from ..settings import Bootstrap, ProducerSettings, producer_settings
+from ..snapshots import ProducerSnapshot, told
+from ..transactions.driver import Transactor
+from ..transactions.sources import FromGroup, offsets_of
+from ..transactions.table import UNDER_WAY, Event, State
+from ..transactions.transaction import Transaction, run_until_committed
+from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
+from .batching import Accumulator, Batch, Topic
+from .delivery import Delivery
+from .partitioner import placing_of
+from .send_permission import PlainGate
+from .sender import Sender
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..settings import ProducerKeywords
+
+"""A mapping, or pairs where a name comes more than once."""
+
+_CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+T = TypeVar("T")
+
+
+class Producer:
+    """`async with Producer("localhost:9092") as producer: await producer.send("topic", b"value", key=b"key")`.
+
+    Keywords: those of ProducerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Bootstrap, *, outside: Outside = SYSTEM, **keywords: "Unpack[ProducerKeywords]"
+    ) -> None:
+        self._set_up(producer_settings(bootstrap_servers, **keywords), outside)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, outside: Outside = SYSTEM) -> "Producer":
+        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        producer = cls.__new__(cls)
+        producer._set_up(settings_from(ProducerSettings, config), outside)
+        return producer
+
+    def _set_up(self, settings: ProducerSettings, outside: Outside, cluster: Cluster | None = None) -> None:
+        """cluster: one that others use too, and that outlives this."""
+        self.settings = settings
+        self._started = self._closed = False
+        self._starting = asyncio.Lock()
+        self._outside = outside
+        self._now_ms = outside.clock.now_ms
+        self._cluster = cluster or Cluster(settings, outside)
+        self._owns_cluster = cluster is None
+        self._accumulator = Accumulator(
+            now_ms=outside.clock.monotonic_ms,
+            max_batch_bytes=min(settings.max_batch_size, settings.max_request_size),
+            max_record_bytes=settings.max_request_size,
+            memory_bytes=settings.buffer_memory,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            linger_ms=settings.linger_ms,
+            codec=int(_CODECS[settings.compression_type]),
+            level=settings.compression_level,
+            chance=lambda: outside.rng.below(1 << 30),
+        )
+        self._placing = placing_of(settings.partitioner, self._accumulator.chance)
+        self._topics = self._accumulator.topics
+        self._sender = Sender(self._cluster, settings, self._accumulator, outside)
+        self._room = asyncio.Event()
+        self._room_turn = asyncio.Lock()
+        self._accumulator.on_room = self._room.set
+        self._transactor: Transactor | None = None
+        self._plain: PlainGate | None = None
+        if settings.transactional_id is None:
+            self._plain = self._sender.gate = PlainGate(
+                self._cluster, settings, wake=self._sender.wake, on_fatal=self._sender.drop_unsent
+            )
+            self._sender.renew = self._plain.renew
+        else:
+            self._transactor = Transactor(settings, self._cluster, outside)
+            self._transactor.sender = self._sender
+            self._sender.gate = self._transactor
+        serializers = Serializers(settings.key_serializer, settings.value_serializer)
+        self._serializers = serializers if serializers else None
+        self._home = self._cluster.home
+        self._machine = None if self._transactor is None else self._transactor.machine
+        self._is_open = False  # started and not closed
+        self._init_is_done = False  # by start(), and nobody has asked for it yet
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._started else "not started"
+        name = "" if self.settings.transactional_id is None else f" {self.settings.transactional_id!r}"
+        return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
+
+    def state(self) -> ProducerSnapshot:
+        """In which state it is now."""
+        machine, accumulator = self._machine, self._accumulator
+        is_open = machine is not None and machine.state in UNDER_WAY
+        return ProducerSnapshot(
+            life="closed" if self._closed else "open" if self._started else "not started",
+            connections=self._cluster.connections_seen(),
+            transactional_id=self.settings.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction=None if machine is None else machine.state.text,
+            transaction_age_ms=self._transactor.age_ms() if self._transactor is not None and is_open else None,
+            transaction_partitions=frozenset(machine.partitions if machine is not None and is_open else ()),
+            buffered_batches=len(accumulator.incomplete),
+            buffered_bytes=accumulator.memory_bytes - accumulator.free_bytes,
+            buffer_memory=accumulator.memory_bytes,
+            in_flight=self._sender.in_flight,
+            waiting_for_room=accumulator.waiting,
+            last_error=told(self._sender.broken if machine is None else machine.error),
+        )
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the cluster; with a transactional_id, fence who had the id and abort what was left open.
+
+        Not only with the first transaction: who waits for offsets that were left pending does not come so far. Raises
+        BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has let go of everything then:
+        to try again, make another producer.
+        """
+        async with self._starting:
+            if self._started or self._closed:
+                self._check_started()
+                return
+            try:
+                await self._cluster.start()
+                if self._transactor is not None:
+                    await self._transactor.initialise()
+                    self._init_is_done = True
+                if self._closed:
+                    raise ClosedError("the producer was closed while it started")
+            except BaseException:
+                if self._owns_cluster:
+                    await self._cluster.close()
+                raise
+            self._started = self._is_open = True
+
+    async def __aenter__(self) -> "Producer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Send what is left, for at most so long (delivery_timeout_ms if not given), then let go. Idempotent.
+
+        An open transaction is aborted. What could not be sent in time fails with ClosedError.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._is_open = False
+        if self._cluster.home.is_elsewhere:  # nothing of it can be waited for here
+            await self._cluster.close()
+            return
+        self._room.set()
+        if timeout_ms is None:
+            timeout_ms = self.settings.delivery_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                if self._transactor is not None:
+                    await self._transactor.close(timeout_ms)
+                elif self._started:
+                    await self._sender.flush()
+        except TimeoutError:
+            pass
+        finally:
+            self._let_go()
+            if self._owns_cluster:
+                await self._cluster.close()
+
+    stop = close
+
+    def _let_go(self) -> None:
+        self._sender.close(ClosedError("the producer was closed before this was acknowledged"))
+        if self._plain is not None:
+            self._plain.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed:
+            warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
+            self._cluster.home.call_soon(self._let_go_of, self._sender, self._cluster if self._owns_cluster else None)
+
+    @staticmethod
+    def _let_go_of(sender: Sender, cluster: Cluster | None) -> None:
+        sender.close(ClosedError("the producer was never closed"))
+        if cluster is None:
+            return
+        _ENDING.add(task := asyncio.get_running_loop().create_task(cluster.close()))
+        task.add_done_callback(_ENDING.discard)
+
+    # ---- records ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Delivery:
+        """Take a record. Waits for room in the buffer only; the delivery, if awaited, says where it was written.
+
+        Cancelled, it has not taken it.
+
+        partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
+        RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
+        """
+        accumulator = self._accumulator
+        if accumulator.filled:
+            await self._leave_time()
+        machine = self._machine
+        if not self._is_open or self._home.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
+            self._check_open()
+        if self._serializers is not None:
+            key, value, headers = self._serializers(topic, key, value, headers)
+        if value.__class__ is not bytes and value is not None:
+            value = _as_bytes(value, "value")
+        if key is not None and key.__class__ is not bytes:
+            key = _as_bytes(key, "key")
+        pairs = _pairs(headers) if headers else None
+        found = self._topics.get(topic)
+        if found is None:
+            begun = self._transactions_begun()
+            found = await self._topic(topic)
+            self._check_same(begun)
+        if partition is not None or self._placing is not None:
+            partition = self._partition(found, partition, key)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
+            raise _no_timestamp(timestamp_ms)
+        placed = None
+        if not accumulator.waiting:
+            placed = accumulator.append(found, partition, key, value, pairs, timestamp_ms)
+        if placed is None:
+            placed = await self._append_late(found, partition, key, value, pairs, timestamp_ms)
+        if accumulator.filled:
+            self._sender.wake()
+        return Delivery(*placed)
+
+    async def _leave_time(self) -> None:
+        """A loop of sends must leave the event loop time to write, and to read answers.
+
+        Before a record is taken, never after: who is cancelled here is to know that it was not.
+        """
+        begun = self._transactions_begun()
+        self._accumulator.filled = False
+        await asyncio.sleep(0)
+        self._check_same(begun)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> RecordMetadata:
+        """Take a record and wait until it is acknowledged. Cancelled, the record is sent all the same."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def flush(self) -> None:
+        """Send everything now, and return when it is acknowledged or has failed, as the deliveries tell."""
+        self._check_started()
+        await self._sender.flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic. Raises UnknownTopicError after max_block_ms."""
+        self._check_started()
+        return set(range((await self._topic(topic)).count))
+
+    async def _topic(self, name: str) -> Topic:
+        check_topic_name(name)
+        count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
+        self._check_started()
+        found = self._topics.get(name)
+        if found is None:
+            self._cluster.watch_topics([name])
+            chance = self._outside.rng.below(1 << 30)
+            found = self._topics[name] = Topic(name, count, self._sender.available(name, count), chance)
+        return found
+
+    def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int | None:
+        if partition is None and self._placing is not None:
+            partition = self._placing(key, topic.count, topic.available)
+            if partition is None and isinstance(self.settings.partitioner, str):
+                return None
+        if not isinstance(partition, int) or not 0 <= partition < topic.count:
+            raise UnknownTopicError(
+                f"topic {topic.name!r} has {topic.count} partitions, and no partition {partition!r}"
+            )
+        return partition
+
+    async def _append_late(
+        self,
+        topic: Topic,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+    ) -> tuple[Batch, int]:
+        """Wait for room; first come, first served."""
+        accumulator = self._accumulator
+        begun = self._transactions_begun()
+        accumulator.waiting += 1
+        self._sender.wake()
+        try:
+            async with asyncio.timeout(self.settings.max_block_ms / 1000), self._room_turn:
+                while True:
+                    self._check_same(begun)
+                    placed = accumulator.append(topic, partition, key, value, headers, timestamp_ms)
+                    if placed is not None:
+                        return placed
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            size, limit = accumulator.memory_bytes - accumulator.free_bytes, accumulator.memory_bytes
+            raise BufferFullError(
+                f"{size:,} of {limit:,} bytes wait to be acknowledged, and none was for {self.settings.max_block_ms} ms"
+            ) from None
+        finally:
+            accumulator.waiting -= 1
+
+    def _check_started(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        if not self._started:
+            raise IllegalStateError("the producer is not started", hint="async with Producer(…) as producer")
+        self._cluster.home.check()
+
+    def _check_open(self) -> None:
+        self._check_started()
+        if self._transactor is not None:
+            self._transactor.machine.asked(Event.WRITE)
+
+    def _transactions_begun(self) -> int:
+        return 0 if self._transactor is None else self._transactor.begun
+
+    def _check_same(self, begun: int) -> None:
+        """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
+        self._check_open()
+        if self._transactions_begun() != begun:
+            raise IllegalStateError("the transaction ended before this record was taken")
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    @property
+    def transactional_id(self) -> str | None:
+        """As it was set; None without transactions."""
+        return self.settings.transactional_id
+
+    @property
+    def producer_id(self) -> int:
+        """-1 while there is none."""
+        return self._identity().producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """-1 while there is none."""
+        return self._identity().epoch
+
+    def _identity(self) -> ProducerIdentity:
+        if self._transactor is not None:
+            return self._transactor.machine.identity
+        return self._sender.sequences.identity or NO_IDENTITY
+
+    def _transacting(self) -> Transactor:
+        if self._transactor is None:
+            raise IllegalStateError("this producer has no transactions", hint="give it a transactional_id")
+        self._check_started()
+        return self._transactor
+
+    def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> Transaction:
+        """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
+
+        batch: as a consumer yielded it; its offsets are committed with the transaction. label: a name for people.
+        """
+        return Transaction(cast(Any, self), self._transacting(), batch, label)
+
+    async def init_transactions(self) -> None:
+        """For code that was made for other clients: start() has done it, and the first call finds it done.
+
+        Raises IllegalStateError when called again, or after the first transaction. Only who does not want to resolve a
+        CommitOutcomeUnknownError begins anew with it.
+        """
+        transactor = self._transacting()
+        if self._init_is_done and not transactor.begun:
+            self._init_is_done = False
+            return
+        await transactor.initialise()
+
+    async def begin_transaction(self) -> None:
+        """Begin one. Raises IllegalStateError while another is open."""
+        await self._transacting().begin()
+
+    async def commit_transaction(self) -> None:
+        """Wait for every record, then commit. Raises AbortableTransactionError: abort it and do the work again."""
+        await self._transacting().commit()
+
+    async def abort_transaction(self) -> None:
+        """Roll back what is open: no reader of committed records sees any of it."""
+        await self._transacting().abort()
+
+    async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
+        """Offsets that count when the transaction is committed: of a consumer, of a batch, or a mapping."""
+        transactor = self._transacting()
+        await transactor.send_offsets(*offsets_of(source, metadata))
+
+    async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
+        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        return await run_until_committed(self.transaction, work, retries)
+
+
+_ENDING: set["asyncio.Task[None]"] = set()
+
+
+def _no_timestamp(given: object) -> Exception:
+    """What is wrong with it: a batch that holds it could not be written, and neither could its other records."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        return TypeError(f"a timestamp is a whole number of milliseconds, not {type(given).__name__}")
+    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={given} is below 0, or above 63 bits")
+
+
+def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
+    """A copy, if it is bytes that its owner may change. Raises TypeError."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", value))
+    if hint is None:
+        encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
+        hint = f"{encode}give the producer a {what}_serializer"
+    raise TypeError(f"a {what} is bytes or None, not {type(value).__name__}: {hint}")
+
+
+def _pairs(headers: HeadersLike) -> Headers:
+    pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
+    checked: list[tuple[str, bytes | None]] = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is a text, not {type(name).__name__}")
+        if not name.isascii():
+            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here, and not once it is in a batch
+        if value is not None and value.__class__ is not bytes:
+            value = _as_bytes(value, "header's value", "encode it first")
+        checked.append((name, value))
+    return tuple(checked)

@@ -1,0 +1,66 @@
+"""Batches into a Produce request, and its response back to the batches.
+
+The rule: topics are named up to version 12 and identified from 13 on; while the id of one of them is not known, 12 is
+the newest there is. Source: KIP-516; KIP-110 for the oldest version that knows zstd.
+"""
+
+from collections.abc import Sequence
+
+from ...protocol.compression import Codec
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ...protocol.primitives import ZERO_UUID
+from ..errors import UnsupportedVersionError
+from ..net.topology import Metadata
+from .batching import Batch
+
+LAST_WITH_NAMES = 12
+FIRST_WITH_ZSTD = 7
+
+Answer = ProduceResponse.Topic.Partition
+
+
+def cap_of(batches: Sequence[Batch], metadata: Metadata, cap: int | None) -> int | None:
+    """The highest version that can name all these topics, and is at most `cap`."""
+    if all(metadata.topic_id(batch.partition.topic.name) != ZERO_UUID for batch in batches):
+        return cap
+    return LAST_WITH_NAMES if cap is None else min(cap, LAST_WITH_NAMES)
+
+
+def produce_request(
+    batches: Sequence[Batch],
+    metadata: Metadata,
+    version: int,
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None,
+) -> ProduceRequest:
+    """One request with one batch a partition. Raises UnsupportedVersionError."""
+    topics: dict[str, ProduceRequest.Topic] = {}
+    for batch in batches:
+        if batch.codec == Codec.ZSTD and version < FIRST_WITH_ZSTD:
+            raise UnsupportedVersionError(
+                "the broker does not know compression_type='zstd'", hint="it came with Kafka 2.1; use lz4"
+            )
+        name, index = batch.partition.topic_partition
+        topic = topics.get(name)
+        if topic is None:
+            topic_id = metadata.topic_id(name) if version > LAST_WITH_NAMES else ZERO_UUID
+            topic = topics[name] = ProduceRequest.Topic(name=name, topic_id=topic_id, partition_data=[])
+        frame = batch.frame(transactional_id is not None)
+        topic.partition_data.append(ProduceRequest.Topic.Partition(index=index, records=memoryview(frame)))
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values())
+    )
+
+
+def answers(request: ProduceRequest, response: ProduceResponse, version: int) -> dict[tuple[str, int], Answer]:
+    """What the response says of each partition of the request, by topic name and index."""
+    names = {topic.topic_id: topic.name for topic in request.topic_data}
+    found: dict[tuple[str, int], Answer] = {}
+    for topic in response.responses:
+        name = names.get(topic.topic_id) if version > LAST_WITH_NAMES else topic.name
+        for one in topic.partition_responses:
+            if name is not None:
+                found[name, one.index] = one
+    return found

@@ -1,0 +1,464 @@
+"""The sender: takes batches when they may leave, puts those for one broker into one request, and judges the answers.
+
+The rules: all of it is plain code that runs once a turn of the loop at most, however often it is woken. What may be
+sent is decided by the lanes (`sequences`), by who leads the partition, the requests in flight to that broker, and the
+gate. A batch answered with an error that may pass goes again, byte for byte, after a back-off, until its time is up.
+Nothing here waits for a batch that has been given up: its answer, if it still comes, only tells its lane more.
+Source: Kafka's Sender; KIP-91.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
+from ..net.cluster import Cluster
+from ..net.connection import Connection, broken, log
+from ..net.environment import Outside
+from ..settings import ProducerSettings
+from .batching import Accumulator, Batch, Partition
+from .delivery import resolve
+from .requests import Answer, answers, cap_of, produce_request
+from .send_permission import Gate
+from .sequences import Lane, Numbered, Sequences, Verdict
+
+_LACKS_ANSWER = "the broker did not answer for the partition"
+
+
+class Sender:
+    """One producer's. Everything it does happens between awaits of others."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, outside: Outside
+    ) -> None:
+        self.gate: Gate  # set by whoever makes both
+        self.renew: Callable[[], None] | None = None  # how to ask for another producer id, without transactions
+        self._cluster = cluster
+        self._settings = settings
+        self._accumulator = accumulator
+        self._clock = outside.clock
+        self._rng = outside.rng
+        self._transactional = settings.transactional_id is not None
+        self.sequences = Sequences(
+            idempotent=settings.enable_idempotence, transactional=self._transactional, window=settings.max_in_flight
+        )
+        self._given: Any = None  # the identity that the gate named last
+        self._flying: dict[int, int] = {}  # requests without an answer, by node
+        self._throttled_until: dict[int, float] = {}  # ms, by node: what a broker asked for (KIP-219)
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        self._is_woken = False
+        self._is_closed = False
+        self._broken: KafkaError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._expiry: asyncio.TimerHandle | None = None
+        accumulator.on_batch = self.wake
+        cluster.on_metadata.append(self._look_at_topics)
+
+    @property
+    def broken(self) -> KafkaError | None:
+        """What ended it, if something did."""
+        return self._broken
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return sum(self._flying.values())
+
+    def wake(self) -> None:
+        """Something may have become possible: look, once in this turn of the loop."""
+        if not self._is_woken and not self._is_closed:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    # ---- a turn ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._is_woken = False
+        if self._is_closed:
+            return
+        try:
+            if self._broken is None and self._accumulator.active:
+                self._turn()
+        except Exception as error:
+            self._fell(error)
+        if self._broken is not None:
+            for batch in list(self._accumulator.incomplete):
+                self._accumulator.finish(batch, self._broken)
+                self.gate.failed(batch.partition.topic_partition, self._broken)
+
+    def _fell(self, error: Exception) -> None:
+        """Nobody awaits what runs in here: without a word, records would wait until their time is up."""
+        self._broken = self._broken or broken("records cannot be sent any more", error)
+        self.wake()
+
+    def _turn(self) -> None:
+        self._look_at_identity()
+        now = self._clock.monotonic_ms()
+        if self._expiry is None:
+            self._watch_deadlines(now)
+        while True:
+            later = float("inf")
+            requests: dict[int, list[Batch]] = {}
+            sizes: dict[int, int] = {}
+            for partition in list(self._accumulator.active):
+                again_at = self._consider(partition, now, requests, sizes)
+                later = min(later, again_at)
+            for node_id, batches in requests.items():
+                self._send(node_id, batches)
+            if not requests:
+                break
+        if later < float("inf"):
+            self._look_again_at(later, now)
+
+    def _look_at_identity(self) -> None:
+        sequences = self.sequences
+        if sequences.wants_identity and self.renew is not None:
+            sequences.wants_identity = False
+            self.renew()
+            self._given = None
+        if not sequences.idempotent:
+            return
+        identity = self.gate.identity()
+        if identity is not None and identity != self._given:
+            self._given = identity
+            topics = self._accumulator.topics.values()
+            lanes = [partition.lane for topic in topics for partition in topic.partitions]
+            if self._transactional:
+                self._forget(lanes)
+            sequences.begin(identity, lanes)
+
+    def _forget(self, lanes: Iterable[Lane]) -> None:
+        """What was sent under the identity before, and has no answer: with its transaction ended, nobody asks."""
+        for lane in lanes:
+            for batch in lane.window:
+                assert isinstance(batch, Batch)
+                maybe = batch.maybe_written
+                self._accumulator.finish(batch, DeliveryTimeoutError("its transaction has ended", maybe_written=maybe))
+
+    def _look_at_topics(self) -> None:
+        """There is news of the cluster: topics have grown, partitions have found a leader."""
+        metadata = self._cluster.metadata
+        for topic in self._accumulator.topics.values():
+            count = metadata.partitions(topic.name)
+            if count:
+                topic.grow(max(count, topic.count))
+                topic.available = self.available(topic.name, count)
+        self.wake()
+
+    def available(self, topic: str, count: int) -> list[int]:
+        """The partitions that have a leader."""
+        leader = self._cluster.metadata.leader
+        return [index for index in range(count) if leader((topic, index)) is not None]
+
+    def _look_again_at(self, at_ms: float, now_ms: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= at_ms and self._timer_at > now_ms:
+                return
+            self._timer.cancel()
+        self._timer_at = at_ms
+        delay_s = max(0.0, at_ms - now_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _consider(
+        self, partition: Partition, now: int, requests: dict[int, list[Batch]], sizes: dict[int, int]
+    ) -> float:
+        """Put the partition's next batch into a request, if it may leave now. Returns when to look again."""
+        lane, accumulator = partition.lane, self._accumulator
+        again = self.sequences.again(lane)
+        never = float("inf")
+        if again is not None:
+            assert isinstance(again, Batch)
+            due: float | None = again.retry_at_ms
+        else:
+            due = accumulator.ready_at(partition)
+        if due is None or due > now:
+            return never if due is None else due
+        if again is None and not self.sequences.may_take_new(lane):
+            return never
+        node_id = self._cluster.metadata.leader(partition.topic_partition)
+        if node_id is None:
+            self._cluster.request_refresh()
+            return now + self._settings.retry_backoff_ms
+        if self._cluster.ready(node_id) is None:
+            self._open(node_id)
+            return never
+        if self._flying.get(node_id, 0) >= self._settings.max_in_flight:
+            return never
+        if self._throttled_until.get(node_id, 0) > now:
+            return self._throttled_until[node_id]
+        batch = again if again is not None else accumulator.peek(partition)
+        size = sizes.get(node_id, 0)
+        if size and size + batch.size_bytes > self._settings.max_request_size:
+            return never  # the next request, in this same turn
+        if not self.gate.may_send(partition.topic_partition):
+            return never
+        if again is None and not self._taken(partition, batch):
+            return now
+        sizes[node_id] = size + batch.size_bytes
+        requests.setdefault(node_id, []).append(batch)
+        accumulator.served(partition)
+        return never
+
+    def _taken(self, partition: Partition, batch: Batch) -> bool:
+        try:
+            self._accumulator.take(partition)
+        except KafkaError as error:  # timestamps too far apart: this batch, no other
+            self._give_up(batch, error)
+            return False
+        self.sequences.take(partition.lane, batch)
+        return True
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def _open(self, node_id: int) -> None:
+        if node_id not in self._opening:
+            task = asyncio.get_running_loop().create_task(self._connect(node_id))
+            self._opening[node_id] = task
+
+    async def _connect(self, node_id: int) -> None:
+        try:
+            await self._cluster.node(node_id)
+        except KafkaError as error:
+            if not is_retriable(error):
+                for batch in list(self._accumulator.incomplete):
+                    self.gate.failed(batch.partition.topic_partition, error)  # a transaction without them is spoiled
+                self.drop_unsent(error)
+            else:
+                await asyncio.sleep(self._backoff_ms(0) / 1000)
+        except Exception as error:
+            self._fell(error)
+        finally:
+            del self._opening[node_id]
+        self.wake()
+
+    def _send(self, node_id: int, batches: list[Batch]) -> None:
+        connection = self._cluster.ready(node_id)
+        try:
+            if connection is None:
+                raise BrokerUnreachableError("the connection ended", sent=False)
+            self._send_over(connection, node_id, batches)
+        except KafkaError as error:  # nothing has been sent
+            for batch in batches:
+                self._lost(batch, error)
+
+    def _send_over(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
+        settings, metadata = self._settings, self._cluster.metadata
+        version = connection.version_of(ProduceRequest, cap_of(batches, metadata, self.gate.produce_cap()))
+        request = produce_request(
+            batches,
+            metadata,
+            version,
+            acks=settings.required_acks,
+            timeout_ms=settings.request_timeout_ms,
+            transactional_id=self.gate.transactional_id,
+        )
+        for batch in batches:
+            batch.leave()
+            batch.attempts += 1
+            self.gate.sent(batch.partition.topic_partition)
+        self._flying[node_id] = self._flying.get(node_id, 0) + 1
+        future = connection.send(
+            request, version, timeout_ms=settings.request_timeout_ms, expects_reply=settings.required_acks != 0
+        )
+        future.add_done_callback(partial(self._answered, node_id, version, request, batches))
+
+    # ---- answers ---------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self, node_id: int, version: int, request: ProduceRequest, batches: list[Batch], future: "asyncio.Future[Any]"
+    ) -> None:
+        self._flying[node_id] -= 1
+        error = ClosedByLoop() if future.cancelled() else future.exception()
+        try:
+            if error is not None:
+                for batch in batches:
+                    self._lost(batch, error)
+            else:
+                response: ProduceResponse | None = future.result()
+                if response is not None and response.throttle_time_ms:
+                    self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
+                self._read(request, response, version, batches)
+        except Exception as mistake:
+            self._fell(mistake)
+        self.wake()
+
+    def _read(
+        self, request: ProduceRequest, response: ProduceResponse | None, version: int, batches: list[Batch]
+    ) -> None:
+        if response is None:  # acks=0: nobody will say more
+            for batch in batches:
+                self.sequences.judge(batch.partition.lane, batch, ErrorCode.NONE)
+                self._accumulator.finish(batch)
+            return
+        found = answers(request, response, version)
+        for batch in batches:
+            answer = found.get(batch.partition.topic_partition)
+            if answer is None:
+                self._lost(batch, BrokerUnreachableError(_LACKS_ANSWER, sent=True))
+            else:
+                self._judge(batch, answer)
+
+    def _lost(self, batch: Batch, error: BaseException) -> None:
+        """No answer, or it could not be sent at all."""
+        if batch.on_the_way:
+            batch.come_back(maybe_written=getattr(error, "sent", True))
+        if batch.done:
+            return
+        lane = batch.partition.lane
+        is_out_of_line = self._transactional and lane.gap and not batch.maybe_written
+        if not is_retriable(error) or batch.attempts > self._settings.most_retries or is_out_of_line:
+            self.sequences.dropped(lane, batch)
+            self._give_up(batch, error if isinstance(error, KafkaError) else ClosedByLoop())
+        else:
+            self._try_later(batch)
+
+    def _judge(self, batch: Batch, answer: Answer) -> None:
+        lane, code = batch.partition.lane, code_of(answer.error_code)
+        verdict = self.sequences.judge(lane, batch, code)
+        if batch.done:
+            return
+        if verdict is Verdict.WRITTEN or verdict is Verdict.DUPLICATE:
+            if verdict is Verdict.WRITTEN:
+                batch.base_offset = answer.base_offset
+                batch.log_append_time_ms = answer.log_append_time_ms
+            self._accumulator.finish(batch)
+            return
+        if verdict is Verdict.SPLIT:
+            halves: list[Numbered] = list(self._accumulator.split(batch, self._transactional))
+            self.sequences.split(lane, batch, halves)
+            return
+        if code.retriable:
+            self._cluster.stale(code)
+        is_hopeless = batch.attempts > self._settings.most_retries or (self._transactional and lane.gap)
+        if verdict is Verdict.AGAIN and not is_hopeless:
+            self._try_later(batch)
+            return
+        self.sequences.dropped(lane, batch)
+        detail = answer.error_message or ""
+        if answer.record_errors:
+            reason = answer.record_errors[0].batch_index_error_message or code.text
+            detail = detail or f"record {answer.record_errors[0].batch_index} of the batch: {reason}"
+        error = error_of(answer.error_code, detail, transactional=self._transactional)
+        if batch.maybe_written:
+            error.add_note("an earlier attempt was not answered: the records may have been written all the same")
+        self._give_up(batch, error)
+
+    def _try_later(self, batch: Batch) -> None:
+        now = self._clock.monotonic_ms()
+        batch.retry_at_ms = now + int(self._backoff_ms(max(0, batch.attempts - 1)))
+
+    def _backoff_ms(self, attempt: int) -> float:
+        return self._cluster.backoff.delay_ms(attempt, self._rng.random())
+
+    # ---- giving up -------------------------------------------------------------------------------------------------
+
+    def _give_up(self, batch: Batch, error: KafkaError) -> None:
+        if batch.done:
+            return
+        topic_partition = batch.partition.topic_partition
+        if not batch.is_awaited and not self._transactional:
+            log.warning(
+                "%d records for %s were not delivered: %s", batch.count or len(batch.values), topic_partition, error
+            )
+        self._accumulator.finish(batch, error)
+        self.gate.failed(topic_partition, error)
+        if self._transactional:  # what waits behind it cannot be in line any more
+            self._abandon(batch.partition.lane, error)
+
+    def _abandon(self, lane: Lane, error: KafkaError) -> None:
+        for other in [one for one in lane.window if not one.on_the_way]:
+            assert isinstance(other, Batch)
+            self.sequences.dropped(lane, other)
+            self._give_up(other, error)
+
+    def _watch_deadlines(self, now: int) -> None:
+        first = self._accumulator.first_deadline_ms()
+        if first is not None:
+            delay_s = max(1.0, first - now) / 1000
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        self._expiry = None
+        try:
+            self._expire()
+        except Exception as error:
+            self._fell(error)
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic_ms()
+        for batch in self._accumulator.expired(now):
+            maybe = batch.maybe_written
+            self._accumulator.withdraw(batch)
+            self.sequences.dropped(batch.partition.lane, batch)
+            fate = "they may have been written all the same" if maybe else "they were not written"
+            tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
+            where = batch.partition.topic_partition
+            detail = (
+                f"no acknowledgement of records for {where} within {self._settings.delivery_timeout_ms} ms ({tried})"
+            )
+            self._give_up(batch, DeliveryTimeoutError(f"{detail}; {fate}", maybe_written=maybe))
+        self._watch_deadlines(now)
+        self.wake()
+
+    def drop_unsent(self, error: Exception) -> None:
+        """Fail what has never been sent. What has been goes on until its fate is known."""
+        for batch in list(self._accumulator.incomplete):
+            if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.lane.window:
+                self._accumulator.withdraw(batch)
+                self._accumulator.finish(batch, error)
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Send all there is now, and return when it is done with, well or not."""
+        accumulator = self._accumulator
+        accumulator.hurried += 1
+        self.wake()
+        try:
+            for batch in list(accumulator.incomplete):
+                await _done(batch)
+        finally:
+            accumulator.hurried -= 1
+
+    async def settle(self) -> None:
+        """Return when nothing that was sent is without an answer, or to be sent again."""
+        self.wake()
+        while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.lane.window]:
+            for batch in sent:
+                await _done(batch)
+
+    def close(self, error: KafkaError) -> None:
+        """Fail everything that is left, now."""
+        self._is_closed = True
+        with contextlib.suppress(ValueError):  # the cluster may outlive this
+            self._cluster.on_metadata.remove(self._look_at_topics)
+        for handle in (self._timer, self._expiry):
+            if handle is not None:
+                handle.cancel()
+        for task in self._opening.values():
+            task.cancel()
+        for batch in list(self._accumulator.incomplete):
+            self._accumulator.finish(batch, error)
+
+
+class ClosedByLoop(BrokerUnreachableError):
+    """A request whose answer nobody waits for any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the request was given up", sent=True)
+
+
+async def _done(batch: Batch) -> None:
+    if not batch.done:
+        future = asyncio.get_running_loop().create_future()
+        batch.on_done.append(partial(resolve, future))
+        await future

@@ -1,0 +1,162 @@
+"""The producer of one task among many, whose transaction is not committed here: it waits for one decision over all.
+
+The rules: it writes one transaction and no more, over a cluster that others use too. Once it has prepared that, only
+the decision ends it (docs/apis.md). Whole columns are taken at once, because a call for each record costs more than
+the record. Without a transactional id it is a plain producer, whose `finish` tells what was not written.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.ledger import PrepareTxnRequest, PrepareTxnResponse
+from ..net.cluster import Cluster
+from ..settings import ProducerSettings
+from ..values import Headers
+from .batching import Batch, Topic
+from .producer import Producer
+
+Bytes = Sequence[bytes | None]
+
+
+class TaskProducer(Producer):
+    """`begin`, `send_columns`, then `prepare` (or `abort_transaction`, or `finish` without transactions); `close`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+    ) -> None:
+        if transactional_id is not None:
+            settings = replace(
+                settings, transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+            )
+        self._set_up(settings, cluster.outside, cluster)
+        self._batches: list[Batch] = []  # of a plain producer: nothing else would tell that one failed
+
+    async def begin(self) -> None:
+        """The transaction. Raises what says why not."""
+        await self.start()
+        if self._transactor is not None:
+            await self._transactor.begin()
+
+    async def send_columns(
+        self,
+        topic: str,
+        values: Bytes,
+        keys: Bytes | None = None,
+        partitions: Sequence[int | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Take records; waits for room only. Raises as send does."""
+        self._check_open()
+        found = await self._topic(topic)
+        now_ms = self._now_ms()
+        if partitions is None and headers is None and self._placing is None:
+            if keys is None:
+                await self._send_values(found, values, now_ms)
+            else:
+                await self._send_pairs(found, values, keys, now_ms)
+            return
+        for index, value in enumerate(values):
+            key = None if keys is None else keys[index]
+            partition = None if partitions is None else partitions[index]
+            if partition is not None or self._placing is not None:
+                partition = self._partition(found, partition, key)
+            await self._take(found, partition, key, value, None if headers is None else headers[index], now_ms)
+
+    async def _send_values(self, topic: Topic, values: Bytes, now_ms: int) -> None:
+        at = 0
+        while at < len(values):
+            taken = self._accumulator.extend(topic, values, at, now_ms)
+            if taken is None:
+                await self._placed(None, topic, None, None, values[at], None, now_ms)
+                at += 1
+                continue
+            batch, index, count = taken
+            at += count
+            await self._placed((batch, index), topic, None, None, None, None, now_ms)
+
+    async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes, now_ms: int) -> None:
+        append = self._accumulator.append
+        is_plain = self._transactor is None
+        for key, value in zip(keys, values, strict=True):
+            placed = append(topic, None, key, value, None, now_ms)
+            if placed is None or self._accumulator.filled or (is_plain and not placed[1]):
+                await self._placed(placed, topic, None, key, value, None, now_ms)
+
+    async def _take(
+        self,
+        topic: Topic,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        placed = self._accumulator.append(topic, partition, key, value, headers, now_ms)
+        await self._placed(placed, topic, partition, key, value, headers, now_ms)
+
+    async def _placed(
+        self,
+        placed: tuple[Batch, int] | None,
+        topic: Topic,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        """What is seldom to be done after a record was taken, or was not."""
+        if placed is None:
+            placed = await self._append_late(topic, partition, key, value, headers, now_ms)
+        batch, index = placed
+        if self._transactor is None and index == 0:
+            batch.is_awaited = True  # by finish
+            self._batches.append(batch)
+        if self._accumulator.filled:  # leave the loop time to write, and to read answers
+            self._accumulator.filled = False
+            self._sender.wake()
+            await asyncio.sleep(0)
+
+    async def finish(self) -> None:
+        """Without transactions: wait until all is acknowledged. Raises what a batch failed with."""
+        await self.flush()
+        for batch in self._batches:
+            if batch.error is not None:
+                raise batch.error
+        self._batches.clear()
+
+    async def prepare(self, ledger_key: str, number: int, timeout_ms: int) -> bool:
+        """Wait for every record, then PrepareTxn. False: the ledger stands there already, and it was aborted.
+
+        timeout_ms: how long it may wait for its decision; -1 for ever. Raises what spoiled the transaction.
+        """
+        transactor = self._transacting()
+        identity = transactor.machine.identity
+        request = PrepareTxnRequest(
+            transactional_id=transactor.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            ledger_key=ledger_key,
+            number=number,
+            prepared_timeout_ms=timeout_ms,
+        )
+        waits = True
+
+        async def ask() -> list[int]:
+            nonlocal waits
+            answer: PrepareTxnResponse = await self._cluster.ask(
+                ("transaction", transactor.transactional_id), request, timeout_ms=self.settings.request_timeout_ms
+            )
+            if answer.error_code == ErrorCode.LEDGER_CONFLICT:
+                waits = False
+                return []
+            return [answer.error_code]
+
+        await transactor.prepare(ask)
+        return waits

@@ -1,0 +1,159 @@
+"""The records of one batch, a piece at a time: the reading path of the consumer.
+
+The rule: for every batch the outcome is that of `protocol.records.records`: the same records, or a KafkaError where
+that raises one. It is only faster. Records alike are decoded as columns (`record_runs`); those whose fields stand where
+they usually do, in few steps (`record_columns`); what is left, one by one (`record_singly`). In pieces, because what
+the reader has let go before the next is made costs the collector of garbage nothing.
+"""
+
+from itertools import repeat
+from typing import Any, cast
+
+from ...protocol.batches import Batch
+from ...protocol.errors import KafkaError
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
+from ..values import CREATE_TIME, LOG_APPEND_TIME, Record
+from .columns import columns_of
+from .runs import WORTH_IT, run_of
+from .singly import decoded_singly
+
+_FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
+_FIRST_TRIES = 64  # records decoded otherwise before a run is looked for again
+_make = cast("Any", tuple).__new__
+
+
+def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
+    """The records of the batch, in order. limit: bytes that they may take, decompressed. Raises: KafkaError."""
+    return Records(batch, topic, partition, limit=limit).take(batch.record_count)
+
+
+class Records:
+    """What is to come of a batch. left: how many records. Raises: KafkaError, as `take` does."""
+
+    __slots__ = (
+        "_batch",
+        "_odd",
+        "_partition",
+        "_payload",
+        "_position",
+        "_previous",
+        "_ready",
+        "_run_after",
+        "_some",
+        "_topic",
+        "left",
+    )
+
+    def __init__(self, batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+        self._batch, self._topic, self._partition = batch, topic, partition
+        self.left = batch.record_count
+        self._position = 0
+        self._previous = -1  # offset delta of the record before
+        self._run_after, self._some = 0, _FIRST_TRIES  # records until a run is looked for, and from then to the next
+        self._odd = 1
+        self._ready: list[Record] | None = None
+        self._payload = b""
+        if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
+            kind = LOG_APPEND_TIME if batch.is_log_append_time else CREATE_TIME
+            self._ready = [Record(topic, partition, r[0], r[1], kind, *r[2:]) for r in records(batch, limit=limit)]
+        else:
+            self._payload = payload_of(batch, limit)
+            if not self.left:
+                self._end()
+
+    def take(self, most: int) -> list[Record]:
+        """The next records, up to `most`, which is above 0 unless none are left. Raises: KafkaError."""
+        most = min(most, self.left)
+        if self._ready is not None:
+            found = self._ready[:most]
+            del self._ready[:most]
+            self.left -= most
+            return found
+        before = self._position, self._previous
+        try:
+            found = self._taken(most)
+        except KafkaError:
+            self._position, self._previous = before  # it comes again when it is read again
+            raise
+        self.left -= most
+        if self._batch.is_log_append_time:
+            at = self._batch.max_timestamp
+            found = [Record(r[0], r[1], r[2], at, LOG_APPEND_TIME, *r[5:]) for r in found]
+        return found
+
+    def _taken(self, most: int) -> list[Record]:
+        found: list[Record] = []
+        try:
+            while most > len(found):
+                run = self._some_more(most - len(found))
+                self._previous = run[-1].offset - self._batch.base_offset
+                found = found + run if found else run
+        except IndexError:
+            lies("a record is cut short")
+        if found and most == self.left:
+            self._end()
+        return found
+
+    def _end(self) -> None:
+        if self._position != len(self._payload):
+            lies(f"{len(self._payload) - self._position} bytes follow the last record")
+
+    def _some_more(self, most: int) -> list[Record]:
+        """One record at least. Runs are looked for ever more seldom where there are none."""
+        batch, payload, topic, partition = self._batch, self._payload, self._topic, self._partition
+        first = self._previous + 1
+        if most >= WORTH_IT and self._run_after <= 0:
+            base = batch.base_offset
+            run, after = run_of(payload, self._position, most, base, batch.base_timestamp, topic, partition)
+            if run and run[0].offset - base >= first and run[-1].offset <= batch.last_offset:
+                self._position = after
+                return run
+            self._run_after = self._some
+            self._some *= 2
+        count = min(most, batch.last_offset_delta - self._previous)
+        times, keys, values, headers, self._position = columns_of(payload, self._position, first, count)
+        count = len(values)
+        self._run_after -= count
+        if not count:
+            run, self._position = _singly(
+                payload, self._position, self._previous, min(most, self._odd), batch, topic, partition
+            )
+            self._run_after -= len(run)
+            self._odd = min(2 * self._odd, _FIRST_TRIES)
+            return run
+        self._odd = 1
+        begin = batch.base_offset + first
+        stamps = map(batch.base_timestamp.__add__, times)
+        fields = zip(
+            repeat(topic),
+            repeat(partition),
+            range(begin, begin + count),
+            stamps,
+            repeat(CREATE_TIME),
+            keys,
+            values,
+            headers,
+            strict=False,
+        )
+        return list(map(_make, repeat(Record), fields))
+
+
+def _singly(
+    payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
+) -> tuple[list[Record], int]:
+    """(records, position after the last). previous: offset delta before. Raises: IndexError, KafkaError."""
+    times, offsets, keys, values, headers, end = decoded_singly(
+        payload, position, previous, count, batch.last_offset_delta
+    )
+    fields = zip(
+        repeat(topic),
+        repeat(partition),
+        map(batch.base_offset.__add__, offsets),
+        map(batch.base_timestamp.__add__, times),
+        repeat(CREATE_TIME),
+        keys,
+        values,
+        headers,
+        strict=False,
+    )
+    return list(map(_make, repeat(Record), fields)), end

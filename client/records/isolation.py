@@ -1,0 +1,43 @@
+"""Which batches of a fetch a reader may see.
+
+The rule (KIP-98): the broker gives a read_committed reader nothing at or above the last stable offset, and lists the
+aborted transactions that reach into what it gives; the reader leaves out their batches, and the markers. Nothing is
+held back until a commit is seen. A transaction begins for the filter at the first batch whose *last* offset is not
+below its first one, and ends at its abort marker; markers may stand in a partition without any records of theirs.
+Source: Kafka's CompletedFetch.nextFetchedRecord and consumeAbortedTransactionsUpTo.
+"""
+
+from collections.abc import Iterable
+
+from ...protocol.batches import Batch
+from ...protocol.records import Marker, read_marker
+
+
+class AbortedFilter:
+    """Of one partition's part of one fetch response; batches are shown to it in the order of the log.
+
+    aborted: (producer id, first offset) of each aborted transaction listed, in any order, also more than once.
+    """
+
+    __slots__ = ("_producers", "_waiting")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
+        self._waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
+        self._producers: set[int] = set()
+
+    def hides(self, batch: Batch) -> bool:
+        """Whether the batch is a marker, or belongs to an aborted transaction. Raises: KafkaError, bad marker."""
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            return batch.is_control
+        waiting = self._waiting
+        if waiting and waiting[-1][0] <= batch.last_offset:
+            last_offset = batch.last_offset
+            while waiting and waiting[-1][0] <= last_offset:
+                self._producers.add(waiting.pop()[1])
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None and marker[0] is Marker.ABORT:
+                self._producers.discard(producer_id)
+            return True
+        return producer_id in self._producers and batch.is_transactional

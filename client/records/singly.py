@@ -1,0 +1,91 @@
+"""Records decoded one by one, in place, as columns: those that neither are alike nor stand where they usually do.
+
+The rule: a record that does not look sound, or has a long varint, is left to the functions of `protocol.records`, which
+know what is wrong with it. Bounds are not looked at in between: where a length leads too far, the record does not end
+where it says.
+"""
+
+from typing import NamedTuple
+
+from ...protocol.records import lies, read_headers, read_record
+from ..values import Headers
+
+
+class Singly(NamedTuple):
+    """Columns of as many records as were asked for. offsets, times: deltas to the batch's. end: position after them."""
+
+    times: list[int]
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+    end: int
+
+
+_NONE: Headers = ()
+
+
+class _Unusual(Exception):
+    """A record with a long varint, or one that may not be sound."""
+
+
+def decoded_singly(payload: bytes, position: int, previous: int, count: int, last_delta: int) -> Singly:
+    """previous: the offset delta before; last_delta: the batch's last. Raises: IndexError (cut short), KafkaError."""
+    found = Singly([], [], [], [], [], 0)
+    times, offsets, keys, values, every, _ = found
+    for _ in range(count):
+        start, headers = position, _NONE
+        try:
+            number, position = payload[position], position + 1  # the record's length
+            if number & 0x80:
+                if (second := payload[position]) & 0x80:
+                    raise _Unusual
+                number, position = number & 0x7F | second << 7, position + 1
+            if number & 1:
+                raise _Unusual
+            end = position + (number >> 1)
+            time, position = payload[position + 1], position + 2  # behind one byte of attributes
+            if time & 0x80:
+                if (second := payload[position]) & 0x80:
+                    raise _Unusual
+                time, position = time & 0x7F | second << 7, position + 1
+            time = (time >> 1) ^ -(time & 1)
+            offset, position = payload[position], position + 1
+            if offset & 0x80:
+                if (second := payload[position]) & 0x80:
+                    raise _Unusual
+                offset, position = offset & 0x7F | second << 7, position + 1
+            offset = (offset >> 1) ^ -(offset & 1)
+            key = value = None
+            number, position = payload[position], position + 1
+            if number != 1:
+                if number & 0x81:
+                    raise _Unusual
+                key = payload[position : (position := position + (number >> 1))]
+            number, position = payload[position], position + 1
+            if number != 1:
+                if number & 0x80:
+                    if (second := payload[position]) & 0x80:
+                        raise _Unusual
+                    number, position = number & 0x7F | second << 7, position + 1
+                if number & 1:
+                    raise _Unusual
+                value = payload[position : (position := position + (number >> 1))]
+            number, position = payload[position], position + 1
+            if number:
+                if number & 0x81:
+                    raise _Unusual
+                headers, position = read_headers(payload, position, end, number >> 1)
+            if position != end or not previous < offset <= last_delta:
+                raise _Unusual
+        except _Unusual:
+            time, offset, key, value, headers, position = read_record(payload, start)
+            if not previous < offset <= last_delta:
+                lies(f"offset delta {offset} is out of place")
+        previous = offset
+        times.append(time)
+        offsets.append(offset)
+        keys.append(key)
+        values.append(value)
+        every.append(headers)
+    return found._replace(end=position)

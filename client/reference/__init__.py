@@ -1,0 +1,1 @@
+"""docs/sdk-reference.md, written from the code."""

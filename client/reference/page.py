@@ -1,0 +1,172 @@
+"""docs/sdk-reference.md, written from the SDK's settings, signatures and docstrings; a test keeps the file equal to it.
+
+Signatures are the source's own words, and a method's text is its docstring, so there is one place to change each.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from .. import config_names, snapshots, values
+from ..admin import values as admin_values
+from ..admin.admin import Admin
+from ..consumer.batches import Batch
+from ..consumer.consumer import Consumer
+from ..producer.delivery import Delivery
+from ..producer.pool import ProducerPool
+from ..producer.producer import Producer
+from ..security import Security
+from ..settings import (
+    SECURITY_KEYWORDS,
+    ConnectionKeywords,
+    ConnectionSettings,
+    ConsumerKeywords,
+    ConsumerSettings,
+    ProducerKeywords,
+    ProducerSettings,
+)
+from ..transactions.transaction import Transaction
+from . import setting_docs
+
+INTRODUCTION = """\
+# Reference of the Python SDK
+
+Written from the code by `python -m fencepost.client.reference.page > docs/sdk-reference.md`. How it fits together is in
+[the guide](sdk.md); where the calls of other clients went, in [migration](sdk-migration.md).
+
+Every time is a number of milliseconds, and its name ends in `_ms`; sizes are bytes. A setting is a keyword of the
+client, by its name in the first column; `from_config` takes the names in the last one. `fencepost.sync` has Producer,
+ProducerPool, Consumer and Admin with the same methods, which wait instead of being awaited.
+"""
+
+SETTINGS: list[tuple[str, type[ConnectionSettings], type[Any], Mapping[str, str]]] = [
+    ("Settings of every client", ConnectionSettings, ConnectionKeywords, setting_docs.CONNECTION),
+    ("Settings of a producer", ProducerSettings, ProducerKeywords, setting_docs.PRODUCER),
+    ("Settings of a consumer", ConsumerSettings, ConsumerKeywords, setting_docs.CONSUMER),
+]
+CLASSES: list[tuple[type[Any], str]] = [
+    (Producer, "`fp.Producer`"),
+    (ProducerPool, "`fp.ProducerPool`"),
+    (Transaction, "`fp.Transaction`, of `producer.transaction()` and `pool.transaction()`"),
+    (Delivery, "`fp.Delivery`, of `send`"),
+    (Consumer, "`fp.Consumer`"),
+    (Batch, "`fp.Batch`, of `consumer.batches()`: a sequence of records"),
+    (Admin, "`fp.Admin`"),
+]
+OF_THE_SDK_ALONE = {
+    "Admin": {"of"},
+    "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},
+    "Producer": {"stop"},  # aiokafka's name of close
+    "ProducerPool": {"stop"},
+    "Consumer": {"stop"},
+}
+_NOT_SHOWN = {"self", "cls", "outside"}
+
+
+def page() -> str:
+    """The whole file."""
+    parts = [INTRODUCTION]
+    for title, cls, keywords, texts in SETTINGS:
+        parts.append(f"## {title}\n\n" + "\n".join(_setting_rows(cls, keywords, texts)) + "\n")
+    for cls, title in CLASSES:
+        parts.append(f"## {title}\n\n{_text(cls)}\n\n" + "\n".join(_member_rows(cls)) + "\n")
+    parts.append("## Values\n\n" + "\n".join(_value_rows()) + "\n")
+    return "\n".join(parts)
+
+
+def _setting_rows(cls: type[ConnectionSettings], keywords: type[Any], texts: Mapping[str, str]) -> Iterator[str]:
+    yield "| setting | type | default | what it does | in `from_config` |"
+    yield "|---|---|---|---|---|"
+    defaults = {one.name: one.default for one in (*fields(cls), *fields(Security))}
+    for name, kind in _written_types(keywords).items():
+        default = defaults[SECURITY_KEYWORDS.get(name, name)]
+        shown = "" if default is None or default == "" else f"`{default!r}`".replace("'", '"')
+        names = ", ".join(f"`{each}`" for each in config_names.names_of(name))
+        yield f"| `{name}` | {_cell(kind)} | {shown} | {texts[name]} | {names} |"
+
+
+def _written_types(keywords: type[Any]) -> dict[str, str]:
+    """The type of each keyword, as it stands in the source."""
+    (tree,) = ast.parse(inspect.getsource(keywords)).body
+    assert isinstance(tree, ast.ClassDef)
+    lines = [each for each in tree.body if isinstance(each, ast.AnnAssign)]
+    return {ast.unparse(each.target): ast.unparse(each.annotation).strip("'") for each in lines}
+
+
+def _member_rows(cls: type[Any]) -> Iterator[str]:
+    yield "| | |"
+    yield "|---|---|"
+    left_out = OF_THE_SDK_ALONE.get(cls.__name__, set())
+    for name in _in_order(cls):
+        if name.startswith("_") or name in left_out:
+            continue
+        found: Any = inspect.getattr_static(cls, name)
+        function: Any = getattr(found, "__func__", found)
+        if isinstance(found, property):
+            yield f"| `{name}` | {_cell(_text(found.fget))} |"
+        elif isinstance(found, classmethod | staticmethod):
+            yield _member_row(f"{cls.__name__}.{name}", function)
+        elif inspect.isfunction(found):
+            yield _member_row(f"{_how(found)}{name}", found)
+
+
+def _member_row(name: str, function: Any) -> str:
+    return f"| `{_cell(name + _signature(function))}` | {_cell(_text(function))} |"
+
+
+def _value_rows() -> Iterator[str]:
+    yield "| | |"
+    yield "|---|---|"
+    for module in (values, admin_values, snapshots):
+        for name, cls in vars(module).items():
+            if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_"):
+                yield f"| `{name}({', '.join(_field_names(cls))})` | {_cell(_text(cls))} |"
+
+
+def _field_names(cls: Any) -> Sequence[str]:
+    """Of a NamedTuple or a dataclass."""
+    return getattr(cls, "_fields", None) or [one.name for one in fields(cls)]
+
+
+def _in_order(cls: type[Any]) -> list[str]:
+    """The names as they stand in the source, those of the class before those of its bases."""
+    return list(dict.fromkeys(name for each in cls.__mro__[:-1] for name in vars(each)))
+
+
+def _how(function: Any) -> str:
+    return "await " if inspect.iscoroutinefunction(function) else ""
+
+
+def _signature(function: Any) -> str:
+    """The parameters as they are written."""
+    node = _definition(function)
+    args = node.args
+    for listed in (args.posonlyargs, args.args):
+        listed[:] = [each for each in listed if each.arg not in _NOT_SHOWN]
+    kept = [(each, default) for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    kept = [pair for pair in kept if pair[0].arg not in _NOT_SHOWN]
+    args.kwonlyargs, args.kw_defaults = [each for each, _ in kept], [default for _, default in kept]
+    returns = f" → {ast.unparse(node.returns)}" if node.returns is not None else ""
+    return f"({ast.unparse(args)}){returns}".replace("'", "").removesuffix(" → None")
+
+
+def _definition(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return node
+
+
+def _text(thing: Any) -> str:
+    text = inspect.getdoc(thing) or ""
+    return "" if text.startswith(f"{getattr(thing, '__name__', None)}(") else text  # what a dataclass says of itself
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,122 @@
+"""Consumer, blocking: `for batch in consumer.batches()`, `for record in consumer`.
+
+The rule: as with the other, a group is joined and partitions come and go only inside the calls that wait for records;
+listeners of a rebalance are called in the clients' own thread. Heartbeats go on while the caller works.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..consumer.batches import Batch
+from ..consumer.batches import Batches as AsyncBatches
+from ..consumer.consumer import Consumer as AsyncConsumer
+from ..consumer.polls import CLOSING_MS
+from ..values import Record
+from .blocking import Blocking, forwarded
+from .loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..settings import Bootstrap, ConsumerKeywords
+
+INTERRUPTED_MS = 1_000
+
+
+class Batches(Iterator[Batch]):
+    """`for batch in consumer.batches(...)`: it waits for records, and may be iterated again after an error."""
+
+    def __init__(self, inner: AsyncBatches, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    def __next__(self) -> Batch:
+        async def wait() -> Batch | None:
+            return await anext(self._inner, None)
+
+        found = self._thread.run(wait)
+        if found is None:
+            raise StopIteration
+        return found
+
+
+class Consumer(Blocking[AsyncConsumer]):
+    """As fencepost.Consumer; what waits for records blocks."""
+
+    def __init__(
+        self, bootstrap_servers: "Bootstrap", *, topics: Collection[str] = (), **keywords: "Unpack[ConsumerKeywords]"
+    ) -> None:
+        super().__init__(lambda: AsyncConsumer(bootstrap_servers, topics=topics, **keywords))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, topics: Collection[str] = ()) -> Self:
+        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        consumer = cls.__new__(cls)
+        super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics))
+        return consumer
+
+    def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
+        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
+
+    stop = close
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None or isinstance(error, Exception):
+            self.close()
+        else:
+            self.close(timeout_ms=INTERRUPTED_MS)  # somebody waits for their prompt
+
+    def __iter__(self) -> "Consumer":
+        return self
+
+    def __next__(self) -> Record:
+        return self._wait(self._inner.__anext__)
+
+    def batches(
+        self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
+    ) -> Batches:
+        """Batches of records, each of which knows what to commit for it; give one to producer.transaction(batch)."""
+        make = partial(self._inner.batches, max_records, max_wait_ms=max_wait_ms, timeout_ms=timeout_ms)
+        return Batches(self._thread.call(make), self._thread)
+
+    @property
+    def last_batch(self) -> Batch | None:
+        """The batch that was yielded last, while nobody has settled it."""
+        return _last_batch(self)
+
+    state = forwarded(AsyncConsumer.state)
+    subscribe = forwarded(AsyncConsumer.subscribe)
+    assign = forwarded(AsyncConsumer.assign)
+    unsubscribe = forwarded(AsyncConsumer.unsubscribe)
+    subscription = forwarded(AsyncConsumer.subscription)
+    assignment = forwarded(AsyncConsumer.assignment)
+    assigned = forwarded(AsyncConsumer.assigned)
+    topics = forwarded(AsyncConsumer.topics)
+    partitions_for_topic = forwarded(AsyncConsumer.partitions_for_topic)
+    getone = forwarded(AsyncConsumer.getone)
+    getmany = forwarded(AsyncConsumer.getmany)
+    position = forwarded(AsyncConsumer.position)
+    seek = forwarded(AsyncConsumer.seek)
+    seek_to_beginning = forwarded(AsyncConsumer.seek_to_beginning)
+    seek_to_end = forwarded(AsyncConsumer.seek_to_end)
+    seek_to_committed = forwarded(AsyncConsumer.seek_to_committed)
+    pause = forwarded(AsyncConsumer.pause)
+    resume = forwarded(AsyncConsumer.resume)
+    paused = forwarded(AsyncConsumer.paused)
+    beginning_offsets = forwarded(AsyncConsumer.beginning_offsets)
+    end_offsets = forwarded(AsyncConsumer.end_offsets)
+    offsets_for_times = forwarded(AsyncConsumer.offsets_for_times)
+    lag = forwarded(AsyncConsumer.lag)
+    group_metadata = forwarded(AsyncConsumer.group_metadata)
+    commit = forwarded(AsyncConsumer.commit)
+    committed = forwarded(AsyncConsumer.committed)
+
+
+def _get_last_batch(inner: AsyncConsumer) -> Batch | None:
+    return inner.last_batch
+
+
+_last_batch = forwarded(_get_last_batch)

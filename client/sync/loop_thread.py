@@ -1,0 +1,133 @@
+"""The thread behind the blocking clients: one loop for all of them in a process, begun when first needed.
+
+The rule: it is a daemon and belongs to one process; after a fork what was made before refuses to work, and the child
+begins its own. A caller that is interrupted (Ctrl-C) has what it waited for cancelled, and waits a bounded time for
+that to end, so an open transaction is aborted before the interruption goes on.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ..errors import CommitOutcomeUnknownError as AsyncCommitOutcomeUnknownError
+from ..errors import ForkedError, IllegalStateError
+from .errors import CommitOutcomeUnknownError
+
+T = TypeVar("T")
+
+CANCEL_TIMEOUT_S = 8.0  # an abort may take 5 s of that
+
+
+class LoopThread:
+    """A thread that runs a loop until the process ends."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fencepost-sync", daemon=True)
+        self._thread.start()
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the coroutine gives that `make` makes, inside the loop. Raises what it raises.
+
+        Raises: ForkedError; IllegalStateError if called from inside the loop, which would wait for itself.
+        """
+        self.check()
+        running = _Running(make)
+        self._loop.call_soon_threadsafe(running.begin)
+        try:
+            result: T = running.outcome.result()
+            return result
+        except AsyncCommitOutcomeUnknownError as error:
+            raise self._blocking(error) from error
+        except BaseException:
+            if not running.outcome.done():  # the wait was interrupted, not the work
+                self._loop.call_soon_threadsafe(running.cancel)
+                running.ended.wait(CANCEL_TIMEOUT_S)
+            raise
+
+    def _blocking(self, error: AsyncCommitOutcomeUnknownError) -> CommitOutcomeUnknownError:
+        """It is resolved in this loop, where its producer is."""
+        hint = "" if error.hint == error.default_hint else error.hint.replace("await err", "err")
+        return CommitOutcomeUnknownError(error.detail, code=error.code, hint=hint, ask=lambda: self.run(error.resolve))
+
+    def call(self, call: Callable[[], T]) -> T:
+        """As run, for what does not wait."""
+
+        async def now() -> T:
+            return call()
+
+        return self.run(now)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the thread's."""
+        return self.pid != os.getpid()
+
+    def check(self) -> None:
+        """Raises: ForkedError, IllegalStateError."""
+        if self.is_forked:
+            raise ForkedError("this client was made before the process was forked")
+        if threading.get_ident() == self._thread.ident:
+            raise IllegalStateError("a blocking client is used inside a callback of its own thread")
+
+
+class _Running:
+    """A coroutine on its way through the loop."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.outcome: Future[Any] = Future()
+        self.ended = threading.Event()
+        self._make = make
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Once it has begun: a task that is cancelled before never runs, and what it was to end would stay open."""
+        if self._task is not None:
+            asyncio.get_running_loop().call_soon(self._task.cancel)
+
+    async def _run(self) -> None:
+        try:
+            result = await self._make()
+        except BaseException as error:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(result)
+        finally:
+            self.ended.set()
+
+
+_lock = threading.Lock()
+_current: LoopThread | None = None
+
+
+def loop_thread() -> LoopThread:
+    """The one of this process."""
+    global _current
+    with _lock:
+        if _current is None or _current.pid != os.getpid():
+            _current = LoopThread()
+        return _current
+
+
+def _after_fork() -> None:
+    """In a child: the lock may have been held by a thread that is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

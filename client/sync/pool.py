@@ -1,0 +1,88 @@
+"""ProducerPool, blocking: for handlers that run in threads. `with pool.transaction() as tx`.
+
+The rule: whoever is interrupted while a slot comes leaves none taken.
+"""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..producer.pool import MAX_WAIT_MS, SIZE
+from ..producer.pool import PooledTransaction as AsyncPooledTransaction
+from ..producer.pool import ProducerPool as AsyncProducerPool
+from .blocking import Blocking, forwarded
+from .loop_thread import LoopThread
+from .producer import CLOSE_MS, Transaction, end_transaction, run_until_committed
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..settings import Bootstrap, ProducerKeywords
+
+T = TypeVar("T")
+
+
+class ProducerPool(Blocking[AsyncProducerPool]):
+    """As fencepost.ProducerPool; to be shared by threads."""
+
+    def __init__(
+        self,
+        bootstrap_servers: "Bootstrap",
+        *,
+        prefix: str,
+        size: int = SIZE,
+        max_wait_ms: float = MAX_WAIT_MS,
+        **keywords: "Unpack[ProducerKeywords]",
+    ) -> None:
+        super().__init__(
+            lambda: AsyncProducerPool(bootstrap_servers, prefix=prefix, size=size, max_wait_ms=max_wait_ms, **keywords)
+        )
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, prefix: str, size: int = SIZE, max_wait_ms: float = MAX_WAIT_MS
+    ) -> Self:
+        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        pool = cls.__new__(cls)
+        super(ProducerPool, pool).__init__(
+            lambda: AsyncProducerPool.from_config(config, prefix=prefix, size=size, max_wait_ms=max_wait_ms)
+        )
+        return pool
+
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """Wait for what is open, at most so long (delivery_timeout_ms if not given), then abort it. Idempotent."""
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
+
+    stop = close
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        interrupted = error is not None and not isinstance(error, Exception)
+        self.close(timeout_ms=CLOSE_MS if interrupted else None)
+
+    state = forwarded(AsyncProducerPool.state)
+
+    def transaction(self, batch: Any = None, label: str | None = None) -> "PooledTransaction":
+        """`with pool.transaction() as tx`: commits at the end, aborts on any exception. Raises as the other."""
+        return PooledTransaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
+
+    def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
+        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        return run_until_committed(self.transaction, work, retries)
+
+
+class PooledTransaction:
+    """`with` it, once: a slot is taken, and given back when the transaction has ended."""
+
+    def __init__(self, inner: AsyncPooledTransaction, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    def __enter__(self) -> Transaction:
+        try:
+            return Transaction(self._thread.run(self._inner.__aenter__), self._thread)
+        except BaseException as error:  # a signal's, perhaps: it may have begun in that moment
+            end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        end_transaction(self._thread, self._inner.__aexit__, kind, error, at)

@@ -1,0 +1,232 @@
+"""The requests of a transaction, one attempt each: to whom, in which version, and whether it may have arrived.
+
+The rule: a request that is given up without an answer is told to the transaction, since it may come late (KAFKA-17754).
+Versions: what belongs to transactions version 2 (KIP-890) is used with it and never without; offsets need
+TxnOffsetCommit 3, because older ones cannot tell a member that was replaced (KIP-447).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ...protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnTopic,
+)
+from ..errors import BrokerUnreachableError, KafkaError, RequestTimedOutError
+from ..net.cluster import Cluster, CoordinatorKind
+from ..net.connection import Connection
+from ..net.versions import TRANSACTION_FEATURE, too_old
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
+from .machine import ClientTransaction, Described, partitions_by_topic
+
+PRODUCE_V1 = 11
+"""The highest Produce that means transactions version 1."""
+
+_END_V1, _OFFSETS_V1, _ADD = 4, 4, 3
+_INIT_RENEWS = 3  # KIP-360
+_MEMBER_SINCE = 3  # KIP-447
+_END_V2 = 5
+_DURATION_SINCE = 1
+
+
+class TransactionRequests:
+    """Asks for one ClientTransaction.
+
+    seen_version: of transactions, as the coordinator's broker has it by now; counts from the next begin on.
+    """
+
+    def __init__(self, cluster: Cluster, machine: ClientTransaction, request_timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self._timeout_ms = request_timeout_ms
+        self.seen_version = 1
+
+    async def _coordinator(self) -> Connection:
+        connection = await self._cluster.coordinator("transaction", self._machine.transactional_id)
+        modern = connection.features.get(TRANSACTION_FEATURE, 0) >= 2 and connection.knows(EndTxnRequest, _END_V2)
+        self.seen_version = 2 if modern else 1
+        self._machine.can_renew = connection.knows(InitProducerIdRequest, _INIT_RENEWS)
+        return connection
+
+    async def _answer(
+        self, connection: Connection, request: object, cap: int | None, target: tuple[CoordinatorKind, str]
+    ) -> Any:
+        """Raises as Cluster.ask does. Whoever is cancelled here has sent it."""
+        answer = connection.send(request, connection.version_of(type(request), cap), timeout_ms=self._timeout_ms)
+        answered = False
+        try:
+            response = await answer
+            answered = True
+            return response
+        except KafkaError as error:
+            answered = not maybe_done(error)
+            self._cluster.forget_coordinator(*target)
+            raise
+        finally:
+            if not answered:
+                self._machine.unanswered()
+
+    def stale(self, code: int, target: tuple[CoordinatorKind, str]) -> None:
+        """An answer with this code may say that another broker coordinates it by now."""
+        self._cluster.stale(code, target)
+
+    @property
+    def target(self) -> tuple[CoordinatorKind, str]:
+        """The transaction coordinator."""
+        return "transaction", self._machine.transactional_id
+
+    # ---- each request ----------------------------------------------------------------------------------------
+
+    async def init(self, within_ms: float) -> tuple[int, ProducerIdentity]:
+        """within_ms: finding the coordinator, and its answer. Raises RequestTimedOutError after that, and as ever."""
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                return await self._init()
+        except TimeoutError:
+            raise RequestTimedOutError("no answer from the transaction coordinator") from None
+
+    async def _init(self) -> tuple[int, ProducerIdentity]:
+        machine = self._machine
+        connection = await self._coordinator()
+        former = machine.former_identity()
+        request = InitProducerIdRequest(
+            transactional_id=machine.transactional_id,
+            transaction_timeout_ms=machine.timeout_ms,
+            producer_id=former.producer_id,
+            producer_epoch=former.epoch,
+        )
+        response = await self._answer(connection, request, None, self.target)
+        return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def add_partitions(self, partitions: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
+        """The error code of each."""
+        machine = self._machine
+        connection = await self._coordinator()
+        topics = [TxnTopic(name=name, partitions=found) for name, found in partitions_by_topic(partitions).items()]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=machine.transactional_id,
+            v3_and_below_producer_id=machine.identity.producer_id,
+            v3_and_below_producer_epoch=machine.identity.epoch,
+            v3_and_below_topics=topics,
+        )
+        response: AddPartitionsToTxnResponse = await self._answer(connection, request, _ADD, self.target)
+        return {
+            TopicPartition(topic.name, one.partition_index): one.partition_error_code
+            for topic in response.results_by_topic_v3_and_below
+            for one in topic.results_by_partition
+        }
+
+    async def add_offsets(self, group_id: str) -> list[int]:
+        machine = self._machine
+        connection = await self._coordinator()
+        request = AddOffsetsToTxnRequest(
+            transactional_id=machine.transactional_id,
+            producer_id=machine.identity.producer_id,
+            producer_epoch=machine.identity.epoch,
+            group_id=group_id,
+        )
+        return [(await self._answer(connection, request, None, self.target)).error_code]
+
+    async def check_offsets(self, group_id: str) -> None:
+        """Raises UnsupportedVersionError where the broker could not refuse a member that was replaced (KIP-447)."""
+        connection = await self._cluster.coordinator("group", group_id)
+        version = connection.version_of(TxnOffsetCommitRequest)
+        if version < _MEMBER_SINCE:
+            raise too_old(
+                "TxnOffsetCommit", _MEMBER_SINCE, version, "offsets in a transaction", connection.name, "Kafka 2.5"
+            )
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> list[int]:
+        machine = self._machine
+        connection = await self._cluster.coordinator("group", group.group_id)
+        topics: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
+        for (topic, index), at in offsets.items():
+            one = TxnOffsetCommitRequest.Topic.Partition(
+                partition_index=index,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.leader_epoch,
+                committed_metadata=at.metadata,
+            )
+            topics.setdefault(topic, []).append(one)
+        request = TxnOffsetCommitRequest(
+            transactional_id=machine.transactional_id,
+            group_id=group.group_id,
+            producer_id=machine.identity.producer_id,
+            producer_epoch=machine.identity.epoch,
+            generation_id=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[TxnOffsetCommitRequest.Topic(name=name, partitions=found) for name, found in topics.items()],
+        )
+        cap = None if machine.version >= 2 else _OFFSETS_V1
+        response: TxnOffsetCommitResponse = await self._answer(connection, request, cap, ("group", group.group_id))
+        return [one.error_code for topic in response.topics for one in topic.partitions]
+
+    async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
+        """Where this raises with maybe_done(error), or is cancelled, the transaction knows of it."""
+        machine = self._machine
+        connection = await self._coordinator()
+        request = EndTxnRequest(
+            transactional_id=machine.transactional_id,
+            producer_id=machine.identity.producer_id,
+            producer_epoch=machine.identity.epoch,
+            committed=commit,
+        )
+        cap = None if machine.version >= 2 else _END_V1
+        perhaps = machine.maybe_ended
+        machine.maybe_ended = True  # from here on, unless we hear otherwise
+        try:
+            response = await self._answer(connection, request, cap, self.target)
+        except KafkaError as error:
+            machine.maybe_ended = perhaps or maybe_done(error)
+            raise
+        machine.maybe_ended = perhaps
+        return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def describe(self) -> Described | None:
+        """What the broker says of the id; None if it does not say."""
+        try:
+            connection = await self._coordinator()
+            request = DescribeTransactionsRequest(transactional_ids=[self._machine.transactional_id])
+            version = connection.version_of(DescribeTransactionsRequest)
+            response = await connection.send(request, version, timeout_ms=self._timeout_ms)
+        except KafkaError:
+            return None
+        for one in response.transaction_states:
+            if not one.error_code:
+                identity = ProducerIdentity(one.producer_id, one.producer_epoch)
+                return Described(one.transaction_state, identity, await self._is_old(connection, identity))
+        return None
+
+    async def _is_old(self, connection: Connection, identity: ProducerIdentity) -> bool:
+        """Whether the broker finds the id among transactions that began longer ago than our timeout (KIP-994)."""
+        if not connection.knows(ListTransactionsRequest, _DURATION_SINCE):
+            return False
+        machine = self._machine
+        request = ListTransactionsRequest(
+            producer_id_filters=[identity.producer_id], duration_filter=machine.timeout_ms
+        )
+        try:
+            version = connection.version_of(ListTransactionsRequest)
+            response = await connection.send(request, version, timeout_ms=self._timeout_ms)
+        except KafkaError:
+            return False
+        return any(one.transactional_id == machine.transactional_id for one in response.transaction_states)
+
+
+def maybe_done(error: KafkaError) -> bool:
+    """Whether the request may have been carried out, or may yet be."""
+    if isinstance(error, BrokerUnreachableError):
+        return error.sent
+    return isinstance(error, RequestTimedOutError)

@@ -1,0 +1,89 @@
+"""What a transaction is made from: whose offsets it commits, and who is told how it ended.
+
+The rule: offsets are committed as the member that fetched them, never under a group's name alone (KIP-447), and the
+consumer of a batch hears of its end, because its position depends on it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, cast, runtime_checkable
+
+from ..errors import IllegalStateError
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from .machine import Outcome
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@runtime_checkable
+class FromGroup(Protocol):
+    """A batch as a consumer yields it: which offsets to commit, and as which member they were fetched."""
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata | None: ...
+    def claim(self, by: "Sources") -> None:
+        """A transaction works on it now. Raises IllegalStateError, CommitOutcomeUnknownError if it must not."""
+        ...
+
+    def aborted(self) -> None: ...
+    def outcome_unknown(self) -> None: ...
+    def committed(self) -> None: ...
+
+
+class Sources:
+    """The batches of one transaction, and what became of it.
+
+    outcome: None while it is open, and while its abort is not answered. resolve: asks the broker for an unknown one.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[FromGroup] = []
+        self.outcome: Outcome | None = None
+        self.resolve: Callable[[], Awaitable[Outcome]] | None = None
+
+    def add(self, batch: FromGroup) -> None:
+        """It is told, once."""
+        if all(batch is not known for known in self._batches):
+            self._batches.append(batch)
+
+    def tell(self, outcome: Outcome | None) -> None:
+        """Consumers go on, have to look, or go back. outcome: None where no commit was sent, nor ever will be."""
+        self.outcome = outcome
+        batches, self._batches = self._batches, []
+        for batch in batches:
+            if outcome == "committed":
+                batch.committed()
+            elif outcome == "unknown":
+                batch.outcome_unknown()
+            else:
+                batch.aborted()
+
+
+def offsets_of(
+    source: Any, metadata: ConsumerGroupMetadata | None = None
+) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
+    """What to commit: of a batch, of the batch that a consumer yielded last, or as given. Raises TypeError."""
+    if isinstance(metadata, str):
+        raise TypeError(
+            f"send_offsets_to_transaction wants the consumer's group metadata, not the group's name {metadata!r}: "
+            "a name cannot tell a member from its successor. Pass the consumer, a batch, or consumer.group_metadata()"
+        )
+    if isinstance(source, Mapping):
+        if metadata is None:
+            raise TypeError("offsets go with group metadata: send_offsets_to_transaction(offsets, metadata)")
+        given = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
+        return {TopicPartition(*partition): _position(at) for partition, at in given.items()}, metadata, None
+    batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
+    if batch is None:
+        raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
+    if not isinstance(batch, FromGroup):
+        raise TypeError(f"a consumer, a batch, or a mapping of offsets is wanted, not {type(source).__name__}")
+    group = metadata or batch.group_metadata
+    if group is None:
+        raise IllegalStateError("the batch was read without a group, so it has no offsets to commit")
+    return batch.offsets, group, batch
+
+
+def _position(at: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(at) if isinstance(at, int) else at

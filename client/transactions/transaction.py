@@ -1,0 +1,200 @@
+"""`async with producer.transaction() as tx`: committed at the end, aborted on any exception, which goes on as it was.
+
+The rules: what comes out says what is known. A failed abort is a note on the user's exception and never takes its
+place; an error of the SDK itself gives way to a better one (who fenced this producer). The batch that the transaction
+was made from is told how it ended, because its consumer's position depends on it.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
+from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
+from .driver import Transactor
+from .machine import Outcome
+from .sources import FromGroup, Sources, offsets_of
+from .table import State
+
+if TYPE_CHECKING:
+    from ..producer.delivery import Delivery
+    from ..producer.producer import Producer
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """One transaction. label: a name for people."""
+
+    def __init__(
+        self,
+        producer: "Producer",
+        transactor: Transactor,
+        batch: FromGroup | None = None,
+        label: str | None = None,
+        sources: Sources | None = None,
+    ) -> None:
+        self.label = label
+        self._producer = producer
+        self._transactor = transactor
+        self._batch = batch
+        self._committing = None if batch is None else offsets_of(batch)[:2]
+        self._number = -1
+        self._sources = sources or Sources()
+
+    def __repr__(self) -> str:
+        machine = self._transactor.machine
+        count = len(machine.partitions)
+        name = machine.transactional_id if self.label is None else f"{machine.transactional_id} {self.label!r}"
+        age_s = self._transactor.age_ms() / 1000
+        return (
+            f"<Transaction {name} pid={machine.identity.producer_id} epoch={machine.identity.epoch} "
+            f"{_NAMES.get(machine.state, 'Ended')} {count} partition{'s' * (count != 1)} "
+            f"{age_s:.1f}s/{machine.timeout_ms / 1000:g}s>"
+        )
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, also when the `async with` was cancelled. None: open, or its abort is not answered."""
+        return self._sources.outcome
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> "Delivery":
+        """As Producer.send: waits for room in the buffer only, and returns the delivery. Commit waits for all."""
+        self._check_open()
+        return await self._producer.send(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> RecordMetadata:
+        """As Producer.send_and_wait. What spoils the transaction is raised as the transaction's error."""
+        self._check_open()
+        try:
+            return await self._producer.send_and_wait(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            if self._transactor.state in (State.ABORTABLE_ERROR, State.FATAL):
+                raise self._transactor.machine.failure() from error
+            raise
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is the one that the producer began last."""
+        return self._number == self._transactor.begun
+
+    def _check_open(self) -> None:
+        """Nothing that is meant for this transaction goes into another."""
+        if not self.is_begun:
+            raise IllegalStateError("this transaction is not the producer's open one")
+
+    async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
+        """Commit offsets with the transaction: of a consumer (the batch it yielded last), a batch, or a mapping.
+
+        metadata: with a mapping, consumer.group_metadata() as of its fetch; a group's name alone is a TypeError.
+        """
+        self._check_open()
+        offsets, group, batch = offsets_of(source, metadata)
+        await self._transactor.send_offsets(offsets, group, batch)
+        if self._committing is not None and self._committing[1].group_id == group.group_id:  # these are newer
+            own, member = self._committing
+            self._committing = {tp: at for tp, at in own.items() if tp not in offsets}, member
+
+    # ---- begin and end ---------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Transaction":
+        if self._number >= 0:
+            raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
+        if self._batch is not None:
+            self._batch.claim(self._sources)
+        try:
+            await self._transactor.begin(self._sources)
+        except BaseException:
+            if self._batch is not None:
+                self._batch.aborted()  # nothing was done with it: it has to come again
+            raise
+        self._number = self._transactor.begun
+        if self._batch is not None:
+            self._transactor.sources.add(self._batch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort_for(error)
+            return
+        if self._batch is not None:
+            try:
+                self._batch.claim(self._sources)
+            except IllegalStateError as overtaken:  # by the end of another producer's transaction
+                await self._abort_for(overtaken)
+                raise
+        try:
+            await self._transactor.commit(self._committing)
+        except BaseException as failed:
+            if self._transactor.state is State.ABORTABLE_ERROR:
+                await self._abort_for(failed)
+            if not isinstance(failed, Exception):  # all that its caller sees, perhaps as the cause of a TimeoutError
+                failed.add_note(f"the transaction was being committed; its outcome: {self.outcome or 'aborted'}")
+            raise
+
+    async def _abort_for(self, error: BaseException) -> None:
+        """Abort, and say so where it matters. Raises an error of ours in the place of one of ours that says less."""
+        transactor = self._transactor
+        failure: BaseException | None = None
+        if transactor.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            try:
+                await transactor.abort(shielded=not isinstance(error, Exception))
+            except BaseException as raised:
+                failure = raised
+                error.add_note(f"the transaction could not be aborted: {raised}")
+        transactor.sources.tell(transactor.machine.outcome)
+        if isinstance(error, AbortableTransactionError | ProducerFencedError):
+            known = transactor.machine.error
+            told = error.reason if isinstance(error, ProducerFencedError) else None
+            if isinstance(known, ProducerFencedError) and known.reason != told:
+                raise transactor.machine.failure() from error
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure  # cancelled meanwhile
+
+
+_NAMES = {
+    State.IN_TRANSACTION: "Ongoing",
+    State.FLUSHING: "Committing",
+    State.COMMITTING: "Committing",
+    State.ABORTING: "Aborting",
+    State.ABORTABLE_ERROR: "Failed",
+    State.UNKNOWN_OUTCOME: "Unknown",
+    State.FATAL: "Fatal",
+}
+
+
+async def run_until_committed(
+    begin: Callable[[], AbstractAsyncContextManager[Transaction]],
+    work: Callable[[Transaction], Awaitable[T]],
+    retries: int,
+) -> T:
+    """What `work` gives, in a transaction that was committed. One that had to be aborted is made again, so often."""
+    while True:
+        try:
+            async with begin() as transaction:
+                return await work(transaction)
+        except AbortableTransactionError:
+            if not retries:
+                raise
+            retries -= 1

@@ -1,0 +1,50 @@
+"""How a request of a transaction is tried again: how long it waits, until when, and what is raised once time is over.
+
+The rule: whatever waits has a deadline, max_block_ms from its beginning.
+"""
+
+import asyncio
+
+from ...protocol.errors import ErrorCode
+from ..errors import KafkaError, RequestTimedOutError, is_retriable
+from ..net.environment import Outside
+from ..net.retry import Backoff, Deadline
+from ..settings import ProducerSettings
+
+_SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a matter of milliseconds
+
+
+class Tries:
+    """Of one producer's requests."""
+
+    def __init__(self, settings: ProducerSettings, outside: Outside) -> None:
+        self._outside = outside
+        self._most_ms = settings.max_block_ms
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+
+    def deadline(self) -> Deadline:
+        """From now."""
+        return Deadline(self._outside.clock, self._most_ms)
+
+    def delay_s(self, attempt: int, code: int) -> float:
+        """Before the next one. code: what the last was answered, 0 for no answer."""
+        backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
+        return backoff.delay_ms(attempt, self._outside.rng.random()) / 1000
+
+    async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
+        """Wait before the next attempt. False: there is to be none."""
+        if not code and not is_retriable(error):
+            return False
+        delay_s = self.delay_s(attempt, code)
+        if deadline.left_ms() <= delay_s * 1000:
+            return False
+        await asyncio.sleep(delay_s)
+        return True
+
+    def late(self, what: str, error: KafkaError) -> KafkaError:
+        """What is raised when time is over, or when nothing is to be waited for."""
+        if not is_retriable(error):
+            return error
+        late = RequestTimedOutError(f"{what} did not succeed within {self._most_ms} ms: {error}")
+        late.__cause__ = error
+        return late

@@ -1,0 +1,197 @@
+"""The sticky assignors: balance and stickiness against a slow reference, user data, and who is believed."""
+
+import itertools
+
+import pytest
+from fencepost.client.assignors.assignment import LastAssignment
+from fencepost.client.assignors.assignors import assignors_of
+from fencepost.client.assignors.java_order import hash_order, text_hash
+from fencepost.client.assignors.sticky import (
+    Claim,
+    CooperativeStickyAssignor,
+    StickyAssignor,
+    said_in_user_data,
+    settle,
+)
+from fencepost.client.group.consumer_protocol import Subscription
+from fencepost.client.values import TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+STICKY, COOPERATIVE = StickyAssignor(), CooperativeStickyAssignor()
+GENERATION = 7
+
+
+def tps(text):
+    return tuple(TopicPartition(each[0], int(each[1:])) for each in text.split())
+
+
+def saying(topics, owned=(), generation=GENERATION):
+    """A member of the eager assignor, which had `owned`."""
+    data = STICKY.user_data(LastAssignment(tuple(owned), generation)) if owned else None
+    return Subscription(tuple(sorted(topics)), data, (), generation)
+
+
+def keeping(topics, owned=(), generation=GENERATION):
+    """A member of the cooperative one, which has `owned`."""
+    data = COOPERATIVE.user_data(LastAssignment(tuple(owned), generation))
+    return Subscription(tuple(sorted(topics)), data, tuple(owned), generation)
+
+
+@st.composite
+def groups(draw, alike):
+    """Partitions, what members want, and what each had of that in the last generation."""
+    partitions = draw(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1))
+    names = draw(st.lists(st.text("xyz", min_size=1, max_size=3), min_size=1, max_size=4, unique=True))
+    topics = st.sets(st.sampled_from(sorted(partitions)), min_size=1)
+    wanted = {name: set(partitions) if alike else draw(topics) for name in names}
+    owned = {name: [] for name in names}
+    for place in [
+        TopicPartition(topic, number) for topic, count in sorted(partitions.items()) for number in range(count)
+    ]:
+        owner = draw(st.sampled_from([None, *names]))
+        if owner is not None and place.topic in wanted[owner]:
+            owned[owner].append(place)
+    return partitions, wanted, owned
+
+
+def improvable(assigned, wanted):
+    """Whether a partition could go to somebody with two fewer: the definition of an assignment out of balance."""
+    return any(
+        len(places) > len(assigned[other]) + 1 and place.topic in wanted[other]
+        for places in assigned.values()
+        for place in places
+        for other in assigned
+    )
+
+
+def uneven(assigned):
+    """The assignor's own measure: the sum of the differences between every two members."""
+    return sum(abs(len(one) - len(other)) for one, other in itertools.combinations(assigned.values(), 2))
+
+
+def fewest_moves(partitions, owned):
+    """The reference, for members that want everything: of all ways to share evenly, how many places must move."""
+    count, members = sum(partitions.values()), list(owned)
+    least, more = divmod(count, len(members))
+    return min(
+        sum(max(0, len(owned[member]) - (least + (member in lucky))) for member in members)
+        for lucky in itertools.combinations(members, more)
+    )
+
+
+@settings(max_examples=300)
+@given(groups(alike=True))
+def test_members_that_want_the_same_get_equal_shares_with_the_fewest_moves(group):
+    partitions, wanted, owned = group
+    found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
+    sizes = [len(places) for places in found.values()]
+    assert max(sizes) - min(sizes) <= 1
+    moved = sum(len(set(owned[name]) - set(found[name])) for name in owned)
+    assert moved == fewest_moves(partitions, owned)
+
+
+@settings(max_examples=300)
+@given(groups(alike=False))
+def test_members_that_want_different_topics_are_balanced_or_left_as_they_were(group):
+    partitions, wanted, owned = group
+    found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
+    if not any(owned.values()):
+        assert not improvable(found, wanted)
+    again = STICKY.assign(partitions, {name: saying(wanted[name], found[name]) for name in wanted})
+    if not improvable(found, wanted):
+        assert {name: set(places) for name, places in again.items()} == {
+            name: set(places) for name, places in found.items()
+        }
+
+
+@settings(max_examples=300)
+@given(groups(alike=True) | groups(alike=False))
+def test_the_cooperative_one_never_gives_away_what_somebody_still_has_and_ends_as_evenly_as_the_eager_one(group):
+    partitions, wanted, owned = group
+    goal = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
+    now = owned
+    for generation in range(GENERATION, GENERATION + 9):
+        found = COOPERATIVE.assign(partitions, {name: keeping(wanted[name], now[name], generation) for name in wanted})
+        for name, places in found.items():
+            others = {place for other in now if other != name for place in now[other]}
+            assert not others & set(places), "two members would have it at once"
+        revoked = any(set(now[name]) - set(found[name]) for name in now)
+        now = found
+        if not revoked:
+            break
+    else:
+        pytest.fail("it never settles")
+    assert uneven(now) <= uneven(goal)  # step by step it may find a better one, where members want different topics
+    assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
+
+
+def test_a_new_member_takes_one_partition_of_each_and_no_more_moves():
+    had = {"a": tps("t0 t1 t2"), "b": tps("t3 t4 t5")}
+    found = STICKY.assign({"t": 6}, {**{name: saying("t", places) for name, places in had.items()}, "c": saying("t")})
+    assert sorted(map(len, found.values())) == [2, 2, 2]
+    assert set(found["a"]) < set(had["a"])
+    assert set(found["b"]) < set(had["b"])
+
+
+def test_members_that_give_up_topics_evenly_keep_the_topics_mixed():
+    """KAFKA-16277: low numbers of all topics are kept, not all of the first topic."""
+    had = tps("a0 a1 a2 b0 b1 b2")
+    found = STICKY.assign({"a": 3, "b": 3}, {"x": saying("ab", had), "y": saying("ab")})
+    assert set(found["x"]) == set(tps("a0 b0 a1"))
+
+
+def test_the_newest_generation_is_believed():
+    members = {"old": saying("t", tps("t0 t1"), 3), "new": saying("t", tps("t0 t1"), 4)}
+    found = STICKY.assign({"t": 2}, members)
+    assert sorted(map(len, found.values())) == [1, 1]
+    claims = {name: said_in_user_data(said) for name, said in members.items()}
+    assert settle({"t": 2}, members, claims).owned == {"old": [], "new": list(tps("t0 t1"))}
+
+
+def test_what_two_claim_in_one_generation_neither_keeps():
+    members = {"a": keeping("t", tps("t0")), "b": keeping("t", tps("t0"))}
+    claims = {name: Claim(said.owned, said.generation) for name, said in members.items()}
+    found = settle({"t": 2}, members, claims)
+    assert (found.owned, found.disputed) == ({"a": [], "b": []}, set(tps("t0")))
+    given_out = COOPERATIVE.assign({"t": 2}, members)
+    assert tps("t0")[0] not in [place for places in given_out.values() for place in places], "both may still read it"
+
+
+def test_a_partition_does_not_return_to_a_member_that_no_longer_wants_its_topic():
+    """Kafka's own assignor gives it back where the member is of an older generation (deviation on purpose)."""
+    members = {
+        "old": saying("b", tps("a0 a1 a2 a3"), 3),
+        "x": saying("ab", tps("a0 a1 a2 a3 a4 a5"), 4),
+        "y": saying("a", (), 4),
+    }
+    found = STICKY.assign({"a": 6, "b": 1}, members)
+    assert all(place.topic == "b" for place in found["old"])
+
+
+def test_partitions_that_are_not_there_are_not_given():
+    found = STICKY.assign({"t": 1}, {"a": saying("t", tps("t0 t1 t2"))})
+    assert found == {"a": list(tps("t0"))}
+
+
+def test_the_user_data_has_kafkas_bytes():
+    last = LastAssignment(tps("t1 t2"), 5)
+    assert STICKY.user_data(None) is None
+    assert STICKY.user_data(last).hex() == "00000001" "000174" "00000002" "00000001" "00000002" "00000005"  # fmt: skip
+    assert COOPERATIVE.user_data(last).hex() == "00000005"
+    assert COOPERATIVE.user_data(None).hex() == "ffffffff"
+
+
+def test_user_data_without_a_generation_and_broken_user_data_are_read():
+    without = bytes.fromhex("00000001" "000174" "00000001" "00000001")  # fmt: skip
+    assert said_in_user_data(Subscription(("t",), without)) == Claim(tps("t1"), None)
+    assert said_in_user_data(Subscription(("t",), b"\x00\x00\x00\x09")) == Claim((), -1)
+    assert said_in_user_data(Subscription(("t",))) == Claim((), None)
+
+
+def test_members_are_walked_through_as_java_does():
+    assert text_hash("hello") == 99162322
+    assert hash_order(["apple", "banana", "cherry"], text_hash) == ["banana", "apple", "cherry"]
+    many = [f"m{number}" for number in range(40)]
+    assert sorted(hash_order(many, text_hash)) == sorted(many)
+    assert assignors_of(["sticky"])[0].name == "sticky"

@@ -1,0 +1,326 @@
+"""A batch is committed by one transaction at most: who was cancelled, or uses two producers, hears what is so."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    AlreadyCommittedError,
+    CommitOutcomeUnknownError,
+    IllegalStateError,
+)
+from fencepost.client.producer.producer import Producer
+from reading import member, reader, values, write
+from txn_world import BOOTSTRAP, within
+
+T0 = ("t", 0)
+both = pytest.mark.parametrize("version", [1, 2])
+
+
+async def copy(producer, batch, seconds=60.0):
+    async with asyncio.timeout(seconds), producer.transaction(batch) as tx:
+        for record in batch:
+            await tx.send("out", record.value)
+
+
+@both
+def test_a_commit_that_outlived_its_timeout_is_not_made_again(version):
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            world.faults.delay("EndTxn", 0.5, when="after_write").once()
+            with pytest.raises(TimeoutError) as late:
+                await copy(producer, batch, seconds=0.2)
+            assert "its outcome: committed" in str(late.value.__cause__.__notes__)
+            with pytest.raises(AlreadyCommittedError, match="was committed already") as refused:
+                await copy(producer, batch)
+            assert refused.value.hint
+            assert await world.values("out") == [b"a", b"b"]
+            await copy(producer, await anext(batches))
+            assert await world.values("out") == [b"a", b"b", b"c"]
+
+    within(main, version)
+
+
+def test_a_cancelled_transaction_without_a_batch_says_what_became_of_it():
+    async def main(world):
+        producer = await world.producer()
+        world.faults.delay("EndTxn", 0.5, when="after_write").once()
+        tx = producer.transaction()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), tx:
+                await tx.send("t", b"a")
+        assert tx.outcome == "committed"
+        tx = producer.transaction()
+        assert tx.outcome is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), tx:
+                await asyncio.sleep(1)
+        assert tx.outcome == "aborted"
+
+    within(main)
+
+
+@both
+@pytest.mark.parametrize("asked", ["by the first error", "by the second error"])
+def test_a_commit_that_nobody_answered_is_not_made_again_until_it_is_resolved(version, asked):
+    async def main(world):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batch = await anext(consumer.batches())
+            silence = world.faults.blackhole("EndTxn", when="after_write")
+            with pytest.raises(TimeoutError) as late:
+                await copy(producer, batch, seconds=0.2)
+            assert "its outcome: unknown" in str(late.value.__cause__.__notes__)
+            with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                await copy(producer, batch)
+            world.faults.remove(silence)
+            assert "read the next batch" in unknown.value.hint
+            if asked == "by the first error":
+                with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                    await producer.begin_transaction()
+            assert await unknown.value.resolve() == "committed"
+            async with producer.transaction():
+                pass  # the producer goes on, and what is known stays known
+            assert await unknown.value.resolve() == "committed"
+            with pytest.raises(AlreadyCommittedError):
+                await copy(producer, batch)
+            assert len(await world.values("out")) == 2
+
+    within(main, version)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
+def test_two_producers_do_not_work_on_batches_of_one_partition_at_once(order, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        one, other = await world.producer("x"), await world.producer("y")
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            both = await anext(batches), await anext(batches)
+            begun, refused = (both[index] for index in order)
+
+            async def commit_the_other():
+                if how == "transaction(batch)":
+                    await copy(other, refused)
+                else:
+                    async with other.transaction() as tx:
+                        await tx.send_offsets_to_transaction(refused)
+
+            async def roll_back():
+                async with one.transaction(begun):
+                    with pytest.raises(IllegalStateError, match="another open transaction") as error:
+                        await commit_the_other()
+                    assert error.value.hint
+                    raise AbortableTransactionError("as it happens")
+
+            with pytest.raises(AbortableTransactionError):
+                await roll_back()
+            assert await consumer.committed() == {T0: None}
+            assert values(await anext(batches)) == values(begun)
+
+    within(main)
+
+
+def test_two_producers_work_on_batches_of_different_partitions_at_once():
+    async def main(world):
+        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+            for partition in (0, 1):
+                await producer.send_and_wait("t", b"%d" % partition, partition=partition)
+        one, other = await world.producer("x"), await world.producer("y")
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=1)
+            first, second = await anext(batches), await anext(batches)
+            async with one.transaction(first), other.transaction(second):
+                pass
+            assert {at.offset for at in (await consumer.committed()).values()} == {1}
+
+    within(main, num_partitions=2)
+
+
+def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            passed, batch = await anext(batches), await anext(batches)
+            await copy(producer, batch)
+            with pytest.raises(AlreadyCommittedError, match="behind this batch's first"):
+                await copy(producer, passed)
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
+
+
+def test_a_batch_further_behind_what_is_committed_can_be_committed():
+    """What the caller does with the one between is his own affair."""
+
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=1)
+            await copy(producer, await anext(batches))
+            await anext(batches)
+            await copy(producer, await anext(batches))
+            assert (await consumer.committed())[T0].offset == 3
+            assert await world.values("out") == [b"a", b"c"]
+
+    within(main)
+
+
+def test_what_was_committed_may_be_read_and_committed_again_after_a_seek():
+    async def main(world):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches()
+            batch = await anext(batches)
+            async with producer.transaction(batch):
+                consumer.seek(T0, 0)
+            for again in range(2):
+                batch = await anext(batches)
+                assert values(batch) == [b"a", b"b"]
+                await copy(producer, batch)
+                consumer.seek(T0, 0)
+                assert len(await world.values("out")) == 2 * (again + 1)
+
+    within(main)
+
+
+def test_one_transaction_takes_several_batches_of_a_partition():
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            async with producer.transaction(await anext(batches)) as tx:
+                await tx.send_offsets_to_transaction(await anext(batches))
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
+
+
+def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
+    async def main(world):
+        await write(world, b"a", b"b")
+        producer, other = await world.producer(), await world.producer("y")
+        async with member(world) as consumer:
+            batch = await anext(consumer.batches())
+            async with producer.transaction():
+                with pytest.raises(IllegalStateError):
+                    await copy(producer, batch)
+            await copy(other, batch)
+            assert await world.values("out") == [b"a", b"b"]
+
+    within(main)
+
+
+@both
+@pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
+def test_an_earlier_batch_does_not_take_back_offsets_of_a_later_one_in_its_transaction(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c", b"d")
+        producer = await world.producer()
+
+        async def send_both(later, earlier):
+            async with producer.transaction(later if how == "transaction(batch)" else None) as tx:
+                if how != "transaction(batch)":
+                    await tx.send_offsets_to_transaction(later)
+                await tx.send_offsets_to_transaction(earlier)
+
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            earlier, later = await anext(batches), await anext(batches)
+            with pytest.raises(IllegalStateError, match="has a later batch of t-0") as refused:
+                await send_both(later, earlier)
+            assert refused.value.hint
+            again = await anext(batches)
+            assert values(again) == [b"c", b"d"]
+            async with producer.transaction(earlier) as tx:
+                await tx.send_offsets_to_transaction(again)
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main, version)
+
+
+# ---- partitions that were assigned by hand -----------------------------------------------------------------------
+
+
+def give_away(consumer, how):
+    consumer.assign([("other", 0)] if how == "for another" else [])
+
+
+away = pytest.mark.parametrize("how", ["for none", "for another"])
+
+
+@both
+@away
+def test_a_partition_does_not_come_back_by_hand_while_a_transaction_works_on_it(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        one, other = await world.producer("x"), await world.producer("y")
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            async with one.transaction(batch) as tx:
+                for record in batch:
+                    await tx.send("out", record.value)
+                give_away(consumer, how)
+                with pytest.raises(IllegalStateError, match="an open transaction works on a batch of t-0") as refused:
+                    consumer.assign([T0])
+                assert refused.value.hint
+                assert T0 not in consumer.assignment()
+            consumer.assign([T0])
+            await copy(other, await anext(batches))
+            assert await world.values("out") == [b"a", b"b", b"c"]
+
+    within(main, version)
+
+
+@both
+@away
+def test_a_batch_from_before_its_partition_came_back_by_hand_is_not_committed(version, how):
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            give_away(consumer, how)
+            consumer.assign([T0])
+            with pytest.raises(IllegalStateError, match="it comes again") as refused:
+                await copy(producer, batch)
+            assert refused.value.hint
+            again = await anext(batches)
+            await copy(producer, again)
+            with pytest.raises(IllegalStateError, match="it comes again"):
+                await copy(producer, batch)
+            assert await world.values("out") == values(again) == [b"a", b"b"]
+
+    within(main, version)
+
+
+def test_a_batch_whose_partition_was_only_given_away_is_committed():
+    async def main(world):
+        await write(world, b"a", b"b", b"c")
+        producer = await world.producer()
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            batches = consumer.batches(max_records=2)
+            batch = await anext(batches)
+            consumer.assign([])
+            await copy(producer, batch)
+            consumer.assign([T0])
+            await copy(producer, await anext(batches))
+            assert await world.values("out") == [b"a", b"b", b"c"]
+
+    within(main)

@@ -1,0 +1,41 @@
+"""A consumer that nobody holds any more and nobody closed."""
+
+import asyncio
+import gc
+
+import pytest
+from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.producer.producer import Producer
+from txn_world import BOOTSTRAP, within
+
+
+def _drop(consumers):
+    consumers.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_one_that_was_never_closed_warns_when_it_is_collected_and_lets_go(group):
+    async def main(world):
+        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+            await producer.send_and_wait("t", b"v")
+        outside = world.world.outside
+        consumers = [Consumer(BOOTSTRAP, topics=["t"], outside=outside, group_id=group, auto_offset_reset="earliest")]
+        await consumers[0].start()
+        assert (await consumers[0].getone()).value == b"v"
+        with pytest.warns(ResourceWarning, match="never closed"):
+            _drop(consumers)
+        await asyncio.sleep(1)
+
+    within(main)
+
+
+def test_one_that_was_never_started_or_was_closed_is_dropped_without_a_word(recwarn):
+    async def main(world):
+        Consumer(BOOTSTRAP, outside=world.world.outside)
+        async with Consumer(BOOTSTRAP, outside=world.world.outside):
+            pass
+        gc.collect()
+
+    within(main)
+    assert not [each for each in recwarn if issubclass(each.category, ResourceWarning)]

@@ -1,0 +1,127 @@
+"""Which broker is read from: the follower that the leader names for our rack, and the leader again after trouble."""
+
+import pytest
+from fencepost.client.consumer.subscription import Need
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.protocol.errors import ErrorCode
+from scripted_fetches import ScriptedFetches
+
+
+@pytest.fixture
+def cluster():
+    loop = SimulatedLoop()
+    made = ScriptedFetches(loop, client_rack="r1")
+    yield made
+    made.fetcher.close()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def followed(cluster):
+    """The first request to the follower, broker 2."""
+    first = cluster.next()
+    assert (first.node_id, first.request.rack_id) == (1, "r1")
+    first.answer(replica=2)
+    asked = cluster.next()
+    assert (asked.node_id, asked.offset) == (2, 0)
+    return asked
+
+
+def test_the_follower_that_the_leader_names_is_read_from(cluster):
+    asked = followed(cluster)
+    for offset in range(3):
+        assert (asked.node_id, asked.offset) == (2, offset)
+        asked.answer(offset, b"%d" % offset)
+        asked = cluster.next()
+    assert cluster.values() == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
+def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(cluster, code):
+    asked = followed(cluster)
+    if code is None:
+        asked.fail()
+    else:
+        asked.answer(code=code)
+    cluster.wait(2)
+    asked = cluster.next()
+    assert (asked.node_id, asked.offset, asked.request.rack_id) == (1, 0, "")
+    assert cluster.state.refused is None
+    asked.answer(0, b"from the leader")
+    assert cluster.next().node_id == 1
+    assert cluster.values() == [b"from the leader"]
+
+
+def test_a_follower_that_has_less_than_was_read_does_not_say_that_the_log_was_cut(cluster):
+    """To a fetch that names an epoch it answers with where its own log ends, not with OFFSET_OUT_OF_RANGE."""
+    followed(cluster).answer(0, b"0")
+    asked = cluster.next()
+    assert (asked.node_id, asked.offset) == (2, 1)
+    asked.answer(ends_at=0)
+    again = cluster.next()
+    assert (again.node_id, again.offset, again.request.rack_id) == (1, 1, "")
+    assert cluster.values() == [b"0"]
+    assert cluster.state.refused is None
+    again.answer(ends_at=0)  # the leader's word is another matter
+    cluster.wait()
+    assert cluster.state.refused is not None
+
+
+@pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
+def test_what_a_follower_says_of_its_log_when_the_leader_is_asked_again_is_not_the_leaders_word(cluster, answer):
+    asked = followed(cluster)
+    asked.answer(0, b"0")
+    asked = cluster.next()
+    cluster.brokers = (1,)
+    cluster.lead(1, epoch=0)  # the follower is gone from the metadata, and its last answer is on the way
+    cluster.values()
+    again = cluster.next()
+    assert (again.node_id, again.offset) == (1, 1)
+    asked.answer(**answer)
+    cluster.wait()
+    assert cluster.state.refused is None
+    assert (cluster.state.position, cluster.state.need) == (1, Need.NOTHING)
+
+
+def test_the_leader_is_asked_for_a_follower_again_after_a_while(cluster):
+    followed(cluster).fail()
+    cluster.wait(2)
+    cluster.next().answer()
+    cluster.wait(60)
+    cluster.next().answer()
+    assert cluster.next().request.rack_id == "r1"
+
+
+@pytest.mark.parametrize("moved", ["leader", "brokers"])
+def test_when_the_metadata_moves_the_leader_is_asked_again(cluster, moved):
+    asked = followed(cluster)
+    if moved == "leader":
+        cluster.lead(1, epoch=1)
+    else:
+        cluster.brokers = (1,)
+        cluster.lead(1, epoch=0)
+    asked.answer()
+    again = [one for one in (cluster.next(), *cluster.asked) if one.node_id == 1]
+    assert [one.request.rack_id for one in again] == ["r1"]
+
+
+def test_a_follower_that_nobody_knows_is_not_followed(cluster):
+    cluster.next().answer(replica=7)
+    asked = cluster.next()
+    assert (asked.node_id, asked.request.rack_id) == (1, "")
+    assert cluster.refreshes
+
+
+def test_of_two_answers_for_one_offset_from_two_brokers_one_counts(cluster):
+    old = cluster.next()
+    cluster.lead(2, epoch=1)
+    new = cluster.next()
+    assert (old.node_id, new.node_id, old.offset, new.offset) == (1, 2, 0, 0)
+    new.answer(0, b"a")
+    cluster.wait()
+    cluster.wait()
+    assert cluster.values() == [b"a"]
+    old.answer(code=ErrorCode.OFFSET_OUT_OF_RANGE)  # of an offset that is behind us by now
+    cluster.wait()
+    assert cluster.state.refused is None
+    assert cluster.state.position == cluster.state.fetch_offset == 1

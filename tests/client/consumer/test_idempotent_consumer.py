@@ -1,0 +1,100 @@
+"""A consumer whose work is outside of the broker: done once, if its database keeps the place beside the work.
+
+The recipe of docs/sdk.md. A crash comes before the database commits, before the offsets are committed, or after.
+"""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.producer.producer import Producer
+from txn_world import BOOTSTRAP, within
+
+PLACE = """
+insert into places values (?, ?, ?)
+on conflict (topic, partition) do update set offset = excluded.offset where excluded.offset > offset
+"""
+RECORDS = [b"%d" % n for n in range(6)]
+
+
+class Crash(Exception):
+    pass
+
+
+def database():
+    rows = sqlite3.connect(":memory:")
+    rows.execute("create table places (topic, partition, offset, primary key (topic, partition))")
+    rows.execute("create table bills (order_id)")
+    return rows
+
+
+async def bill(world, rows, crash="", *, keeps_place=True):
+    """Until there is nothing to read."""
+    consumer = Consumer(
+        BOOTSTRAP, topics=["orders"], group_id="billing", auto_offset_reset="earliest", outside=world.world.outside
+    )
+    async with consumer:
+        await consumer.assigned()
+        while sum((await consumer.lag()).values()):
+            batch = await anext(consumer.batches(max_records=2))
+            with rows:
+                for record in batch:
+                    place = record.topic, record.partition, record.offset
+                    if rows.execute(PLACE, place).rowcount or not keeps_place:
+                        rows.execute("insert into bills values (?)", (record.value,))
+                if crash == "in the work":
+                    raise Crash
+            if crash == "before the commit":
+                raise Crash
+            await consumer.commit(batch.offsets)
+            if crash == "after the commit":
+                raise Crash
+
+
+async def write(world):
+    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        for value in RECORDS:
+            await producer.send_and_wait("orders", value)
+
+
+async def billed(world, crash, **how):
+    await write(world)
+    with closing(database()) as rows:
+        with pytest.raises(Crash):
+            await bill(world, rows, crash, **how)
+        await bill(world, rows, **how)
+        return [value for (value,) in rows.execute("select order_id from bills")]
+
+
+@pytest.mark.requirement("S-137", "S-92")
+@pytest.mark.parametrize("crash", ["in the work", "before the commit", "after the commit"])
+def test_the_work_is_done_once_whenever_it_is_cut_off(crash):
+    async def main(world):
+        assert await billed(world, crash) == RECORDS
+
+    within(main)
+
+
+@pytest.mark.requirement("S-137", "S-09")
+def test_without_its_place_some_is_done_twice():
+    async def main(world):
+        assert await billed(world, "before the commit", keeps_place=False) == RECORDS[:2] + RECORDS
+
+    within(main)
+
+
+@pytest.mark.requirement("S-137")
+def test_a_member_that_does_not_know_yet_that_it_is_out_does_nothing_twice():
+    """Both have read the same records; the database lets each through once, in order."""
+
+    async def main(world):
+        await write(world)
+        with closing(database()) as rows:
+            await bill(world, rows)
+            for offset, value in enumerate(RECORDS):
+                if rows.execute(PLACE, ("orders", 0, offset)).rowcount:
+                    rows.execute("insert into bills values (?)", (value,))
+            assert [value for (value,) in rows.execute("select order_id from bills")] == RECORDS
+
+    within(main)

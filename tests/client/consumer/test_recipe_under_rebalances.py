@@ -1,0 +1,50 @@
+"""The README's loop, `consumer.batches()` with `producer.transaction(batch)`: a rebalance at each of its awaits, and
+while each request of its producer is under way.
+"""
+
+import pytest
+from fencepost.client.group.commits import GroupCommits
+from fencepost.client.values import ConsumerGroupMetadata
+from recipe import GROUP, Copying
+
+STRATEGIES = ["range", "cooperative-sticky"]
+HAPPENS = ["another_joins", "the_other_takes_over", "it_takes_too_long"]
+MOMENTS = {"await": False, "request": True}
+
+
+def runs(strategy, what, moment, every=1, first=1):
+    """A run for each moment there is, or for every so many. Returns how many moments there are."""
+    undisturbed = Copying(strategy)
+    at_request = MOMENTS[moment]
+    count = undisturbed.run(-1 if at_request else 0, undisturbed.another_joins, at_request=at_request)
+    for number in range(first, count + 1, every):
+        copying = Copying(strategy)
+        try:
+            copying.run(number, getattr(copying, what), at_request=at_request)
+        except BaseException as error:
+            error.add_note(f"at {moment} {number} of {count}")
+            raise
+    return count
+
+
+@pytest.mark.requirement("S-83", "S-89", "S-118")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("what", HAPPENS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nothing_is_lost_done_twice_or_committed_under_another_generation(strategy, what, moment):
+    assert runs(strategy, what, moment, 4, first=1 + HAPPENS.index(what)) >= 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("what", HAPPENS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_at_every_single_moment(strategy, what, moment):
+    runs(strategy, what, moment)
+
+
+def test_commits_without_a_generation_would_be_seen(monkeypatch):
+    """The test's own test: what is not fenced is done twice."""
+    monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
+    with pytest.raises(AssertionError, match="lost, or done twice"):
+        runs("range", "the_other_takes_over", "await")

@@ -1,0 +1,26 @@
+"""What a subscription remembers of its partitions."""
+
+from math import inf
+
+from fencepost.client.consumer.subscription import Rewinds
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_rewinds_know_the_lowest_offset_since_each_of_them(offsets):
+    rewinds = Rewinds()
+    for offset in offsets:
+        rewinds.add(offset)
+    assert rewinds.count == len(offsets)
+    for count in range(len(offsets) + 1):
+        assert rewinds.lowest_since(count) == min(offsets[count:], default=inf)
+
+
+def test_rewinds_that_are_very_many_are_remembered_on_the_safe_side():
+    rewinds = Rewinds()
+    for offset in range(Rewinds.KEPT + 500):
+        rewinds.add(offset)
+    assert len(rewinds._lowest) == Rewinds.KEPT
+    assert rewinds.lowest_since(300) == 0
+    assert rewinds.lowest_since(1_400) == 1_400

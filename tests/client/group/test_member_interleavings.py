@@ -1,0 +1,93 @@
+"""Members of the SDK against the broker's group, without a loop: no two owners, no stale commit, and it settles."""
+
+import pytest
+from fencepost.client.assignors.sticky import CooperativeStickyAssignor, _assign, owned_now
+from fencepost.client.group.membership import GivingUp, Membership
+from fencepost.protocol.errors import ErrorCode
+from member_interleavings import World, every_run, random_run
+
+KINDS = [("range", False), ("range", True), ("cooperative-sticky", False), ("cooperative-sticky", True)]
+kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
+
+
+@kinds
+def test_members_under_faults_own_nothing_twice_and_settle(strategy, static):
+    for seed in range(150):
+        random_run(seed, 30, strategy=strategy, count=2 + seed % 2, static=static, faults=4)
+
+
+@kinds
+def test_every_order_of_four_steps_with_one_fault(strategy, static):
+    for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
+        pass
+
+
+@pytest.mark.long
+@kinds
+def test_members_under_faults_at_length(strategy, static):
+    for seed in range(10_000):
+        random_run(seed, 60, strategy=strategy, count=2 + seed % 3, static=static, faults=8)
+    for _ in every_run(6, strategy=strategy, count=2, static=static, faults=1):
+        pass
+
+
+def test_a_static_member_that_missed_a_rebalance_shares_what_it_had_until_it_hears_and_cannot_commit_it():
+    world = World("cooperative-sticky", 3, static=True, faults=0)
+    world.settle(world.sides[:2])
+    late, other, new = world.sides
+    new.poll()
+    other.beat()
+    other.hear_heartbeat()
+    other.poll()
+    for _ in range(13):  # longer than the rebalance timeout, and never silent
+        world.driver.wait(5_000)
+        late.beat()
+        late.heartbeat, heard = None, late.heartbeat
+    for side in (other, new):
+        side.hear()
+    for side in (other, new):
+        side.hear()
+        side.poll()
+        world.check()
+    had = late.membership.applied
+    assert set(late.owned) & {*other.owned, *new.owned}
+    assert world.commit(had, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit(had, transactional=False) is ErrorCode.ILLEGAL_GENERATION
+    late.membership.on_heartbeat(*heard)
+    late.poll()
+    assert not late.owned
+    world.settle()
+
+
+def fails(runs=100, static=False):
+    failed = 0
+    for seed in range(runs):
+        try:
+            random_run(seed, 30, strategy="cooperative-sticky", count=2 + seed % 2, static=static, faults=4)
+        except AssertionError:
+            failed += 1
+    return failed
+
+
+def test_an_assignor_that_gives_away_what_somebody_has_is_seen(monkeypatch):
+    monkeypatch.setattr(CooperativeStickyAssignor, "assign", lambda self, *given: _assign(*given, owned_now)[0])
+    assert fails()
+    assert fails(static=True)
+
+
+def test_a_member_that_keeps_what_it_lost_is_seen(monkeypatch):
+    real = Membership.prepare
+    monkeypatch.setattr(Membership, "prepare", lambda self, *given: GivingUp((), real(self, *given).lost))
+    assert fails()
+
+
+def test_a_member_that_does_not_come_back_after_giving_up_is_seen(monkeypatch):
+    real = Membership.take_over
+
+    def take_over(self, *given, **more):
+        taking = real(self, *given, **more)
+        self.reason = ""
+        return taking
+
+    monkeypatch.setattr(Membership, "take_over", take_over)
+    assert fails()

@@ -1,0 +1,492 @@
+"""The cluster as a client sees it: brokers that come, go and move, topics that appear, coordinators that change."""
+
+import asyncio
+import traceback
+
+import pytest
+from client_world import BOOTSTRAP, World, run
+from fencepost.client.errors import (
+    BrokerUnreachableError,
+    ClosedError,
+    InvalidConfigurationError,
+    KafkaError,
+    RequestTimedOutError,
+    UnknownTopicError,
+)
+from fencepost.client.net.cluster import Cluster
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest, MetadataResponse
+from fencepost.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse, InitProducerIdRequest
+from scripted_server import ScriptedServer
+
+INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
+END = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+
+
+def _create(name: str) -> CreateTopicsRequest:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=3, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
+
+
+async def _scripted(world: World, port: int = 9092) -> ScriptedServer:
+    server = ScriptedServer(world.net)
+    await server.listen(port)
+    return server
+
+
+def test_the_second_bootstrap_server_does_when_the_first_does_not():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster(f"127.0.0.1:1,{BOOTSTRAP}")
+        assert set(cluster.metadata.brokers) == {1}
+
+    run(main)
+
+
+def test_the_bootstrap_connection_goes_on_as_that_of_its_broker():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        assert cluster.ready(1) is await cluster.any_node() is await cluster.node(1)
+        assert len(world.net.connections) == 1
+
+    run(main)
+
+
+def test_a_broker_that_restarts_is_reconnected_to_with_back_off():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        await world.stop_broker()
+        failures = 0
+        before = world.loop.time()
+        while world.loop.time() < before + 20:
+            with pytest.raises((BrokerUnreachableError, RequestTimedOutError)):
+                await cluster.ask(1, INIT)
+            failures += 1
+        assert 15 <= failures <= 40  # a second apart at the end
+        await world.start_broker()
+        response = await cluster.ask_until(1, INIT, verdict=lambda each: each.error_code, timeout_ms=5_000)
+        assert response.error_code == 0
+
+    run(main)
+
+
+def test_a_broker_at_another_port_is_found_by_the_metadata():
+    async def main(world):
+        first, second = await _scripted(world, 9092), await _scripted(world, 9093)
+        nodes = {1: ("127.0.0.1", 9094), 2: ("127.0.0.1", 9093)}
+        first.nodes = second.nodes = nodes
+        first.nodes[1] = ("127.0.0.1", 9092)
+        cluster = await world.cluster("127.0.0.1:9092,127.0.0.1:9093")
+        assert (await cluster.node(1)).address[1] == 9092
+        first.close()
+        await asyncio.sleep(0.1)
+        moved = await _scripted(world, 9095)
+        nodes[1] = ("127.0.0.1", 9095)
+        moved.nodes = nodes
+        response = await cluster.ask_until(
+            1, MetadataRequest(topics=[]), verdict=lambda each: each.error_code, timeout_ms=10_000
+        )
+        assert response.error_code == 0
+        assert (await cluster.node(1)).address[1] == 9095
+        for server in (second, moved):
+            server.close()
+
+    run(main)
+
+
+def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_anew():
+    async def main(world):
+        old = await _scripted(world, 9095)
+        old.nodes = {7: ("127.0.0.1", 9095)}
+        door = await _scripted(world, 9092)
+        door.nodes = old.nodes
+        cluster = await world.cluster()
+        await cluster.node(7)
+        old.close()
+        new = await _scripted(world, 9096)
+        new.nodes = {8: ("127.0.0.1", 9096)}
+        door.nodes = new.nodes
+        for line in door.lines:
+            line.transport.abort()
+        await asyncio.sleep(3)
+        assert set(cluster.metadata.brokers) == {8}
+        for server in (door, new):
+            server.close()
+
+    run(main)
+
+
+def test_a_topic_that_appears_later_is_seen_by_who_waits_for_it():
+    async def main(world):
+        await world.start_broker(auto_create_topics_enable=False)
+        cluster, admin = await world.cluster(), await world.cluster()
+        waiting = [asyncio.ensure_future(cluster.partitions_of("late", timeout_ms=30_000)) for _ in range(100)]
+        await asyncio.sleep(5)
+        assert not any(one.done() for one in waiting)
+        await admin.ask("controller", _create("late"))
+        assert await asyncio.gather(*waiting) == [3] * 100
+        assert cluster.metadata.leader(("late", 2)) == 1
+        assert cluster.metadata.topic_name(cluster.metadata.topic_id("late")) == "late"
+
+    run(main)
+
+
+def test_a_watched_topic_that_appears_later_is_told_to_who_listens():
+    async def main(world):
+        await world.start_broker()
+        cluster, admin = await world.cluster(), await world.cluster()
+        seen = []
+        cluster.on_metadata.append(lambda: seen.append(cluster.metadata.partitions("late")))
+        cluster.watch_topics(["late"])
+        await asyncio.sleep(5)
+        assert set(seen) == {None}  # and nobody who only watches has it made
+        assert len(seen) < 12
+        await admin.ask("controller", _create("late"))
+        await asyncio.sleep(1.5)
+        assert seen[-1] == 3
+
+    run(main)
+
+
+def test_a_topic_that_never_appears_is_an_error_in_time_and_not_asked_for_again():
+    async def main(world):
+        await world.start_broker(auto_create_topics_enable=False)
+        cluster = await world.cluster()
+        before = world.loop.time()
+        with pytest.raises(UnknownTopicError, match="no topic 'gone'"):
+            await cluster.partitions_of("gone", timeout_ms=3_000)
+        assert world.loop.time() - before < 3.2
+        await asyncio.sleep(2)  # what was under way then
+        answers = []
+        cluster.on_metadata.append(lambda: answers.append(world.loop.time()))
+        await asyncio.sleep(60)
+        assert not answers
+
+    run(main)
+
+
+def test_a_topic_name_that_is_not_valid_is_an_error_at_once():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        with pytest.raises(KafkaError) as caught:
+            await cluster.partitions_of("no/such name", timeout_ms=30_000)
+        assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert world.loop.time() < 1
+        assert await cluster.partitions_of("a-good-one", timeout_ms=30_000) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
+def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
+    """The one error is raised for all: its traceback grew with each of them, and kept the frames of every one."""
+
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+
+        async def refresh():
+            raise error
+
+        async def told() -> int:
+            with pytest.raises(type(error)) as caught:
+                await cluster.partitions_of("late", timeout_ms=500)
+            assert caught.value is error
+            return len(list(traceback.walk_tb(error.__traceback__)))
+
+        cluster.refresh = refresh
+        first, *others = await asyncio.gather(*(told() for _ in range(5)))
+        assert others == [first] * 4
+
+    run(main)
+
+
+def test_a_thousand_errors_of_one_cause_are_a_few_requests():
+    async def main(world):
+        server = await _scripted(world)
+        cluster = await world.cluster()
+        before = len(server.requests)
+        for _ in range(1_000):
+            cluster.stale(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await asyncio.sleep(0.001)
+        assert 1 <= len(server.requests) - before <= 15
+        server.close()
+
+    run(main)
+
+
+def test_metadata_is_looked_up_now_and_then():
+    async def main(world):
+        server = await _scripted(world)
+        await world.cluster(metadata_max_age_ms=10_000)
+        await asyncio.sleep(35)
+        assert [name for name, _, _ in server.requests].count("Metadata") == 4
+        server.close()
+
+    run(main)
+
+
+def test_a_cluster_that_says_begin_anew_is_found_anew():
+    def confused(line, request, version, number):
+        answer = MetadataResponse(brokers=[], topics=[], error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+        line.reply(MetadataRequest, version, number, answer)
+
+    async def main(world):
+        server = await _scripted(world)
+        cluster = await world.cluster()
+        usual = server.answers[MetadataRequest]
+        server.answers[MetadataRequest] = confused
+        await cluster.refresh()
+        assert cluster.metadata.brokers == {}
+        server.answers[MetadataRequest] = usual
+        await cluster.refresh()
+        assert set(cluster.metadata.brokers) == {1}
+        server.close()
+
+    run(main)
+
+
+# ---- coordinators ------------------------------------------------------------------------------------------------
+
+
+def _coordinator_is(where: dict):
+    def answer(line, request, version, number):
+        node = where["node"]
+        host, port = line.server.nodes[node]
+        found = FindCoordinatorResponse.Coordinator(
+            key=request.coordinator_keys[0], node_id=node, host=host, port=port, error_code=where.get("error", 0)
+        )
+        line.reply(FindCoordinatorRequest, version, number, FindCoordinatorResponse(coordinators=[found]))
+
+    return answer
+
+
+def test_a_coordinator_that_moved_is_looked_up_again():
+    """What aiokafka did not do after a failover (its notes of 0.12 to 0.14)."""
+
+    async def main(world):
+        servers = [await _scripted(world, 9092), await _scripted(world, 9093)]
+        where = {"node": 1}
+        for number, server in enumerate(servers, 1):
+            server.nodes = {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}
+            server.answers[FindCoordinatorRequest] = _coordinator_is(where)
+            server.answers[EndTxnRequest] = _end_txn(number, where)
+        cluster = await world.cluster()
+        asked = await cluster.ask(("transaction", "t"), END)
+        assert asked.error_code == 0
+        where["node"] = 2
+        await cluster.ask_until(("transaction", "t"), END, verdict=lambda each: each.error_code, timeout_ms=5_000)
+        assert (await cluster.coordinator("transaction", "t")).node_id == 2
+        for server in servers:
+            server.close()
+
+    run(main)
+
+
+def _end_txn(number: int, where: dict):
+    def answer(line, request, version, correlation_id):
+        code = 0 if where["node"] == number else ErrorCode.NOT_COORDINATOR
+        line.reply(EndTxnRequest, version, correlation_id, EndTxnResponse(error_code=code))
+
+    return answer
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(silent):
+    async def main(world):
+        servers = [await _scripted(world, 9092), await _scripted(world, 9093)]
+        where = {"node": 1}
+        for number, server in enumerate(servers, 1):
+            server.nodes = {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}
+            server.answers[FindCoordinatorRequest] = _coordinator_is(where)
+            server.answers[EndTxnRequest] = _end_txn(number, where)
+        cluster = await world.cluster("127.0.0.1:9093", request_timeout_ms=2_000)
+        await cluster.coordinator("transaction", "t")
+        if silent:
+            servers[0].answers.clear()
+        else:
+            servers[0].close()
+        where["node"] = 2
+        await asyncio.sleep(0.01)
+        await cluster.ask_until(("transaction", "t"), END, verdict=lambda each: each.error_code, timeout_ms=10_000)
+        assert (await cluster.coordinator("transaction", "t")).node_id == 2
+        for server in servers:
+            server.close()
+
+    run(main)
+
+
+def test_a_coordinator_has_a_connection_of_its_own():
+    """A fetch that waits at the broker would else hold up each heartbeat and each commit."""
+
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        assert await cluster.coordinator("group", "g") is not await cluster.node(1)
+        assert await cluster.coordinator("group", "g") is await cluster.coordinator("transaction", "t")
+
+    run(main)
+
+
+def test_an_error_that_does_not_pass_ends_the_asking_and_one_that_does_ends_with_the_deadline():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        codes = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.INVALID_REQUEST])
+        with pytest.raises(KafkaError) as caught:
+            await cluster.ask_until("any", INIT, verdict=lambda _: next(codes), timeout_ms=5_000)
+        assert caught.value.code is ErrorCode.INVALID_REQUEST
+        before = world.loop.time()
+        with pytest.raises(RequestTimedOutError, match="2000 ms") as late:
+            await cluster.ask_until(
+                "any", lambda: INIT, verdict=lambda _: ErrorCode.CONCURRENT_TRANSACTIONS, timeout_ms=2_000
+            )
+        assert late.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert world.loop.time() - before <= 2
+
+    run(main)
+
+
+# ---- ends --------------------------------------------------------------------------------------------------------
+
+
+def test_closing_never_waits_for_a_broker_that_is_silent():
+    async def main(world):
+        server = await _scripted(world)
+        cluster = await world.cluster()
+        server.answers.clear()
+        asking = [
+            asyncio.ensure_future(cluster.ask("any", INIT)),
+            asyncio.ensure_future(cluster.coordinator("group", "g")),
+            asyncio.ensure_future(cluster.partitions_of("orders", timeout_ms=60_000)),
+            asyncio.ensure_future(cluster.node(1, "fetch")),
+        ]
+        await asyncio.sleep(0.1)
+        before = world.loop.time()
+        await cluster.close()
+        await cluster.close()
+        for one in asking:
+            with pytest.raises((BrokerUnreachableError, ClosedError)):
+                await one
+        assert world.loop.time() - before < 0.1
+        with pytest.raises(ClosedError):
+            await cluster.start()
+        server.close()
+
+    run(main)
+
+
+def test_one_who_gives_up_waiting_does_not_stop_the_connecting_of_another():
+    async def main(world):
+        server = await _scripted(world)
+        world.net.network.delay_ms = (40, 60)
+        cluster = await world.cluster()
+        first = asyncio.ensure_future(cluster.node(1, "fetch"))
+        second = asyncio.ensure_future(cluster.node(1, "fetch"))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        assert not (await second).closed
+        assert first.cancelled()
+        assert len(server.lines) == 2
+        server.close()
+
+    run(main)
+
+
+def test_a_connection_cut_again_and_again_is_not_made_again_without_a_pause():
+    async def main(world):
+        server = await _scripted(world)
+        cluster = await world.cluster()
+        server.greeting = lambda line: line.transport.abort()
+        for line in server.lines:
+            line.transport.abort()
+        await asyncio.sleep(20)
+        assert len(server.lines) < 60
+        server.greeting = None
+        asked = MetadataRequest(topics=[])
+        assert (await cluster.ask_until("any", asked, verdict=lambda _: 0, timeout_ms=5_000)).brokers
+        server.close()
+
+    run(main)
+
+
+def test_all_of_it_runs_the_same_way_twice():
+    def trace() -> list:
+        async def main(world):
+            world.net.network.delay_ms = (1, 20)
+            await world.start_broker()
+            cluster = Cluster(world.settings(), world.outside)
+            world.clusters.append(cluster)
+            await cluster.start()
+            await cluster.partitions_of("orders", timeout_ms=5_000)
+            await cluster.coordinator("group", "g")
+            return [world.loop.time(), cluster.metadata.topic_id("orders"), cluster.metadata.cluster_id]
+
+        return run(main, seed=7)
+
+    assert trace() == trace()
+
+
+def test_a_request_for_anybody_does_not_queue_behind_a_join_that_waits():
+    async def main(world):
+        await world.start_broker()
+        cluster = await world.cluster()
+        coordinator = await cluster.coordinator("group", "g")
+        data = await cluster.node(1)
+        assert coordinator is not data
+        asked = asyncio.create_task(cluster.ask(1, MetadataRequest(topics=[])))
+        await asyncio.sleep(0)
+        assert data.in_flight > coordinator.in_flight
+        assert await cluster.any_node() is data
+        await asked
+        data.close()
+        assert await cluster.any_node() is await cluster.node(1), "a new one"
+
+    run(main)
+
+
+def test_a_broker_that_is_just_starting_is_waited_for():
+    async def main(world):
+        starting = asyncio.get_running_loop().create_task(_later(world, 2))
+        cluster = await world.cluster()
+        assert set(cluster.metadata.brokers) == {1}
+        await starting
+
+    run(main)
+
+
+def test_a_bootstrap_connection_that_is_cut_is_made_again():
+    async def main(world):
+        server = await _scripted(world)
+        left = [1, 2, 3]
+
+        def cut_three(line):
+            if left:
+                left.pop()
+                line.transport.abort()
+
+        server.greeting = cut_three
+        await world.cluster()
+        assert not left
+
+    run(main)
+
+
+@pytest.mark.parametrize(("connect_timeout_ms", "most_s"), [(10_000, 3), (500, 0.5)])
+def test_nobody_at_the_bootstrap_servers_is_said_after_a_short_while(connect_timeout_ms, most_s):
+    async def main(world):
+        with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
+            await world.cluster(connect_timeout_ms=connect_timeout_ms)
+        assert most_s / 2 < world.loop.time() < most_s
+
+    run(main)
+
+
+async def _later(world, seconds):
+    await asyncio.sleep(seconds)
+    await world.start_broker()

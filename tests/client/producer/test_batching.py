@@ -1,0 +1,291 @@
+"""Batches in the making: what goes together, how much memory it holds, how it is split and given up."""
+
+import pytest
+from fencepost.client.errors import RecordTooLargeError
+from fencepost.client.producer.batching import RECORD_OVERHEAD_BYTES, Accumulator, Topic, headers_bytes
+from fencepost.protocol.batches import check_produced
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.producing import payload
+from fencepost.protocol.records import records
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Making:
+    """An accumulator with a clock that stands still until it is moved, and one topic."""
+
+    def __init__(self, partitions=1, **more):
+        self.now = 1_000
+        limits = {"max_batch_bytes": 1_000, "max_record_bytes": 10_000, "memory_bytes": 100_000}
+        self.accumulator = Accumulator(now_ms=lambda: self.now, delivery_timeout_ms=500, **{**limits, **more})
+        self.topic = self.accumulator.topics["t"] = Topic("t", partitions, [], 0)
+
+    def add(self, value=b"v", *, partition=None, key=None, headers=None, at=5):
+        return self.accumulator.append(self.topic, partition, key, value, headers, at)
+
+    def drain(self):
+        """Every batch there is, taken in the order in which partitions are served."""
+        taken = []
+        for partition in list(self.accumulator.active):
+            while self.accumulator.ready_at(partition) is not None:
+                taken.append(self.accumulator.take(partition))
+        return taken
+
+
+def contents(batch):
+    return [(one.key, one.value, one.headers) for one in records(check_produced(memoryview(batch.frame(False))))]
+
+
+@pytest.mark.requirement("S-10")
+def test_records_of_a_partition_go_together_until_the_batch_is_full():
+    making = Making(max_batch_bytes=3 * (RECORD_OVERHEAD_BYTES + 10))
+    placed = [making.add(b"%010d" % n) for n in range(7)]
+    assert [index for _, index in placed] == [0, 1, 2, 0, 1, 2, 0]
+    batches = making.drain()
+    assert [len(contents(batch)) for batch in batches] == [3, 3, 1]
+    assert [value for batch in batches for _, value, _ in contents(batch)] == [b"%010d" % n for n in range(7)]
+    assert making.accumulator.filled
+
+
+def test_a_record_larger_than_a_batch_has_one_to_itself():
+    making = Making()
+    for size in (10, 5_000, 10):
+        making.add(bytes(size))
+    assert [[len(value) for _, value, _ in contents(batch)] for batch in making.drain()] == [[10], [5_000], [10]]
+
+
+@pytest.mark.parametrize("more", [{"max_record_bytes": 200}, {"memory_bytes": 200}])
+def test_a_record_of_just_what_may_be_held_is_taken(more):
+    making = Making(**more)
+    assert making.add(bytes(200 - RECORD_OVERHEAD_BYTES)) is not None
+
+
+def test_headers_count_with_their_names_and_contents():
+    assert headers_bytes([]) == 0
+    assert 3 + 5 + 4 <= headers_bytes([("abc", b"hello"), ("name", None)]) <= 4 * 7 + 5 + 2 * 8
+    making = Making(max_record_bytes=200)
+    assert making.add(b"v", headers=[("a name of 20 letters", b"x" * 20)]) is not None
+
+
+@pytest.mark.parametrize("more", [{"max_record_bytes": 100}, {"memory_bytes": 100}])
+def test_a_record_that_nothing_could_hold_is_refused_at_once(more):
+    making = Making(**more)
+    with pytest.raises(RecordTooLargeError, match="116 bytes, where 100"):
+        making.add(bytes(100))
+    assert not making.accumulator.incomplete
+
+
+def test_memory_is_held_until_the_batch_is_done_with_and_no_longer():
+    making = Making(memory_bytes=300)
+    room = []
+    making.accumulator.on_room = lambda: room.append(making.accumulator.free_bytes)
+    assert making.add(bytes(200))
+    assert making.add(bytes(200)) is None
+    (batch,) = making.drain()
+    making.accumulator.free_bytes = making.accumulator.free_bytes
+    assert making.add(bytes(200)) is None, "it is sent, and not yet acknowledged"
+    making.accumulator.finish(batch)
+    assert room == [300]
+    assert making.add(bytes(200))
+    making.accumulator.finish(batch)
+    assert making.accumulator.free_bytes == 300 - 216, "done twice is counted once"
+
+
+def test_cve_2026_35554_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
+    """CVE-2026-35554: a buffer was used again while its first content was still being written."""
+    making = Making()
+    making.add(b"first")
+    (first,) = making.drain()
+    sent = first.frame(False)
+    assert first.frame(False) is sent
+    copy = bytes(sent)
+    making.accumulator.finish(first, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    making.add(b"other")
+    making.drain()[0].frame(False)
+    assert sent == copy
+
+
+def test_another_number_or_identity_gives_other_bytes_around_the_same_records():
+    making = Making()
+    making.add(b"v")
+    (batch,) = making.drain()
+    batch.identity, batch.sequence = (7, 0), 3
+    before = batch.frame(True)
+    batch.identity, batch.sequence = (7, 1), 0
+    after = check_produced(memoryview(batch.frame(True)))
+    assert (after.producer_id, after.producer_epoch, after.base_sequence) == (7, 1, 0)
+    assert after.is_transactional
+    assert before[61:] == batch.frame(True)[61:]
+
+
+def test_records_without_a_key_stay_in_one_partition_until_its_batch_is_full_or_taken():
+    making = Making(partitions=3, max_batch_bytes=2 * (RECORD_OVERHEAD_BYTES + 1))
+    places = [making.add()[0].partition.index for _ in range(6)]
+    assert places[0] == places[1] != places[2] == places[3] != places[4] == places[5]
+    making.drain()
+    assert making.add()[0].partition.index != places[5]
+
+
+def test_a_key_has_its_partition_and_a_partition_that_is_named_wins():
+    making = Making(partitions=10)
+    assert making.add(key=b"abc")[0].partition.index == 479470107 % 10
+    assert making.add(key=b"abc", partition=2)[0].partition.index == 2
+
+
+def test_records_without_a_key_avoid_partitions_without_a_leader():
+    making = Making(partitions=3, max_batch_bytes=1)
+    making.topic.available = [2]
+    making.add()
+    assert {making.add()[0].partition.index for _ in range(5)} == {2}
+
+
+def test_with_linger_a_batch_leaves_when_its_time_has_come_or_when_it_is_full_or_when_hurried():
+    making = Making(linger_ms=20, max_batch_bytes=100)
+    making.add(bytes(50))
+    accumulator, partition = making.accumulator, making.topic.partitions[0]
+    assert accumulator.ready_at(partition) == 1_020
+    accumulator.hurried = 1
+    assert accumulator.ready_at(partition) == 0
+    accumulator.hurried = 0
+    making.add(bytes(50))
+    assert accumulator.ready_at(partition) == 0
+    accumulator.take(partition)
+    assert accumulator.ready_at(partition) == 1_020
+    accumulator.waiting = 1
+    assert accumulator.ready_at(partition) == 0, "somebody waits for its memory"
+
+
+def test_time_is_up_for_the_whole_batch_from_its_first_record_on():
+    making = Making()
+    old, _ = making.add()
+    making.now += 499
+    assert making.add()[0] is old
+    assert making.accumulator.expired(making.now) == []
+    making.now += 1
+    assert making.accumulator.expired(making.now) == [old]
+    assert making.accumulator.first_deadline_ms() == 1_500
+    making.accumulator.withdraw(old)
+    making.accumulator.finish(old, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert making.accumulator.first_deadline_ms() is None
+    assert not making.accumulator.active
+
+
+def test_partitions_are_served_in_turn():
+    making = Making(partitions=3)
+    for index in range(3):
+        making.add(partition=index)
+    accumulator, partitions = making.accumulator, making.topic.partitions
+    assert list(accumulator.active) == partitions
+    accumulator.served(partitions[0])
+    assert list(accumulator.active) == [partitions[1], partitions[2], partitions[0]]
+
+
+def test_both_halves_of_a_split_batch_answer_for_their_records():
+    making = Making()
+    for n in range(5):
+        making.add(b"%d" % n, key=b"k", headers=(("h", b"%d" % n),), at=n, partition=0)
+    (batch,) = making.drain()
+    told = []
+    batch.on_done.append(lambda: told.append("done"))
+    free = making.accumulator.free_bytes
+    first, second = making.accumulator.split(batch, False)
+    assert [contents(half) for half in (first, second)] == [
+        [(b"k", b"0", (("h", b"0"),)), (b"k", b"1", (("h", b"1"),)), (b"k", b"2", (("h", b"2"),))],
+        [(b"k", b"3", (("h", b"3"),)), (b"k", b"4", (("h", b"4"),))],
+    ]
+    assert (first.size_bytes, first.size_bytes + second.size_bytes) == (batch.size_bytes * 3 // 5, batch.size_bytes)
+    first.base_offset = 10
+    making.accumulator.finish(first)
+    assert not told
+    assert making.accumulator.free_bytes == free + first.size_bytes
+    making.accumulator.finish(second, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "no"))
+    assert told == ["done"]
+    assert making.accumulator.free_bytes == free + batch.size_bytes == 100_000
+    assert batch.metadata(2) == ("t", 0, 12, 2)
+    with pytest.raises(KafkaError, match="no"):
+        batch.metadata(3)
+
+
+def test_a_topic_that_grows_keeps_what_its_partitions_hold():
+    making = Making(partitions=2)
+    making.add(partition=1)
+    before = list(making.topic.partitions)
+    making.topic.grow(4)
+    assert making.topic.partitions[:2] == before
+    assert len(making.topic.partitions) == making.topic.count == 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from([None, b"k", b"other"]), st.booleans()), max_size=60))
+def test_whatever_is_taken_comes_out_once_and_in_order_and_memory_is_whole_again(rows):
+    making = Making(partitions=2, max_batch_bytes=600)
+    added = {}
+    for number, (size, key, has_headers) in enumerate(rows):
+        headers = (("n", b"%d" % number),) if has_headers else None
+        value = b"%d " % number + bytes(size)
+        batch, index = making.add(value, key=key, headers=headers)
+        added.setdefault(batch, []).append((index, key, value, headers or ()))
+    seen = []
+    for batch in making.drain():
+        assert batch.size_bytes <= 600 or len(added[batch]) == 1
+        assert len(batch.frame(False)) <= batch.size_bytes + 61
+        expected = [(key, value, headers) for _, key, value, headers in added[batch]]
+        assert contents(batch) == expected
+        assert [index for index, *_ in added[batch]] == list(range(len(expected)))
+        seen += expected
+        making.accumulator.finish(batch)
+    assert len(seen) == len(rows)
+    assert making.accumulator.free_bytes == 100_000
+    assert not making.accumulator.active
+    assert not making.accumulator.incomplete
+
+
+def test_headers_are_counted_with_more_than_they_take():
+    assert headers_bytes((("é", b"12"), ("n", None))) >= 1 + 2 + 1 + 2 + 1 + 1 + 1
+
+
+def test_many_values_taken_at_once_make_the_batches_that_one_by_one_would():
+    values = [bytes(size % 90) if size % 7 else None for size in range(500)]
+
+    def taken(at_once):
+        made = Making()
+        at = 0
+        while at < len(values):
+            if at_once:
+                at += made.accumulator.extend(made.topic, values, at, 5)[2]
+            else:
+                made.add(values[at])
+                at += 1
+        (partition,) = made.topic.partitions
+        batches = [
+            (one.values, one.keys, one.timestamps, one.size_bytes) for one in (*partition.sealed, partition.open)
+        ]
+        return batches, made.accumulator.free_bytes
+
+    assert taken(True) == taken(False)
+
+
+def test_of_many_values_as_many_are_taken_as_there_is_room_for():
+    made = Making(max_batch_bytes=10_000, memory_bytes=1_000)
+    values = [bytes(84)] * 50
+    _, index, count = made.accumulator.extend(made.topic, values, 0, 5)
+    assert (index, count, made.accumulator.free_bytes) == (0, 10, 0)
+    assert made.accumulator.extend(made.topic, values, 10, 5) is None
+
+
+@pytest.mark.parametrize(("base_offset", "offsets"), [(-1, [-1, -1]), (0, [0, 1]), (1, [1, 2])])
+def test_a_record_stands_behind_the_base_offset_and_nowhere_if_nobody_said_it(base_offset, offsets):
+    making = Making()
+    for _ in range(2):
+        making.add()
+    (batch,) = making.drain()
+    batch.base_offset = base_offset
+    making.accumulator.finish(batch)
+    assert [batch.metadata(index).offset for index in range(2)] == offsets
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 10_000])
+@pytest.mark.parametrize("name", ["", "n", "é" * 100])
+def test_headers_count_for_no_less_than_they_take(name, size):
+    headers = [(name, bytes(size)), (name, None)]
+    taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
+    assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows

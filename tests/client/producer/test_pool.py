@@ -1,0 +1,434 @@
+"""A pool of producers: transactions beside each other, slots that always come back, and who has the ids."""
+
+import asyncio
+import contextlib
+
+import pytest
+from cancelled_everywhere import at_every_turn
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    AuthorizationError,
+    ClosedError,
+    CommitOutcomeUnknownError,
+    IllegalStateError,
+    InvalidConfigurationError,
+    PoolBusyError,
+    ProducerFencedError,
+    RequestTimedOutError,
+)
+from fencepost.client.producer.pool import ProducerPool
+from reading import make, member, write
+from txn_world import BOOTSTRAP, TxnWorld, within
+
+both = pytest.mark.parametrize("version", [1, 2])
+SETTINGS = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000}
+
+
+def pool_of(world, size=2, prefix="api", **more):
+    return ProducerPool(BOOTSTRAP, prefix=prefix, size=size, outside=world._outside, **{**SETTINGS, **more})
+
+
+async def one(pool, value, topic="t", seconds=0.0):
+    async with pool.transaction() as tx:
+        await tx.send(topic, value)
+        await asyncio.sleep(seconds)
+    return tx.outcome
+
+
+async def all_slots_are_usable(pool):
+    """As many transactions at once as there are slots, each of which waits for all others to be open."""
+    assert pool._slots.taken == pool._slots.waiting == 0
+    together = asyncio.Barrier(pool.size)
+
+    async def transact():
+        async with pool.transaction():
+            await together.wait()
+
+    await asyncio.gather(*(transact() for _ in range(pool.size)))
+
+
+# ---- side by side --------------------------------------------------------------------------------------------------
+
+
+@both
+def test_as_many_transactions_are_open_at_once_as_there_are_slots_and_no_more(version):
+    async def main(world: TxnWorld) -> None:
+        most = 0
+
+        async def handle(value):
+            nonlocal most
+            async with pool.transaction() as tx:
+                most = max(most, pool._slots.taken)
+                await tx.send("t", value)
+                await asyncio.sleep(0.1)
+
+        async with pool_of(world, size=3) as pool:
+            await asyncio.gather(*(handle(b"%d" % number) for number in range(10)))
+            assert most == 3
+            assert sorted(await world.values()) == [b"%d" % number for number in range(10)]
+            assert sorted(world.broker.transactions.transactions) == ["api-0", "api-1", "api-2"]
+
+    within(main, version)
+
+
+def test_producers_are_made_when_they_are_needed():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=8) as pool:
+            assert not pool._producers
+            for _ in range(5):
+                await one(pool, b"a")
+            assert list(pool._producers) == [0]
+
+    within(main)
+
+
+def test_nothing_is_sent_but_by_the_transaction_and_while_it_is_open():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            assert not {"send", "send_and_wait", "begin_transaction", "commit_transaction"} & set(dir(pool))
+            async with pool.transaction() as first:
+                pass
+            with pytest.raises(IllegalStateError):
+                await first.send("t", b"late")
+            async with pool.transaction() as second:
+                with pytest.raises(IllegalStateError, match="not the producer's open one"):
+                    await first.send("t", b"in another's")
+                await second.send("t", b"own")
+            assert await world.values() == [b"own"]
+
+    within(main)
+
+
+def test_a_transaction_is_entered_once():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world) as pool:
+            transaction = pool.transaction()
+            async with transaction:
+                pass
+            with pytest.raises(IllegalStateError, match="entered once"):
+                await transaction.__aenter__()
+
+    within(main)
+
+
+def test_work_that_has_to_be_aborted_is_done_again_on_a_slot_that_is_free():
+    async def main(world: TxnWorld) -> None:
+        tries = []
+
+        async def work(tx):
+            tries.append(tx)
+            await tx.send("t", b"x")
+            if len(tries) < 3:
+                raise AbortableTransactionError("once more")
+            return "done"
+
+        async with pool_of(world) as pool:
+            assert await pool.run_in_transaction(work) == "done"
+            assert await world.values() == [b"x"]
+            tries.clear()
+            with pytest.raises(AbortableTransactionError):
+                await pool.run_in_transaction(work, retries=1)
+
+    within(main)
+
+
+# ---- waiting -------------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_too_long_is_told_so_and_what_to_do_and_nothing_was_begun():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1, max_wait_ms=500) as pool:
+            holding = asyncio.create_task(one(pool, b"a", seconds=2))
+            await asyncio.sleep(0.1)
+            with pytest.raises(PoolBusyError, match="all 1 transactions of 'api' were open for 500 ms") as busy:
+                await one(pool, b"b")
+            assert "size" in busy.value.hint
+            assert (pool.state().taken, pool.state().waiting) == (1, 0)
+            assert await holding == "committed"
+            await all_slots_are_usable(pool)
+            assert await world.values() == [b"a"]
+
+    within(main)
+
+
+def test_a_batch_for_which_no_slot_came_free_comes_again():
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"1", b"2")
+        async with pool_of(world, size=1, max_wait_ms=500) as pool, member(world) as consumer:
+            batch = await anext(consumer.batches())
+            async with pool.transaction():
+                with pytest.raises(PoolBusyError):
+                    async with pool.transaction(batch):
+                        pass
+            again = await anext(consumer.batches(timeout_ms=5_000))
+            assert [record.value for record in again] == [b"1", b"2"]
+            async with pool.transaction(again):
+                pass
+            assert (await consumer.committed())["t", 0].offset == 2
+
+    within(main)
+
+
+# ---- slots that come back ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["waiting for a slot", "with a producer", "first"])
+def test_a_transaction_is_cancelled_anywhere_and_its_slot_comes_back(how):
+    seen = set()
+
+    async def main(world, cancelling):
+        await make(world)
+        async with pool_of(world, size=1) as pool:
+            holding = None
+            if how == "waiting for a slot":
+                holding = asyncio.create_task(one(pool, b"first", seconds=0.05))
+                await asyncio.sleep(0.01)
+            elif how == "with a producer":
+                await one(pool, b"first")
+            before = await world.values() if holding is None else [b"first"]
+            outcome = None
+            with contextlib.suppress(asyncio.CancelledError):
+                outcome = await cancelling(one(pool, b"x"))
+            if holding is not None:
+                await holding
+            seen.add(outcome)
+            found = await world.values()
+            assert found in (before, [*before, b"x"])
+            assert outcome is None or found == [*before, b"x"]
+            await all_slots_are_usable(pool)
+            assert await one(pool, b"last") == "committed"
+            assert (await world.values())[-1] == b"last"
+
+    assert at_every_turn(main) > 10
+    assert seen == {None, "committed"}
+
+
+@pytest.mark.parametrize("how", ["aborted", "raised"])
+def test_a_transaction_that_ends_by_an_error_gives_its_slot_back(how):
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            if how == "aborted":
+                world.faults.error("Produce", "INVALID_TXN_STATE").once()
+            for _ in range(2):
+                with contextlib.suppress(Exception):
+                    async with pool.transaction() as tx:
+                        await tx.send_and_wait("t", b"x")
+                        raise ZeroDivisionError
+            await all_slots_are_usable(pool)
+            assert await world.values() == []
+
+    within(main)
+
+
+def test_a_producer_that_cannot_be_started_is_tried_again_by_the_next():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            world.faults.error("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED").once()
+            with pytest.raises(AuthorizationError):
+                await one(pool, b"a")
+            assert await one(pool, b"b") == "committed"
+
+    within(main)
+
+
+@both
+def test_a_commit_that_was_not_answered_is_asked_for_by_the_next_one_who_gets_the_slot(version):
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            await one(pool, b"a")
+            silence = world.faults.blackhole("EndTxn", when="after_write")
+            with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                await one(pool, b"b")
+            with pytest.raises(RequestTimedOutError, match="nothing was begun"):
+                await one(pool, b"c")
+            world.faults.remove(silence)
+            assert await one(pool, b"d") == "committed"
+            assert await unknown.value.resolve() == "committed"
+            assert await world.values() == [b"a", b"b", b"d"]
+
+    within(main, version)
+
+
+def test_whoever_asks_for_an_outcome_while_the_pool_does_gets_the_same_answer():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            silence = world.faults.blackhole("EndTxn", when="after_write")
+            with pytest.raises(CommitOutcomeUnknownError) as unknown:
+                await one(pool, b"a")
+            world.faults.remove(silence)
+            found = await asyncio.gather(unknown.value.resolve(), one(pool, b"b"), unknown.value.resolve())
+            assert found == ["committed"] * 3
+
+    within(main)
+
+
+# ---- whose the ids are ---------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_start_fences_its_predecessor_and_ends_what_that_left_open_on_every_slot(version):
+    async def main(world: TxnWorld) -> None:
+        old = pool_of(world, size=2)
+        await old.start()
+        async with contextlib.AsyncExitStack() as stack:
+            for value in (b"old 0", b"old 1"):
+                tx = await stack.enter_async_context(old.transaction())
+                await tx.send_and_wait("t", value)
+            async with pool_of(world, size=2) as new:
+                assert not new._producers
+                assert await one(new, b"new") == "committed"
+                assert await world.values() == [b"new"], "nothing of the old ones is open before it"
+            with pytest.raises(ProducerFencedError):
+                await stack.aclose()
+        await old.close()
+
+    within(main, version)
+
+
+def test_a_second_start_does_nothing_and_does_not_fence_our_own():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=2)
+        await asyncio.gather(pool.start(), pool.start())
+        async with pool.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await pool.start()
+        async with pool:
+            assert await one(pool, b"b") == "committed"
+        assert await world.values() == [b"a", b"b"]
+
+    within(main)
+
+
+@both
+def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(version):
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=2) as old:
+            await one(old, b"a")
+            async with pool_of(world, size=2) as new:
+                await one(new, b"b")
+                with pytest.raises(ProducerFencedError) as first:
+                    await one(old, b"c")
+                assert first.value.reason == "newer_producer"
+                assert "InitProducerId" in world.names()
+                for _ in range(3):
+                    with pytest.raises(ProducerFencedError, match="prefix 'api'") as later:
+                        await one(old, b"d")
+                assert "successor" in later.value.hint
+                assert later.value.reason == "newer_producer"
+                assert "InitProducerId" not in world.names(), "it does not fight"
+                assert "fenced" in repr(old)
+                await one(new, b"e")
+            assert await world.values() == [b"a", b"b", b"e"]
+
+    within(main, version)
+
+
+def test_a_slot_that_was_fenced_because_it_was_slow_is_used_again():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1, transaction_timeout_ms=5_000) as pool:
+            await one(pool, b"a")
+            with pytest.raises((AbortableTransactionError, ProducerFencedError)):
+                await one(pool, b"b", seconds=30)
+            assert await one(pool, b"c") == "committed"
+            assert await world.values() == [b"a", b"c"]
+
+    for version in (1, 2):
+        within(main, version)
+
+
+def test_an_operators_abort_is_no_fence_of_the_pool():
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as pool:
+            working = asyncio.create_task(one(pool, b"a", seconds=1))
+            await asyncio.sleep(0.5)
+            world.force_abort("api-0")
+            with pytest.raises((AbortableTransactionError, ProducerFencedError)):
+                await working
+            assert await one(pool, b"b") == "committed"
+            assert await world.values() == [b"b"]
+
+    for version in (1, 2):
+        within(main, version)
+
+
+@pytest.mark.parametrize("said", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
+def test_what_makes_no_pool_is_refused(said):
+    with pytest.raises(InvalidConfigurationError):
+        ProducerPool(BOOTSTRAP, **{"prefix": "api", **said})
+
+
+def test_a_pool_can_be_made_by_other_clients_names():
+    pool = ProducerPool.from_config({"bootstrap.servers": BOOTSTRAP, "linger.ms": 5}, prefix="api", size=2)
+    assert [settings.transactional_id for settings in pool._settings] == ["api-0", "api-1"]
+    assert pool._settings[0].linger_ms == 5
+
+
+# ---- the end -------------------------------------------------------------------------------------------------------
+
+
+def test_close_waits_for_what_is_open_and_begins_nothing_more():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=1)
+        with pytest.raises(IllegalStateError, match="not started"):
+            await one(pool, b"a")
+        await pool.start()
+        working = asyncio.create_task(one(pool, b"a", seconds=1))
+        waiting = asyncio.create_task(one(pool, b"b"))
+        await asyncio.sleep(0.1)
+        await pool.close()
+        assert working.done()
+        assert await working == "committed"
+        for attempt in (waiting, one(pool, b"c")):
+            with pytest.raises(ClosedError):
+                await attempt
+        await pool.close()
+        assert await world.values() == [b"a"]
+
+    within(main)
+
+
+def test_close_waits_for_the_last_of_several():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=2)
+        await pool.start()
+        working = [asyncio.create_task(one(pool, b"%d" % seconds, seconds=seconds)) for seconds in (1, 3)]
+        await asyncio.sleep(0.1)
+        await pool.close()
+        assert [await each for each in working] == ["committed"] * 2
+        assert sorted(await world.values()) == [b"1", b"3"]
+
+    within(main)
+
+
+def test_close_aborts_what_is_still_open_after_its_time_and_who_works_on_it_is_told():
+    async def main(world: TxnWorld) -> None:
+        pool = pool_of(world, size=1)
+        await pool.start()
+        working = asyncio.create_task(one(pool, b"a", seconds=3))
+        await asyncio.sleep(0.1)
+        await pool.close(timeout_ms=1_000)
+        assert await world.values() == []
+        assert world.names()[-1] == "EndTxn"
+        with pytest.raises(IllegalStateError):
+            await working
+        assert pool._slots.taken == 0
+
+    within(main)
+
+
+def test_close_is_cancelled_anywhere_and_nothing_is_left_open():
+    async def main(world, cancelling):
+        pool = pool_of(world, size=2)
+        await pool.start()
+        await one(pool, b"a")
+        working = asyncio.create_task(one(pool, b"b", seconds=5))
+        await asyncio.sleep(0.1)
+        with contextlib.suppress(asyncio.CancelledError):
+            await cancelling(pool.close(timeout_ms=100))
+        await pool.close(timeout_ms=0)
+        with pytest.raises((IllegalStateError, CommitOutcomeUnknownError)):
+            await working
+        async with pool_of(world, size=2):
+            assert await world.values() == [b"a"]
+
+    assert at_every_turn(main) > 3

@@ -1,0 +1,52 @@
+"""A send that is cancelled has taken nothing: who sends that record again writes it once."""
+
+import asyncio
+
+import pytest
+from cancelled_everywhere import at_every_turn
+from fencepost.client.errors import IllegalStateError
+from fencepost.client.producer.producer import Producer
+from txn_world import BOOTSTRAP, within
+
+COUNT = 30
+
+
+async def send_all(producer, sent, count=COUNT):
+    """From the first that is not sent yet."""
+    while len(sent) < count:
+        value = b"%03d" % len(sent)
+        await producer.send("t", value * 40)
+        sent.append(value * 40)
+
+
+def test_what_was_not_sent_when_it_was_cancelled_anywhere_is_sent_again_once():
+    """With batches of three records."""
+
+    async def main(world, cancelling):
+        async with Producer(BOOTSTRAP, outside=world.world.outside, max_batch_size=500) as producer:
+            sent = []
+            try:
+                await cancelling(send_all(producer, sent))
+            except asyncio.CancelledError:
+                await send_all(producer, sent)
+            await producer.flush()
+            assert await world.values() == sent
+
+    assert at_every_turn(main) > COUNT // 4
+
+
+def test_a_record_that_waited_while_its_transaction_ended_is_not_taken_into_the_next():
+    async def main(world):
+        producer = await world.producer(max_batch_size=500)
+        async with producer.transaction() as tx:
+            while not producer._accumulator.filled:
+                await tx.send("t", b"a" * 100)
+            late = asyncio.ensure_future(tx.send("t", b"late"))
+            await asyncio.sleep(0)
+        async with producer.transaction() as tx:
+            await tx.send("t", b"b")
+            with pytest.raises(IllegalStateError):
+                await late
+        assert b"late" not in await world.values()
+
+    within(main)

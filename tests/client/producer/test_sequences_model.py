@@ -1,0 +1,132 @@
+"""Sequences against a log that keeps Kafka's rules: nothing twice or out of order, whatever is lost on the way."""
+
+from fencepost.client.producer.sequences import Verdict
+from fencepost.protocol.errors import ErrorCode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numbered_batches import Sent, producer, send
+
+NONE = ErrorCode.NONE
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class Log:
+    """One partition of a broker by Kafka's rules: the last five batches of each epoch are remembered."""
+
+    def __init__(self):
+        self.names, self.epoch, self.expected, self.window = [], -1, 0, []
+
+    def produce(self, identity, sequence, count, name):
+        if identity.epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.epoch == -1:  # it knows nothing of the producer, and takes any sequence
+            self.epoch, self.expected = identity.epoch, sequence
+        if identity.epoch > self.epoch:
+            if sequence != 0:
+                return OUT_OF_ORDER
+            self.epoch, self.expected, self.window = identity.epoch, 0, []
+        if (sequence, count) in self.window:
+            return NONE
+        if sequence != self.expected:
+            return OUT_OF_ORDER
+        self.expected += count
+        self.window = [*self.window, (sequence, count)][-5:]
+        self.names.append(name)
+        return NONE
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["send", "send", "send", "arrive", "arrive", "arrive", "refuse", "cut", "cut late", "again", "expire"]
+    ),
+    max_size=60,
+)
+
+
+def play(steps):
+    """One lane and one log, with a wire that may be cut before or after a request arrived. Returns what happened."""
+    sequences, lane = producer(is_known=False)
+    log, wire, dropped, acked, bytes_of, late = Log(), [], set(), set(), {}, []
+    name = 0
+
+    def leave(batch):
+        seen = bytes_of.setdefault((batch.identity, batch.sequence), (batch.name, batch.count))
+        assert seen == (batch.name, batch.count), "one number, two contents"
+        batch.leave()
+        wire.append((batch, batch.identity, batch.sequence))
+
+    for step in steps:
+        again = sequences.again(lane)
+        if step == "send" and again is None and sequences.may_take_new(lane):
+            name += 1
+            batch = Sent(1 + name % 3, name)
+            sequences.take(lane, batch)
+            leave(batch)
+        elif step == "again" and again is not None:
+            leave(again)
+        elif step in ("arrive", "refuse") and wire:
+            batch, identity, sequence = wire.pop(0)
+            if late:  # what an older connection still holds comes first
+                log.produce(*late.pop(0))
+            code = BUSY if step == "refuse" else log.produce(identity, sequence, batch.count, batch.name)
+            assert code != ErrorCode.INVALID_PRODUCER_EPOCH
+            if sequences.judge(lane, batch, code) is Verdict.WRITTEN:
+                acked.add(batch.name)
+            assert len([one for one in lane.window if one.on_the_way]) <= 5
+        elif step.startswith("cut"):
+            for position, (batch, identity, sequence) in enumerate(wire):
+                if position == 0 and step == "cut":
+                    log.produce(identity, sequence, batch.count, batch.name)
+                if step == "cut late":
+                    late.append((identity, sequence, batch.count, batch.name))
+                batch.come_back(maybe_written=True)
+            wire.clear()
+        elif step == "expire" and lane.window and lane.window[0] not in [one for one, _, _ in wire]:
+            if not lane.window[0].maybe_written:
+                dropped.add(lane.window[0].name)
+            else:
+                dropped.add(-lane.window[0].name)
+            sequences.dropped(lane, lane.window[0])
+    return sequences, lane, log, wire, dropped, acked, leave
+
+
+@given(STEPS)
+@settings(max_examples=400)
+def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
+    sequences, lane, log, wire, dropped, acked, leave = play(steps)
+    for _ in range(200):  # then everything goes well
+        while wire:
+            batch, identity, sequence = wire.pop(0)
+            if (
+                sequences.judge(lane, batch, log.produce(identity, sequence, batch.count, batch.name))
+                is Verdict.WRITTEN
+            ):
+                acked.add(batch.name)
+        again = sequences.again(lane)
+        if again is None:
+            break
+        leave(again)
+    assert not lane.window
+    assert sequences.may_take_new(lane)
+    assert len(log.names) == len(set(log.names)), "twice"
+    assert [name for name in log.names if -name not in dropped] == sorted(n for n in log.names if -n not in dropped)
+    assert acked <= set(log.names), "lost"
+    assert not {name for name in dropped if name > 0} & set(log.names), "said not to be written, and was"
+
+
+@given(STEPS)
+@settings(max_examples=100)
+def test_librdkafka_4736_no_number_ever_stands_for_two_contents(steps):
+    play(steps)  # asserts it at every sending
+
+
+def test_librdkafka_1_9_topic_vanished_and_back_the_sequence_goes_on():
+    """librdkafka 1.9: metadata without the topic made it begin again at 0, which the broker took for duplicates."""
+    sequences, lane = producer()
+    send(sequences, lane, first := Sent(3))
+    sequences.judge(lane, first, NONE)
+    send(sequences, lane, second := Sent())
+    assert sequences.judge(lane, second, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is Verdict.AGAIN
+    assert sequences.again(lane) is second
+    assert second.sequence == 3

@@ -1,0 +1,147 @@
+"""What one fetch brought: positions come from batches, nothing is skipped in silence, what was not given goes back."""
+
+import traceback
+
+import pytest
+from fencepost.client.errors import CorruptRecordError, RecordTooLargeError
+from fencepost.client.records.fetched import Fetched
+from fencepost.client.serialization import deserializer_of
+from fencepost.client.values import TopicPartition
+from fencepost.protocol.records import Marker, Record, build, control_marker
+
+TP = TopicPartition("t", 0)
+
+
+def written(first, *values, last_offset_delta=None, **more):
+    made = [Record(first + n, 5, None, value) for n, value in enumerate(values)]
+    return build(made, base_offset=first, last_offset_delta=last_offset_delta, leader_epoch=3, **more)
+
+
+def abort(offset, producer_id=7):
+    marker = bytearray(control_marker(Marker.ABORT, producer_id, 0, 0, 5))
+    marker[:8] = offset.to_bytes(8, "big")
+    return bytes(marker)
+
+
+def opened(*batches, offset=0, aborted=(), **more):
+    return Fetched(TP, offset, -1, [b"".join(batches)], aborted, **more)
+
+
+def values(found):
+    return [record.value for record in found]
+
+
+def test_runs_end_where_batches_end_and_positions_follow():
+    fetched = opened(written(0, b"a", b"b", b"c"), written(3, b"d"))
+    assert (fetched.position, fetched.next_offset, fetched.at_most) == (0, 4, 4)
+    assert values(fetched.run(2)) == [b"a", b"b"]
+    assert (fetched.position, fetched.leader_epoch) == (2, 3)
+    assert values(fetched.run(5)) == [b"c"]
+    assert fetched.position == 3
+    assert not fetched.is_done
+    assert values(fetched.run(5)) == [b"d"]
+    assert fetched.is_done
+    assert fetched.run(5) == []
+
+
+def test_what_was_not_given_goes_back():
+    fetched = opened(written(0, b"a", b"b", b"c"))
+    fetched.run(3)
+    fetched.give_back(2)
+    assert fetched.position == 1
+    fetched.give_back(1)
+    assert fetched.position == 0
+    assert values(fetched.run(9)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.requirement("S-104")
+def test_records_below_the_offset_asked_for_are_left_out():
+    fetched = opened(written(0, b"a", b"b", b"c"), offset=2)
+    assert values(fetched.run(9)) == [b"c"]
+    assert fetched.position == 3
+
+
+@pytest.mark.requirement("S-105")
+def test_a_tail_that_was_cleaned_away_is_passed_over():
+    fetched = opened(written(0, b"a", last_offset_delta=9), build([], base_offset=10, last_offset_delta=4))
+    assert fetched.next_offset == 15
+    assert values(fetched.run(9)) == [b"a"]
+    assert fetched.position == 10
+    assert fetched.run(9) == []
+    assert (fetched.position, fetched.is_done) == (15, True)
+
+
+def test_hidden_batches_move_the_position():
+    aborted = written(0, b"x", transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+    fetched = opened(aborted, abort(1), written(2, b"a"), abort(3), aborted=[(7, 0)])
+    assert values(fetched.run(9)) == [b"a"]
+    assert fetched.position == 3
+    fetched.skip_hidden()
+    assert (fetched.position, fetched.is_done) == (4, True)
+
+
+def test_a_batch_that_was_cut_off_comes_with_the_next_fetch():
+    whole = written(0, b"a")
+    for cut in range(1, len(whole)):
+        fetched = opened(whole, written(1, b"b")[:cut])
+        assert (fetched.next_offset, values(fetched.run(9)), fetched.is_done) == (1, [b"a"], True)
+
+
+def test_a_fetch_of_a_part_of_one_batch_says_so():
+    fetched = opened(written(0, b"a" * 100)[:90])
+    with pytest.raises(RecordTooLargeError):
+        fetched.run(1)
+
+
+@pytest.mark.requirement("S-105")
+def test_a_damaged_batch_is_told_when_it_is_reached_and_every_time():
+    damaged = bytearray(written(1, b"bbbb"))
+    damaged[-3] ^= 1
+    fetched = opened(written(0, b"a"), bytes(damaged), written(2, b"c"))
+    assert values(fetched.run(9)) == [b"a"]
+    fetched.skip_hidden()
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="offset 1"):
+            fetched.run(9)
+        assert (fetched.position, fetched.is_done) == (1, False)
+
+
+def test_damage_to_the_frame_is_told_behind_what_is_sound():
+    damaged = bytearray(written(1, b"b"))
+    damaged[16] = 9  # magic
+    fetched = opened(written(0, b"a"), bytes(damaged))
+    assert fetched.is_failed
+    assert values(fetched.run(9)) == [b"a"]
+    with pytest.raises(CorruptRecordError, match="magic"):
+        fetched.run(9)
+
+
+def test_damage_that_is_told_again_is_told_of_that_call_alone():
+    """It is one error, kept: its traceback grew with each call."""
+    damaged = bytearray(written(0, b"a"))
+    damaged[16] = 9
+    fetched = opened(bytes(damaged))
+    frames = []
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError) as caught:
+            fetched.run(5)
+        frames.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert frames == frames[:1] * 3
+
+
+def test_a_record_that_does_not_deserialize_is_told_after_those_before_it():
+    fetched = opened(written(0, b"1", None, b"x", b"3"), value=deserializer_of(int, "value"))
+    assert values(fetched.run(9)) == [1, None]
+    with pytest.raises(CorruptRecordError, match="offset 2: the value") as caught:
+        fetched.run(9)
+    assert (caught.value.partition, caught.value.offset) == (TP, 2)
+    assert fetched.position == 2
+
+
+def test_a_batch_that_decompresses_to_more_than_the_limit_names_the_setting():
+    fetched = opened(written(0, b"a"), written(1, bytes(5_000), codec=4), limit=4_000)
+    assert values(fetched.run(5)) == [b"a"]
+    with pytest.raises(RecordTooLargeError, match="t-0: at offset 1: ") as caught:
+        fetched.run(5)
+    assert "max_decompressed_bytes" in caught.value.hint
+    assert values(opened(written(0, bytes(5_000), codec=4), limit=6_000).run(5)) == [bytes(5_000)]

@@ -1,0 +1,46 @@
+"""docs/sdk-reference.md says what the code says, of every setting and every method."""
+
+import re
+from pathlib import Path
+
+import pytest
+from fencepost.client.config_names import names_of, settings_from
+from fencepost.client.reference import page as reference_page
+from fencepost.client.reference import setting_docs
+from fencepost.client.settings import ConsumerSettings, ProducerSettings, keywords_of
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "sdk-reference.md"
+
+
+def test_the_page_is_what_the_code_says():
+    written = reference_page.page()
+    assert PAGE.read_text() == written, (
+        "write it anew: python -m fencepost.client.reference.page > docs/sdk-reference.md"
+    )
+
+
+def test_every_setting_and_no_other_has_a_text():
+    every = setting_docs.CONNECTION.keys()
+    assert every | setting_docs.PRODUCER.keys() == keywords_of(ProducerSettings)
+    assert every | setting_docs.CONSUMER.keys() == keywords_of(ConsumerSettings)
+
+
+def test_every_method_says_what_it_does():
+    assert re.findall(r"^\| `([^`]*)` \|  \|$", PAGE.read_text(), flags=re.MULTILINE) == []
+
+
+def refusal(cls, name):
+    """What is said against a setting of this name whose value is None: about the value, or that there is none."""
+    try:
+        settings_from(cls, {"bootstrap.servers": "h", name: None})
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings])
+def test_every_name_in_the_last_column_is_taken_by_from_config(cls):
+    assert "no setting" in refusal(cls, "no.such.thing")
+    for keyword in keywords_of(cls):
+        for name in names_of(keyword):
+            assert "no setting" not in refusal(cls, name)

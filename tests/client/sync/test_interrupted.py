@@ -1,0 +1,89 @@
+"""The blocking clients, interrupted by what a signal's handler raises, be it Ctrl-C or an Exception as some task queues
+use for a time limit: at whatever moment, no transaction stays open and no slot stays taken.
+"""
+
+import asyncio
+
+import pytest
+from fencepost.client import sync
+from fencepost.client.errors import IllegalStateError
+from fencepost.client.sync import loop_thread
+from fencepost.testing.served import ObservedBroker
+
+QUICK = {"request_timeout_ms": 2_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000}
+
+
+class TimeLimitError(Exception):
+    """What a handler raises."""
+
+
+class InterruptedThread:
+    """The clients' thread; its caller is interrupted in the moment in which a call has succeeded, once."""
+
+    def __init__(self, thread, interruption):
+        self.thread = thread
+        self.interruption = interruption
+
+    def run(self, make):
+        result = self.thread.run(make)
+        if self.interruption is not None:
+            interruption, self.interruption = self.interruption, None
+            raise interruption
+        return result
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with ObservedBroker() as broker:
+        yield broker.bootstrap_servers
+
+
+def make_producer(servers):
+    return sync.Producer(servers, transactional_id="interrupted", **QUICK)
+
+
+def make_pool(servers):
+    return sync.ProducerPool(servers, prefix="interrupted", size=1, max_wait_ms=1_000, **QUICK)
+
+
+@pytest.mark.parametrize("make", [make_producer, make_pool])
+@pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
+def test_who_is_interrupted_when_a_transaction_has_just_begun_leaves_none_open(servers, make, interruption):
+    with make(servers) as client:
+        begun = client.transaction()
+        begun._thread = InterruptedThread(begun._thread, interruption())
+        with pytest.raises(interruption):
+            begun.__enter__()
+        with client.transaction() as tx:
+            tx.send_and_wait("t", b"a")
+
+
+def test_one_that_is_refused_beside_another_leaves_the_other_open(servers):
+    with make_producer(servers) as producer, producer.transaction() as tx:
+        with pytest.raises(IllegalStateError, match="begun once"):
+            producer.transaction().__enter__()
+        tx.send_and_wait("t", b"a")
+    assert tx.outcome == "committed"
+
+
+def test_what_is_interrupted_before_its_first_step_runs_and_is_cancelled_then():
+    """An `__exit__` that never ran would leave its transaction open."""
+    seen = []
+
+    async def work():
+        seen.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    thread = loop_thread.loop_thread()
+    running = loop_thread._Running(work)
+
+    def both_in_one_turn():
+        running.begin()
+        running.cancel()
+
+    thread._loop.call_soon_threadsafe(both_in_one_turn)
+    assert running.ended.wait(5)
+    assert seen == ["begun", "ended"]

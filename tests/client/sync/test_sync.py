@@ -1,0 +1,410 @@
+"""The blocking clients: they forward, wait, refuse to work after a fork, and abort when they are interrupted."""
+
+import asyncio
+import inspect
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from eventually import wait_until
+from fencepost.broker.embedded.broker import Broker
+from fencepost.client import sync
+from fencepost.client.admin.admin import Admin as AsyncAdmin
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.consumer.consumer import Consumer as AsyncConsumer
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError
+from fencepost.client.producer.producer import Producer as AsyncProducer
+from fencepost.client.sync.loop_thread import loop_thread
+from fencepost.testing.served import ObservedBroker
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with ObservedBroker() as running:
+        yield running
+        running.verify()
+
+
+@pytest.fixture
+def topic(broker, request):
+    return broker.create_topic(f"t{abs(hash(request.node.name))}")
+
+
+@pytest.fixture
+def producer(broker, topic):
+    with sync.Producer(broker.bootstrap_servers, transactional_id=topic) as producer:
+        yield producer
+
+
+def values(broker, topic):
+    return [record.value for record in broker.records(topic)]
+
+
+def test_a_delivery_is_waited_for_when_its_result_is_asked(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        deliveries = [producer.send(topic, str(number).encode()) for number in range(10)]
+        assert [delivery.result().offset for delivery in deliveries] == list(range(10))
+        assert deliveries[0].done()
+        assert producer.send_and_wait(topic, b"last", headers={"a": b"b"}).offset == 10
+        assert producer.producer_id >= 0
+        assert producer.partitions_for(topic) == {0}
+
+
+def test_a_producer_sends_what_is_left_when_it_closes(broker, topic):
+    with sync.Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
+        producer.send(topic, b"x")
+    assert values(broker, topic) == [b"x"]
+
+
+@pytest.mark.requirement("S-115")
+def test_a_transaction_is_a_with_block(broker, topic, producer):
+    with producer.transaction() as transaction:
+        transaction.send(topic, b"1")
+        assert transaction.send_and_wait(topic, b"2").offset == 1
+        assert values(broker, topic) == []
+    assert values(broker, topic) == [b"1", b"2"]
+
+
+def test_a_transaction_is_aborted_by_any_exception_which_goes_on_as_it_was(broker, topic, producer):
+    def fail():
+        with producer.transaction() as transaction:
+            transaction.send_and_wait(topic, b"1")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    assert values(broker, topic) == []
+    assert broker.lso(topic) == broker.hw(topic)
+
+
+def test_the_steps_of_a_transaction_can_be_taken_by_hand(broker, topic, producer):
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"1")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    producer.send(topic, b"2")
+    producer.abort_transaction()
+    assert values(broker, topic) == [b"1"]
+
+
+def test_work_is_run_again_when_its_transaction_had_to_be_aborted(broker, topic, producer):
+    broker.faults.error("AddPartitionsToTxn", "TRANSACTION_ABORTABLE").once()
+    broker.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
+    runs = []
+
+    def work(transaction):
+        runs.append(1)
+        transaction.send(topic, b"1")
+        return len(runs)
+
+    assert producer.run_in_transaction(work) == 2
+    assert values(broker, topic) == [b"1"]
+    broker.faults.clear()
+
+
+def test_admin_forwards_every_method_with_its_signature(broker, topic):
+    public = {name for name, _ in inspect.getmembers(AsyncAdmin, inspect.iscoroutinefunction) if name[0] != "_"}
+    assert public - set(dir(sync.Admin)) == set()
+    with sync.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics(NewTopic(f"{topic}-2", num_partitions=2))
+        assert {topic, f"{topic}-2"} <= set(admin.list_topics())
+        assert inspect.signature(admin.list_topics) == inspect.signature(
+            AsyncAdmin(broker.bootstrap_servers).list_topics
+        )
+        assert admin.list_topics.__doc__ == AsyncAdmin.list_topics.__doc__
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_a_client_forwards_every_method(name):
+    inner = {"Producer": AsyncProducer, "Consumer": AsyncConsumer}[name]
+    public = {each for each in dir(inner) if each[0] != "_"} - {"settings"}
+    assert public - set(dir(getattr(sync, name))) == set()
+
+
+def consuming(broker, topic, **more):
+    more = {"group_id": topic, "auto_offset_reset": "earliest", **more}
+    return sync.Consumer(broker.bootstrap_servers, topics=[topic], **more)
+
+
+def write(broker, topic, *values):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def test_a_consumer_is_iterated_record_by_record(broker, topic):
+    write(broker, topic, b"1", b"2")
+    with consuming(broker, topic) as consumer:
+        assert len(consumer.assigned(timeout_ms=10_000)) == 1
+        found = [record.value for _, record in zip(range(2), consumer, strict=False)]
+        assert found == [b"1", b"2"]
+        consumer.commit()
+        assert consumer.lag() == {(topic, 0): 0}
+    assert broker.committed(topic)[topic, 0].offset == 2
+
+
+def test_a_consumer_waits_for_records_as_long_as_it_is_told(broker, topic):
+    with consuming(broker, topic) as consumer:
+        assert consumer.getmany(timeout_ms=10) == {}
+        write(broker, topic, b"1")
+        assert [record.value for record in consumer.getmany(timeout_ms=10_000)[topic, 0]] == [b"1"]
+        consumer.seek((topic, 0), 0)
+        assert consumer.getone().value == b"1"
+        assert consumer.position((topic, 0)) == 1
+
+
+def test_batches_go_with_transactions_and_come_again_after_an_abort(broker, topic, producer):
+    out = broker.create_topic(f"{topic}-out")
+    write(broker, topic, b"1", b"2", b"3")
+    tries = 0
+    with consuming(broker, topic) as consumer:
+        for batch in consumer.batches(max_records=3):
+            tries += 1
+            try:
+                with producer.transaction(batch) as transaction:
+                    for record in batch:
+                        transaction.send(out, record.value)
+                    if tries == 1:
+                        raise KeyError("mine")
+            except KeyError:
+                continue
+            if consumer.position((topic, 0)) == 3:
+                break
+    assert values(broker, out) == [b"1", b"2", b"3"]
+    assert tries > 1
+    assert broker.committed(topic)[topic, 0].offset == 3
+
+
+def test_a_consumer_gives_its_last_batch_to_a_transaction(broker, topic, producer):
+    write(broker, topic, b"1")
+    with consuming(broker, topic) as consumer:
+        batch = next(consumer.batches())
+        assert consumer.last_batch is batch
+        with producer.transaction() as transaction:
+            transaction.send_offsets_to_transaction(consumer)
+    assert broker.committed(topic)[topic, 0].offset == 1
+
+
+def test_ctrl_c_ends_the_wait_for_records_and_leaves_the_group(broker, topic):
+    child = run_script(
+        f"""
+        from fencepost.client import sync
+        with sync.Consumer(BOOTSTRAP, topics=[{topic!r}], group_id={topic!r}, auto_offset_reset="earliest") as consumer:
+            consumer.assigned()
+            print("assigned", flush=True)
+            for record in consumer:
+                pass
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "assigned\n"
+    time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=30)
+    assert "KeyboardInterrupt" in error
+    assert not broker.inside(lambda inner: inner.groups.groups[topic].members if topic in inner.groups.groups else ())
+
+
+def test_settings_are_taken_from_other_clients_configurations(broker, topic):
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    with sync.Producer.from_config({**config, "linger.ms": 1}) as producer, sync.Admin.from_config(config) as admin:
+        producer.send_and_wait(topic, b"x")
+        assert topic in admin.list_topics()
+
+
+def test_all_clients_share_one_thread_of_the_process(broker):
+    with sync.Admin(broker.bootstrap_servers), sync.Producer(broker.bootstrap_servers):
+        assert len([one for one in threading.enumerate() if one.name == "fencepost-sync"]) == 1
+
+
+async def test_they_work_where_a_loop_runs_already_as_in_a_notebook(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        producer.send_and_wait(topic, b"x")
+    assert values(broker, topic) == [b"x"]
+
+
+def test_a_call_from_inside_the_thread_is_an_error_and_no_deadlock():
+    thread = loop_thread()
+
+    async def inside():
+        thread.run(lambda: asyncio.sleep(0))
+
+    with pytest.raises(IllegalStateError, match="inside a callback"):
+        thread.run(inside)
+
+
+def run_script(script, broker, **more):
+    """As at a terminal: a shell's background jobs are born deaf to Ctrl-C."""
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = listening + textwrap.dedent(script).replace("BOOTSTRAP", repr(broker.bootstrap_servers))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_after_a_fork_old_clients_refuse_and_new_ones_work(broker, topic):
+    child = run_script(
+        f"""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from fencepost.client import sync
+        from fencepost.client.errors import ForkedError
+        producer = sync.Producer(BOOTSTRAP)
+        producer.start()
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send({topic!r}, b"old")
+            except ForkedError as error:
+                with sync.Producer(BOOTSTRAP) as another:
+                    another.send_and_wait({topic!r}, b"child")
+                    os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        producer.send_and_wait({topic!r}, b"parent")
+        producer.close()
+        """,
+        broker,
+    )
+    _, error = child.communicate(timeout=60)
+    assert child.returncode == 0, error
+    assert values(broker, topic) == [b"child", b"parent"]
+
+
+def test_a_child_leaves_the_blocks_of_its_parents_clients_and_they_go_on(broker, topic):
+    child = run_script(
+        f"""
+        import os, sys
+        from fencepost.client import sync
+        with sync.Producer(BOOTSTRAP) as producer, sync.Consumer(BOOTSTRAP) as consumer, sync.Admin(BOOTSTRAP) as admin:
+            child = os.fork()
+            if child:
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                assert admin.describe_cluster()
+                assert consumer.topics() is not None
+                producer.send_and_wait({topic!r}, b"parent")
+            else:
+                producer.close()
+                sys.exit(7)
+        """,
+        broker,
+    )
+    _, error = child.communicate(timeout=60)
+    assert child.returncode == 0, error
+    assert values(broker, topic) == [b"parent"]
+
+
+@pytest.mark.parametrize(
+    "doing", ["time.sleep(60)", "tx.send_and_wait(TOPIC, b'answered late')"], ids=["the user's work", "a call"]
+)
+def test_ctrl_c_aborts_an_open_transaction(broker, topic, doing):
+    broker.faults.delay("Produce", 1.5, when="after_write").where(lambda asked: b"answered late" in bytes_in(asked))
+    child = run_script(
+        f"""
+        import time
+        from fencepost.client import sync
+        TOPIC = {topic!r}
+        with sync.Producer(BOOTSTRAP, transactional_id=TOPIC, delivery_timeout_ms=60_000) as producer:
+            with producer.transaction() as tx:
+                tx.send_and_wait(TOPIC, b"1")
+                print("open", flush=True)
+                {doing}
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "open\n"
+    time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=60)
+    broker.faults.clear()
+    assert child.returncode in (1, 130, -signal.SIGINT)
+    assert "KeyboardInterrupt" in error
+    assert broker.lso(topic) == broker.hw(topic)
+    assert values(broker, topic) == []
+
+
+def bytes_in(request):
+    return b"".join(bytes(part.records) for topic in request.topic_data for part in topic.partition_data)
+
+
+def test_one_that_is_not_needed_any_more_leaves_no_trace_in_a_process_without_clients():
+    done = subprocess.run(
+        [sys.executable, "-c", "import threading, fencepost.client.sync; print(threading.active_count())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "1"
+
+
+def test_an_unreachable_broker_is_an_error_of_start():
+    with Broker() as broker:
+        where = broker.bootstrap_servers
+    with pytest.raises(Exception, match=where.rpartition(":")[2]):
+        sync.Admin(where, connect_timeout_ms=500, default_api_timeout_ms=500).start()
+
+
+def killed_in_its_transaction(broker, topic, doing=""):
+    """A process wrote in a transaction, and was killed before it ended it."""
+    child = run_script(
+        f"""
+        import time
+        from fencepost.client import sync
+        from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+        with sync.Producer(BOOTSTRAP, transactional_id={topic!r}) as producer, producer.transaction() as tx:
+            tx.send_and_wait({topic!r}, b"left open")
+            {doing}
+            print("open", flush=True)
+            time.sleep(60)
+        """,
+        broker,
+    )
+    assert child.stdout.readline() == "open\n"
+    child.kill()
+    child.communicate(timeout=30)
+
+
+def test_a_producer_that_is_only_started_ends_what_a_killed_one_left_open(broker, topic):
+    killed_in_its_transaction(broker, topic)
+    assert broker.lso(topic) < broker.hw(topic)
+    began = time.monotonic()
+    with sync.Producer(broker.bootstrap_servers, transactional_id=topic):
+        assert broker.lso(topic) == broker.hw(topic)
+    assert time.monotonic() - began < 10
+    assert values(broker, topic) == []
+
+
+def test_a_group_reads_on_once_the_successor_of_who_left_its_offsets_pending_is_started(broker, topic):
+    write(broker, topic, b"1", b"2")
+    offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
+    killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")
+    began = time.monotonic()
+    with (
+        sync.Producer(broker.bootstrap_servers, transactional_id=topic) as producer,
+        consuming(broker, topic) as consumer,
+    ):
+        batch = next(consumer.batches())
+        assert time.monotonic() - began < 10
+        assert [record.value for record in batch] == [b"1", b"2"]
+        with producer.transaction(batch):
+            pass
+    assert broker.committed(topic)[topic, 0].offset == batch.offsets[topic, 0].offset
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_a_start_that_is_refused_says_why_and_leaves_no_connection(broker, topic, enters):
+    connections = broker.inside(lambda inner: len(inner.server.connections))
+    producer = sync.Producer(broker.bootstrap_servers, transactional_id=topic, transaction_timeout_ms=10_000_000)
+    with pytest.raises(InvalidConfigurationError, match="timeout"):
+        producer.__enter__() if enters else producer.start()
+    wait_until(lambda: broker.inside(lambda inner: len(inner.server.connections)) == connections)
+
+
+def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer):
+    identity = producer.producer_id, producer.producer_epoch
+    assert identity[0] >= 0
+    producer.init_transactions()
+    assert (producer.producer_id, producer.producer_epoch) == identity

@@ -1,0 +1,438 @@
+"""Transactions when requests fail: what is retried, what is aborted, what is said, and what clients once got wrong."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    CommitOutcomeUnknownError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    error_of,
+)
+from fencepost.client.transactions.driver import Transactor
+from fencepost.client.transactions.table import State
+from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from txn_world import TxnWorld, within, write
+
+both = pytest.mark.parametrize("version", [1, 2])
+SWEEP_S = 15
+
+
+# ---- a commit whose answer does not come ---------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_a_lost_commit_or_its_lost_answer_is_made_good_by_the_same_commit_again(version, when):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.disconnect("EndTxn", when=when).once()
+        await write(producer, b"a")
+        await write(producer, b"b")
+        assert await world.values() == [b"a", b"b"]
+        begun_anew = world.names().count("InitProducerId") - 1
+        assert begun_anew == (version == 1), "a late EndTxn of version 1 must find another epoch"
+
+    within(main, version)
+
+
+@both
+@pytest.mark.requirement("S-138")
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_an_unanswered_commit_is_an_error_of_its_own_and_resolved_by_an_answer_only(version, when):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn", when=when)
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:
+            await write(producer, b"a")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await write(producer, b"b")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await producer.abort_transaction()
+        assert await unknown.value.resolve() == "unknown", "nobody answers yet"
+        world.faults.remove(silence)
+        assert await unknown.value.resolve() == "committed"
+        assert await unknown.value.resolve() == "committed"
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+        assert await unknown.value.resolve() == "committed", "also when another transaction has begun since"
+
+    within(main, version)
+
+
+@both
+def test_a_commit_that_never_came_is_resolved_as_aborted_or_not_at_all_once_the_broker_has_aborted_it(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(transaction_timeout_ms=10_000)
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(CommitOutcomeUnknownError) as unknown:
+            await write(producer, b"a")
+        await asyncio.sleep(10 + SWEEP_S)
+        world.faults.remove(silence)
+        assert await unknown.value.resolve() == ("aborted" if version == 2 else "unknown")
+        assert await world.values() == []
+        if version == 2:
+            await write(producer, b"b")
+            assert await world.values() == [b"b"]
+        else:
+            with pytest.raises(ProducerFencedError):
+                await write(producer, b"b")
+
+    within(main, version)
+
+
+@both
+def test_who_does_not_want_to_know_may_begin_anew(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(CommitOutcomeUnknownError):
+            await write(producer, b"a")
+        world.faults.remove(silence)
+        await producer.init_transactions()
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@both
+@pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "COORDINATOR_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS"])
+def test_kgo_6ecd2f9_an_error_that_may_pass_is_no_commit_and_no_abort(version, code):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("EndTxn", code).times(2)
+        await write(producer, b"a")
+        assert await world.values() == [b"a"]
+        assert world.names().count("EndTxn") == 3
+
+    within(main, version)
+
+
+def test_aiokafka_1134_a_coordinator_that_moved_is_looked_for_again():
+    async def main(world: TxnWorld) -> None:
+        found = world.faults.delay("FindCoordinator", 0.01).times(2)
+        producer = await world.producer()
+        world.faults.error("EndTxn", "NOT_COORDINATOR").once()
+        await write(producer, b"a")
+        assert found.calls == 2
+
+    within(main)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_comes_twice_counts_once(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.duplicate("EndTxn").times(3)
+        for value in (b"a", b"b", b"c"):
+            await write(producer, value)
+        assert await world.values() == [b"a", b"b", b"c"]
+
+    within(main, version)
+
+
+# ---- writes that fail ----------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "InitProducerId"])
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_requests_that_are_lost_are_made_again(version, api, when):
+    async def main(world: TxnWorld) -> None:
+        if version == 2 and api.startswith("Add"):
+            return
+        world.faults.disconnect(api, when=when).times(2)
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await tx.send_offsets_to_transaction(
+                {TopicPartition("t", 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata("g")
+            )
+        await write(producer, b"b")
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
+def test_a_delivery_that_nobody_awaited_fails_the_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await write(producer, b"a")
+        world.faults.error("Produce", "INVALID_RECORD").once()
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b")
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_kgo_de5af46_all_writes_failed_and_the_transaction_is_ended_all_the_same(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("Produce", "INVALID_RECORD", when="after_write").once()
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"a")
+        assert world.names()[-2 if version == 1 else -1] in ("EndTxn", "Produce")
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@both
+def test_librdkafka_3575_out_of_order_aborts_and_loses_nothing(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
+        await write(producer, b"a")
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b")
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_librdkafka_1_7_the_cluster_goes_down_between_send_and_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await write(producer, b"a")
+        with pytest.raises(AbortableTransactionError) as failed:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"b")
+                await world.world.stop_broker()
+                await tx.send("t", b"b")
+        assert "could not be aborted" in failed.value.__notes__[0]
+        await world.start()
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, version)
+
+
+@both
+def test_a_broker_that_is_started_again_in_a_transaction_does_not_end_it(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("t", b"a")
+            await world.restart()
+            await tx.send("t", b"b")
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
+def test_kafka_12152_and_13794_late_batches_of_an_aborted_transaction_do_not_disturb_the_next(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(delivery_timeout_ms=3_000)
+        await write(producer, b"a", partition=0)
+        silence = world.faults.blackhole("Produce")
+        with pytest.raises(AbortableTransactionError):
+            await write(producer, b"b", partition=0)
+        world.faults.remove(silence)
+        async with producer.transaction() as tx:
+            for partition in (0, 1):
+                await tx.send("t", b"c", partition=partition)
+        assert (await world.values(), await world.values(partition=1)) == ([b"a", b"c"], [b"c"])
+
+    within(main, version, num_partitions=2)
+
+
+@both
+@pytest.mark.requirement("S-67")
+def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
+    """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
+
+    async def main(world: TxnWorld) -> None:
+        for turns in range(8):
+            producer = await world.producer(f"x{turns}")
+            left = turns
+            await producer.begin_transaction()
+            await (await producer.send("t", b"beside", partition=0))
+            fault = world.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
+            await producer.send("u", b"failed", partition=0)
+            for _ in range(1000):
+                left -= fault.fired
+                if left < 0:
+                    break
+                await asyncio.sleep(0)
+            world.names()
+            with pytest.raises(AbortableTransactionError):
+                await producer.commit_transaction()
+            assert "EndTxn" not in world.names(), f"after {turns} turns"
+            await producer.abort_transaction()
+        assert await world.values() + await world.values("u") == []
+
+    within(main, version)
+
+
+@both
+def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"beside", partition=0))
+        world.names()
+        committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        assert producer._transactor is not None
+        producer._transactor.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
+        with pytest.raises(AbortableTransactionError):
+            await committing
+        assert world.names() == []
+        await producer.abort_transaction()
+        assert await world.values() == []
+
+    within(main, version)
+
+
+# ---- aborts ----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_failed_abort_is_a_note_and_the_next_transaction_makes_it_good(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        silence = world.faults.blackhole("EndTxn")
+        with pytest.raises(ZeroDivisionError) as failed:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                raise ZeroDivisionError
+        assert "could not be aborted" in failed.value.__notes__[0]
+        world.faults.remove(silence)
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+# ---- fenced ----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
+    async def main(world: TxnWorld) -> None:
+        old = await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with old.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                new = await world.producer()
+                await tx.send("t", b"b")
+        assert (fenced.value.reason, fenced.value.current_epoch) == ("newer_producer", new.producer_epoch)
+        with pytest.raises(ProducerFencedError):
+            await write(old, b"c")
+        await write(new, b"d")
+        assert await world.values() == [b"d"]
+
+    within(main, version)
+
+
+@both
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_transaction_that_took_too_long_says_so_and_the_producer_goes_on(version, writes):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(transaction_timeout_ms=10_000)
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await asyncio.sleep(10 + SWEEP_S)
+                if writes:
+                    await tx.send("t", b"b")
+        assert fenced.value.reason == "transaction_timeout"
+        await write(producer, b"c")
+        assert await world.values() == [b"c"]
+
+    within(main, version)
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+def test_a_broker_whose_clock_is_ahead_is_believed(awaits):
+    """As in a test that moves the broker's time alone. Brokers before Kafka 3.8 do not tell (KIP-994)."""
+
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                await world.only_the_broker_sees(60 + SWEEP_S)
+                await (tx.send_and_wait("t", b"b") if awaits else tx.send("t", b"b"))
+        assert fenced.value.reason == "transaction_timeout"
+        await write(producer, b"c")
+        assert await world.values() == [b"c"]
+
+    within(main)
+
+
+@both
+def test_an_operator_who_aborts_is_told_from_a_timeout(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction() as tx:
+                await tx.send_and_wait("t", b"a")
+                world.force_abort("x")
+        assert fenced.value.reason == "admin_abort"
+        await write(producer, b"b")
+        assert await world.values() == [b"b"]
+
+    within(main, version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
+    async def main(world: TxnWorld) -> None:
+        world.faults.disconnect("InitProducerId", when="after_write").times(2)
+        producer = await world.producer()
+        for value in (b"a", b"b"):
+            await write(producer, value)
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+# ---- initialising ----------------------------------------------------------------------------------------------------
+
+
+def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
+    """Of a producer that start() has not initialised: a start that fails lets go of everything."""
+
+    async def main(world: TxnWorld) -> None:
+        cluster = await world.world.cluster()
+        settings = world.world.settings(transactional_id="x", request_timeout_ms=1_000, max_block_ms=5_000)
+        transactor = Transactor(settings, cluster, world.world.outside)
+        silence = world.faults.blackhole("InitProducerId")
+        with pytest.raises(RequestTimedOutError):
+            await transactor.initialise()
+        assert transactor.state is State.UNINITIALIZED
+        world.faults.remove(silence)
+        await transactor.initialise()
+        assert transactor.state is State.READY
+
+    within(main)
+
+
+def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
+    """As the next transaction does, where a late request of the last one must not count for it."""
+
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer()
+        world.faults.disconnect("EndTxn", when="after_write").once()
+        await write(producer, b"a")
+        silence = world.faults.blackhole("InitProducerId")
+        for _ in range(2):
+            with pytest.raises(RequestTimedOutError):
+                await write(producer, b"b")
+        world.faults.remove(silence)
+        await write(producer, b"c")
+        assert await world.values() == [b"a", b"c"]
+
+    within(main, 1)

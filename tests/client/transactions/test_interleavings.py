@@ -1,0 +1,135 @@
+"""The client's machine runs against the broker's machine with no loop between, over all interleavings of scenarios.
+
+Lost and late requests, lost answers, copies, time-outs of the broker, a second producer with the same id: no success
+without an answer, a commit that succeeded is exactly the transaction's writes, nothing bleeds into the next
+transaction, and no abort goes out on the epoch of a commit that was not answered (kgo 42b3d83; KAFKA-17754).
+"""
+
+import pytest
+from fencepost.client.transactions.machine import ClientTransaction
+from fencepost.client.transactions.table import Event, State
+from txn_interleavings import Choices, Run, every_run
+
+SCENARIOS = {
+    "two commits to one partition": [([0], False, True), ([0], False, True)],
+    "an abort, then a commit": [([0], False, False), ([0], False, True)],
+    "a commit, then an abort": [([0], True, True), ([0], False, False)],
+    "two partitions, then another": [([0, 1], False, True), ([1], False, True)],
+    "offsets twice": [([], True, True), ([], True, True)],
+    "copying": [([0], True, True), ([0], True, True)],
+}
+
+
+def play(version, transactions, rivals):
+    def run(choices: Choices) -> None:
+        world = Run(version, choices, rivals=rivals)
+        world.init()
+        for number, (partitions, offsets, commit) in enumerate(transactions):
+            world.transaction(number, partitions, offsets=offsets, commit=commit)
+        world.check()
+        endings.add(tuple(outcome for outcome, _ in world.told))
+
+    endings: set[tuple[str, ...]] = set()
+    return run, endings
+
+
+def explore(version, name, faults, rivals):
+    run, endings = play(version, SCENARIOS[name], rivals)
+    tried = sum(1 for _ in every_run(run, faults))
+    return tried, endings
+
+
+@pytest.mark.requirement("S-138")
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_whatever_the_network_does_a_transaction_is_what_its_client_was_told(version, name):
+    tried, endings = explore(version, name, 2, rivals=True)
+    assert tried > 500
+    assert len(endings) > 3, "the runs were meant to end in different ways"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_so_it_is_with_three_faults_in_a_run(version, name):
+    tried, _ = explore(version, name, 3, rivals=True)
+    assert tried > 10_000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_without_faults_all_is_committed(version):
+    tried, endings = explore(version, "copying", 0, rivals=False)
+    assert (tried, endings) == (1, {("committed", "committed")})
+
+
+# ---- the exploration itself: machines with a bug are caught ----------------------------------------------------------
+
+
+def never_stale(patch):
+    """With version 1 the next transaction begins on the same epoch, whatever is still on its way."""
+    patch.setattr(ClientTransaction, "end_unanswered", lambda self: setattr(self, "maybe_ended", True))
+    patch.setattr(ClientTransaction, "unanswered", lambda self: None)
+
+
+def unanswered_is_success(patch):
+    def gave_up(self, error):
+        self.outcome = "committed" if self.state is State.COMMITTING else "aborted"
+        self._happened(Event.ENDED)
+
+    patch.setattr(ClientTransaction, "gave_up", gave_up)
+
+
+def unanswered_is_aborted(patch):
+    """kgo 42b3d83 and aiokafka: after a commit without an answer, an abort."""
+
+    def gave_up(self, error):
+        self.error = error
+        self._happened(Event.REFUSED)
+
+    patch.setattr(ClientTransaction, "gave_up", gave_up)
+
+
+def fenced_is_aborted(patch):
+    """A commit that was answered "fenced" after an unanswered one is taken for an abort."""
+    real = ClientTransaction._commit_refused
+
+    def refused(self, verdict, code):
+        self.maybe_ended = False
+        real(self, verdict, code)
+
+    patch.setattr(ClientTransaction, "_commit_refused", refused)
+
+
+def failures_are_forgotten(patch):
+    """librdkafka 1.7: a batch that failed does not spoil its transaction."""
+    patch.setattr(ClientTransaction, "refused_write", lambda self, verdict, error: None)
+
+
+def nothing_acknowledged_is_nothing_attempted(patch):
+    """kgo de5af46: all writes failed, so EndTxn is left out, and the next transaction joins what they opened."""
+    real = ClientTransaction.ends_without_asking
+
+    def without(self):
+        if self.state is State.ABORTING and self.error is not None:
+            self.attempted = self.maybe_ended = self._loose = False
+        return real(self)
+
+    patch.setattr(ClientTransaction, "ends_without_asking", without)
+
+
+BUGS = {
+    "never stale": (never_stale, 1, "offsets twice"),
+    "unanswered is success": (unanswered_is_success, 2, "two commits to one partition"),
+    "unanswered is aborted": (unanswered_is_aborted, 2, "two commits to one partition"),
+    "fenced is aborted": (fenced_is_aborted, 2, "two commits to one partition"),
+    "failures are forgotten": (failures_are_forgotten, 2, "two commits to one partition"),
+    "nothing acknowledged": (nothing_acknowledged_is_nothing_attempted, 2, "two commits to one partition"),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_machine_with_a_known_bug_is_caught(name, monkeypatch):
+    break_it, version, scenario = BUGS[name]
+    break_it(monkeypatch)
+    with pytest.raises(AssertionError):
+        explore(version, scenario, 3, rivals=True)

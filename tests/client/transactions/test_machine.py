@@ -1,0 +1,403 @@
+"""A client's transaction: the table cell by cell, answers, and the bugs that other clients had."""
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    AuthorizationError,
+    CommitOutcomeUnknownError,
+    DeliveryTimeoutError,
+    FatalError,
+    FencedInstanceIdError,
+    IllegalStateError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    error_of,
+)
+from fencepost.client.transactions.answers import Verdict, of_end, of_init, of_write, worst
+from fencepost.client.transactions.machine import ClientTransaction, Described, fenced_by
+from fencepost.client.transactions.table import TABLE, Event, Refusal, State, cell
+from fencepost.client.values import NO_IDENTITY, ProducerIdentity, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+
+FIRST, NEXT = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ASKED = (Event.INIT, Event.BEGIN, Event.WRITE, Event.COMMIT, Event.ABORT)
+
+
+def ready(version: int = 2) -> ClientTransaction:
+    client = ClientTransaction("x", 60_000)
+    client.can_renew = True
+    client.asked(Event.INIT)
+    client.initialised(0, FIRST)
+    client.version = version
+    return client
+
+
+def begun(version: int = 2, *, wrote: bool = True) -> ClientTransaction:
+    client = ready(version)
+    client.begin(version, 0)
+    if wrote and not client.may_write_to(A):
+        client.added({A: 0})
+        assert client.may_write_to(A)
+    return client
+
+
+def committing(version: int = 2) -> ClientTransaction:
+    client = begun(version)
+    client.asked(Event.COMMIT)
+    assert not client.ends_without_asking()
+    return client
+
+
+def aborting(version: int = 2) -> ClientTransaction:
+    client = begun(version)
+    client.asked(Event.ABORT)
+    assert not client.ends_without_asking()
+    return client
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def test_every_event_has_an_answer_in_every_state():
+    assert set(TABLE) == set(Event)
+    assert {len(row) for row in TABLE.values()} == {len(State)}
+
+
+@pytest.mark.parametrize("event", ASKED)
+def test_what_a_user_asks_for_is_never_a_bug(event):
+    assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
+
+
+def test_nothing_leads_out_of_fatal():
+    assert {cell(event, State.FATAL) for event in Event} == {Refusal.BROKEN, Refusal.IGNORED}
+
+
+def test_an_unknown_outcome_is_left_by_the_same_commit_or_a_new_identity_only():
+    left = {event for event in Event if isinstance(cell(event, State.UNKNOWN_OUTCOME), State)}
+    assert left == {Event.COMMIT, Event.INIT, Event.BROKEN}
+
+
+@pytest.mark.requirement("S-115")
+@pytest.mark.parametrize("event", [Event.WRITE, Event.COMMIT, Event.ABORT])
+@pytest.mark.parametrize("state", [State.UNINITIALIZED, State.INITIALIZING, State.READY])
+def test_outside_of_a_transaction_nothing_is_written_committed_or_aborted(event, state):
+    client = ready()
+    client.state = state
+    with pytest.raises(IllegalStateError):
+        client.asked(event)
+    assert client.state is state
+
+
+@pytest.mark.requirement("S-93")
+@pytest.mark.parametrize("state", [State.INITIALIZING, State.READY, State.IN_TRANSACTION])
+def test_a_producer_is_initialised_once(state):
+    client = begun()
+    client.state = state
+    with pytest.raises(IllegalStateError, match="once"):
+        client.asked(Event.INIT)
+
+
+@pytest.mark.requirement("S-76")
+@pytest.mark.requirement("S-136")
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_in_which_nothing_was_attempted_ends_without_a_request(version, commit):
+    client = begun(version, wrote=False)
+    client.asked(Event.COMMIT if commit else Event.ABORT)
+    assert client.ends_without_asking()
+    assert (client.state, client.outcome) == (State.READY, "committed" if commit else "aborted")
+
+
+# ---- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_only_code_zero_is_a_success():
+    for code in ErrorCode:
+        for verdict in (of_end, of_init, of_write):
+            assert (verdict(code) is Verdict.DONE) == (code == 0)
+
+
+def test_of_many_answers_the_worst_decides_and_not_attempted_says_nothing_by_itself():
+    assert worst([0, 0]) == (Verdict.DONE, 0)
+    assert worst([55, 29, 55]) == (Verdict.ABORT, 29)
+    assert worst([55, 51]) == (Verdict.AGAIN, 51)
+    assert worst([55]) == (Verdict.AGAIN, 55)
+    assert worst([3, 90, 29]) == (Verdict.FENCED, 90)
+
+
+def test_with_version_2_the_next_transaction_has_the_epoch_of_the_answer():
+    client = committing()
+    assert client.ended(0, NEXT) is Verdict.DONE
+    assert (client.state, client.identity, client.outcome) == (State.READY, NEXT, "committed")
+
+
+def test_with_version_1_a_new_epoch_comes_first_if_a_request_may_still_be_on_its_way():
+    client = committing(1)
+    client.end_unanswered()
+    assert client.ended(0, NO_IDENTITY) is Verdict.DONE
+    assert (client.state, client.outcome) == (State.STALE, "committed")
+    with pytest.raises(IllegalStateError):
+        client.begin(1, 0)
+    client.asked(Event.INIT)
+    assert client.former_identity() == FIRST, "so that a newer producer is not fenced by it"
+    client.initialised(0, NEXT)
+    assert client.state is State.READY
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_nobody_answers_has_an_unknown_outcome(version):
+    client = committing(version)
+    client.end_unanswered()
+    client.gave_up(RequestTimedOutError())
+    assert (client.state, client.outcome) == (State.UNKNOWN_OUTCOME, "unknown")
+    for event in (Event.BEGIN, Event.WRITE, Event.ABORT):
+        with pytest.raises(CommitOutcomeUnknownError):
+            client.asked(event)
+
+
+def test_a_commit_that_was_never_sent_can_be_aborted():
+    client = committing()
+    client.gave_up(RequestTimedOutError("no connection"))
+    assert client.state is State.ABORTABLE_ERROR
+    client.asked(Event.ABORT)
+    assert not client.ends_without_asking()
+
+
+def test_fenced_after_an_unanswered_commit_nobody_can_tell():
+    client = committing(1)
+    client.end_unanswered()
+    client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
+    assert (client.state, client.outcome) == (State.FATAL, "unknown")
+
+
+def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
+    client = committing()
+    client.end_unanswered()
+    client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
+    assert (client.state, client.outcome) == (State.ABORTABLE_ERROR, None)
+    client.asked(Event.ABORT)
+    client.ended(0, NEXT)
+    assert (client.state, client.outcome) == (State.READY, "aborted")
+
+
+def test_with_version_1_not_open_after_an_unanswered_commit_tells_nothing():
+    client = committing(1)
+    client.end_unanswered()
+    client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
+    assert (client.state, client.outcome) == (State.UNKNOWN_OUTCOME, "unknown")
+    with pytest.raises(CommitOutcomeUnknownError):
+        client.asked(Event.ABORT)
+
+
+def test_fenced_at_once_it_is_not_committed_and_an_abort_tells_by_whom():
+    client = committing()
+    client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
+    assert isinstance(client.failure(), ProducerFencedError)
+    client.asked(Event.ABORT)
+    client.ended(0, NEXT)  # the broker had ended it by itself
+    assert client.state is State.READY
+    client.explain("transaction_timeout", 1)
+    assert client.failure().reason == "transaction_timeout"
+
+
+def test_with_version_1_the_abort_of_a_fenced_transaction_asks_for_a_new_epoch():
+    client = aborting(1)
+    client.ended(ErrorCode.INVALID_PRODUCER_EPOCH, NO_IDENTITY)
+    assert client.needs_identity_to_abort()
+    assert client.former_identity() == FIRST
+    client.initialised(0, NEXT)
+    assert (client.state, client.outcome, client.identity) == (State.READY, "aborted", NEXT)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.ILLEGAL_GENERATION, AbortableTransactionError),
+        (ErrorCode.UNKNOWN_MEMBER_ID, AbortableTransactionError),
+        (ErrorCode.TRANSACTION_ABORTABLE, AbortableTransactionError),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, AbortableTransactionError),
+        (ErrorCode.FENCED_INSTANCE_ID, FencedInstanceIdError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+        (ErrorCode.MESSAGE_TOO_LARGE, RecordTooLargeError),
+        (ErrorCode.PRODUCER_FENCED, ProducerFencedError),
+    ],
+)
+def test_abortable_is_raised_where_doing_it_again_may_help_and_else_the_error_itself(code, kind):
+    client = begun()
+    client.refused_write(of_write(code), error_of(code))
+    with pytest.raises(kind):
+        client.asked(Event.COMMIT)
+    client.asked(Event.ABORT)
+
+
+def test_no_permission_for_the_id_is_fatal():
+    client = begun()
+    client.failed(error_of(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    for event in ASKED:
+        with pytest.raises(AuthorizationError):
+            client.asked(event)
+
+
+@pytest.mark.parametrize(
+    ("state", "identity", "elapsed_ms", "reason"),
+    [
+        ("CompleteAbort", NEXT, 60_000, "transaction_timeout"),
+        ("CompleteAbort", NEXT, 10, "admin_abort"),
+        ("Empty", NEXT, 60_000, "newer_producer"),
+        ("Ongoing", NEXT, 60_000, "newer_producer"),
+        ("CompleteAbort", ProducerIdentity(7, 2), 60_000, "newer_producer"),
+        ("CompleteAbort", ProducerIdentity(8, 0), 60_000, "newer_producer"),
+    ],
+)
+def test_who_fenced_a_producer_is_read_off_what_it_left(state, identity, elapsed_ms, reason):
+    assert fenced_by(FIRST, Described(state, identity), elapsed_ms, 60_000) == reason
+    assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
+
+
+def test_the_brokers_clock_counts_as_much_as_ours():
+    assert fenced_by(FIRST, Described("CompleteAbort", NEXT, is_old=True), 10, 60_000) == "transaction_timeout"
+
+
+# ---- bugs of other clients -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_librdkafka_3575_out_of_order_spoils_the_transaction_and_asks_for_no_identity_in_it(version):
+    client = begun(version)
+    client.failed(error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    assert (client.state, client.identity) == (State.ABORTABLE_ERROR, FIRST)
+    with pytest.raises(AbortableTransactionError):
+        client.asked(Event.COMMIT)
+    with pytest.raises(IllegalStateError):
+        client.asked(Event.INIT)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_librdkafka_1_7_a_commit_fails_if_a_record_was_never_sent(version):
+    client = begun(version)
+    client.failed(DeliveryTimeoutError("the cluster was down"))
+    with pytest.raises(AbortableTransactionError):
+        client.asked(Event.COMMIT)
+
+
+def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
+    client = begun()
+    client.asked(Event.COMMIT)
+    client.failed(DeliveryTimeoutError())
+    assert client.state is State.ABORTABLE_ERROR
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, 9999])
+def test_kgo_6ecd2f9_an_error_that_says_nothing_is_no_commit(code):
+    client = committing()
+    assert client.ended(code, NO_IDENTITY) is Verdict.PERHAPS
+    assert client.state is State.COMMITTING
+    client.gave_up(error_of(code))
+    assert client.state is State.UNKNOWN_OUTCOME, "it may have been carried out all the same"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_kgo_42b3d83_after_an_unanswered_end_nothing_joins_silently(version):
+    client = committing(version)
+    client.end_unanswered()
+    client.gave_up(RequestTimedOutError())
+    assert not client.may_write_to(A)
+    with pytest.raises(CommitOutcomeUnknownError):
+        client.begin(version, 0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_kgo_f25fe06_an_abort_that_was_not_answered_is_still_owed(version):
+    client = aborting(version)
+    client.end_unanswered()
+    client.gave_up(RequestTimedOutError())
+    with pytest.raises(AbortableTransactionError):
+        client.begin(version, 0)
+    client.asked(Event.ABORT)
+    assert not client.ends_without_asking(), "it is sent again"
+
+
+def test_kgo_351dd40_a_partition_counts_as_added_only_when_the_broker_says_so():
+    client = begun(1, wrote=False)
+    assert not client.may_write_to(A)
+    assert client.added({A: ErrorCode.CONCURRENT_TRANSACTIONS}) is Verdict.AGAIN
+    assert not client.may_write_to(A)
+    client.unanswered()
+    assert not client.may_write_to(A)
+    client.added({A: ErrorCode.OPERATION_NOT_ATTEMPTED, B: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    assert client.state is State.ABORTABLE_ERROR
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_kgo_de5af46_an_end_is_sent_although_no_write_was_acknowledged(version):
+    client = begun(version, wrote=False)
+    client.may_write_to(A)
+    client.failed(DeliveryTimeoutError())
+    client.asked(Event.ABORT)
+    assert not client.ends_without_asking()
+
+
+def test_kafka_13412_an_identity_that_did_not_come_in_time_may_be_asked_for_again():
+    client = ClientTransaction("x", 60_000)
+    client.asked(Event.INIT)
+    client.not_initialised(RequestTimedOutError())
+    assert client.state is State.UNINITIALIZED
+    client.asked(Event.INIT)
+    assert client.former_identity() == NO_IDENTITY
+    client.initialised(0, NEXT)
+    assert (client.state, client.identity) == (State.READY, NEXT)
+
+
+def test_kafka_13782_the_partition_that_is_added_is_the_one_that_is_written_to():
+    client = begun(1, wrote=False)
+    client.may_write_to(A)
+    client.may_write_to(B)
+    assert list(client.adding) == [A, B]
+    client.added({A: 0})
+    assert client.may_write_to(A)
+    assert not client.may_write_to(B)
+
+
+def test_kafka_14831_an_impossible_answer_is_fatal():
+    client = begun()
+    client.initialised(0, NEXT)  # nobody asked for it
+    assert client.state is State.FATAL
+    with pytest.raises(FatalError):
+        client.asked(Event.COMMIT)
+
+
+def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_them():
+    client = begun(1)
+    assert client.version == 1
+    client.asked(Event.COMMIT)
+    client.ends_without_asking()
+    client.ended(0, NO_IDENTITY)
+    client.begin(2, 0)
+    assert client.may_write_to(B), "and the partitions of the one before are not part of this one"
+    assert client.partitions == {B}
+
+
+def test_confluent_python_1125_and_librdkafka_3928_fenced_is_final_and_never_asked_again():
+    client = ready(1)
+    client.state = State.STALE
+    client.asked(Event.INIT)
+    assert client.initialised(ErrorCode.PRODUCER_FENCED, NO_IDENTITY) is Verdict.FENCED
+    assert client.state is State.FATAL
+    for event in ASKED:
+        with pytest.raises(ProducerFencedError):
+            client.asked(event)
+
+
+def test_an_identity_that_is_none_is_no_success():
+    client = ClientTransaction("x", 60_000)
+    client.asked(Event.INIT)
+    client.initialised(0, NO_IDENTITY)
+    assert client.state is State.FATAL
+
+
+def test_an_end_of_version_2_without_a_new_epoch_has_one_asked_for():
+    client = committing()
+    client.ended(0, NO_IDENTITY)
+    assert client.state is State.STALE
