@@ -1,12 +1,15 @@
 """The bank of bugs, for Spark's source and sink: each names the test file that catches it.
 
-None of these modules imports Spark itself. They are wrong before others take names from them.
+None of these modules imports Spark itself. They are wrong before others take names from them: so the writer, which
+takes names from `sink`, is imported by its mutants alone.
 """
 
+import re
 from contextlib import ExitStack
 from typing import Any
+from uuid import UUID
 
-from fencepost.spark import holding, offsets, reading, sink
+from fencepost.spark import holding, offsets, options, reading, sink, written_rows
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -73,6 +76,70 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
     _replaced(stack, sink, "claim_steps", claim)
 
 
+@killed_by("tests/spark/test_runners.py")
+def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
+    """Which the user's code may set: a second write with one sinkId is taken for decided, and dropped."""
+    from fencepost.spark import writer
+
+    def run_id(tags: str | None, job_group: str | None) -> str | None:
+        try:
+            return str(UUID(job_group)) if job_group else None
+        except ValueError:
+            return None
+
+    _replaced(stack, writer, "_run_id", run_id)
+
+
+@killed_by("tests/spark/test_runners.py")
+def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
+    """It is repeated with its batch, and nobody is told."""
+    from fencepost.spark.writer import BatchWriter
+
+    def wrapper(batch_of: Any) -> Any:
+        def of_no_query(self: Any, here: Any) -> Any:
+            return batch_of(self, here if self.options.sink_id else here._replace(query_id=None))
+
+        return of_no_query
+
+    _around(stack, BatchWriter, "batch_of", wrapper)
+
+
+@killed_by("tests/spark/test_runners.py")
+def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitStack) -> None:
+    """Not what the tasks did: their batch is never decided, and the query goes on."""
+    from fencepost.spark.writer import AT_LEAST_ONCE, SinkWriter
+
+    def wrapper(decide: Any) -> Any:
+        return lambda self, *given: None if self.guarantee == AT_LEAST_ONCE else decide(self, *given)
+
+    _around(stack, SinkWriter, "decide", wrapper)
+
+
+@killed_by("tests/spark/test_runners.py")
+def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> None:
+    """It ends the batch of another query whose checkpoint has the same path."""
+    from fencepost.spark.writer import StreamWriter
+
+    def wrapper(abort: Any) -> Any:
+        def of_any_query(self: Any, *given: Any) -> Any:
+            self.query = None
+            return abort(self, *given)
+
+        return of_any_query
+
+    _around(stack, StreamWriter, "abort", wrapper)
+
+
+@killed_by("tests/spark/test_written_rows.py")
+def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
+    """Of `value` and `Value` the last is written."""
+
+    def wrapper(columns_of: Any) -> Any:
+        return lambda batch, topic: columns_of(batch.rename_columns([n.lower() for n in batch.schema.names]), topic)
+
+    _around(stack, written_rows, "columns_of", wrapper)
+
+
 # ---- the source ----------------------------------------------------------------------------------------------
 
 
@@ -133,3 +200,9 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
 @killed_by("tests/spark/test_holding.py")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
     _replaced(stack, holding.Held, "due", lambda self, seen, now_ms: [])
+
+
+@killed_by("tests/spark/test_options.py")
+def spark_a_pattern_that_java_reads_otherwise_is_taken(stack: ExitStack) -> None:
+    """It finds no topic."""
+    _replaced(stack, options, "_CLASS_IN_CLASS", re.compile("(?!)"))
