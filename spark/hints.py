@@ -27,6 +27,8 @@ def hinted() -> Iterator[None]:
 def _hint(error: ClientError) -> str:
     if error.code == ErrorCode.MESSAGE_TOO_LARGE:
         return "raise the topic's max.message.bytes, or lower kafka.batch.size"
+    if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
+        return "raise max.ledger.entries of the broker, which it takes while it runs"
     if isinstance(error, AbortableTransactionError):  # Spark aborts and tries again by itself: why, is what counts
         return error.__cause__.hint if isinstance(error.__cause__, ClientError) else ""
     return error.hint

@@ -54,7 +54,7 @@ class SinkConflictError(InvalidConfigurationError):
 class BatchRefusedError(ClientError):
     """The batch was not committed, nothing of it: transactions that it is made of are not there (any more)."""
 
-    default_hint = "the next run of the query writes the batch again"
+    default_hint = "the next run of a query writes its batch again by itself; run a df.write again"
 
 
 class WrongUseError(InvalidConfigurationError):

@@ -10,6 +10,7 @@ Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution,
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,13 +18,15 @@ from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..client.errors import KafkaError, UnsupportedVersionError
+from ..client.errors import KafkaError, RequestTimedOutError, RetriableError, UnsupportedVersionError
 from ..client.net.cluster import Cluster
+from ..protocol.errors import ErrorCode
 from . import checkpoint, ledger
 from .client_thread import cluster_for, run
 from .hints import hinted
 from .sink import (
     UNNAMED,
+    BatchRefusedError,
     Decided,
     Limits,
     SinkBatch,
@@ -240,12 +243,13 @@ class SinkWriter:
         where = next((message.checkpoint for message in messages if message is not None), None)
         planned = self._planned(done[0].batch, where)
         digest = digest_of(self.options.topic, planned)
-        timeout_ms = self.options.produce.delivery_timeout_ms
-        cluster = cluster_for(self.options)
-        steps = commit_steps(done, digest)
-        decided: Decided = run(
-            ledger.carry_out(cluster, key, steps, timeout_ms=timeout_ms), timeout_ms / 1000 + MARGIN_S
-        )
+        try:
+            decided = self._decided(done, digest)
+        except KafkaError as error:
+            if error.code != ErrorCode.POLICY_VIOLATION:
+                raise
+            self._forget_old(time.time_ns() // 1_000_000)  # the ledger is full: old entries make room, if there are any
+            decided = self._decided(done, digest)
         if decided.already:
             trust = "" if planned else ", on trust that it has the same offsets: no checkpoint can be read from here"
             log.warning(
@@ -253,6 +257,12 @@ class SinkWriter:
             )
         self._free(key, lambda of, _: of <= number)
         return decided
+
+    def _decided(self, done: Sequence[TaskDone], digest: bytes) -> Decided:
+        timeout_ms = self.options.produce.delivery_timeout_ms
+        steps = commit_steps(done, digest)
+        asked = ledger.carry_out(cluster_for(self.options), done[0].batch.sink, steps, timeout_ms=timeout_ms)
+        return run(asked, timeout_ms / 1000 + MARGIN_S)
 
     def _free(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
         """Abort what is open and in no decision any more, so that readers go on; what cannot be asked for now ends by
@@ -272,6 +282,18 @@ class SinkWriter:
         steps = open_steps(self.limits.prefix, sink, is_over)
         left = await ledger.carry_out(cluster, key, steps, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.abort(cluster, left, timeout_ms=ABORT_TIMEOUT_MS)
+
+    def _forget_old(self, now_ms: int) -> None:
+        """Entries of writes that nobody can repeat would else be kept for ever."""
+        try:
+            cluster = cluster_for(self.options)
+            run(self._forgotten(cluster, now_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError as error:
+            log.info("old entries of the ledger could not be removed: %s", error)
+
+    async def _forgotten(self, cluster: Cluster, now_ms: int) -> None:
+        keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
+        await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned(self, batch: SinkBatch, place: str | None) -> str | None:
         """The file of the batch in the checkpoint, if this process can read it. place: as the tasks concluded it."""
@@ -312,11 +334,39 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     is_stream = False
 
+    @hinted()
     def commit(self, messages: Sequence[Any]) -> None:
-        """All of it, or nothing."""
-        decided = self.decide(messages, self.options.batch_id or 0)
-        if decided is not None and self.options.sink_id is None:
-            self._forget_old(decided)
+        """All of it, or nothing. Raises what `decide` raises, and says whether the write stands."""
+        try:
+            decided = self.decide(messages, self.options.batch_id or 0)
+        except RetriableError as error:
+            self._settle(error)
+            return
+        if decided is not None and decided.entry is not None and self.options.sink_id is None:
+            self._forget_old(decided.entry.decided_ms)
+
+    def _settle(self, error: RetriableError) -> None:
+        """After a decision that was not answered. Returns if the write was committed.
+
+        Without a sinkId it is decided now that it was aborted, unless it stands; with one, who repeats it finds out.
+        """
+        unknown = f"it is not known whether the write was committed: {error}"
+        if self.options.sink_id is not None:
+            hint = "run it again with the same sinkId and batchId: what stands is not written twice"
+            raise RequestTimedOutError(unknown, hint=hint) from error
+        key = UNNAMED + self.attempt
+        try:
+            asked = ledger.ask(cluster_for(self.options), key, refuse_late(key), timeout_ms=ABORT_TIMEOUT_MS)
+            response = run(asked, ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        except KafkaError:
+            hint = f"`fencepost spark list --all` shows {key} as committed if it was: only else run the write again"
+            raise RequestTimedOutError(unknown, hint=hint) from error
+        if response.error_code == ErrorCode.LEDGER_CONFLICT and response.entry is not None and response.entry.committed:
+            log.warning("the write was committed, though the broker's answer was lost: %s", error)
+            return
+        if response.error_code:
+            raise error
+        raise BatchRefusedError(f"the write was not committed, and is aborted: {error}") from error
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort what the tasks left. Also called after a commit that failed, which may have been carried out.
@@ -329,17 +379,3 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         sink = self.options.sink_id
         first = () if sink is not None else (refuse_late(UNNAMED + self.attempt),)
         self._free(sink or UNNAMED + self.attempt, lambda _, attempt: attempt == self.attempt, *first)
-
-    def _forget_old(self, decided: Decided) -> None:
-        """Entries of writes that nobody can repeat would else be kept for ever."""
-        if decided.entry is None:
-            return
-        try:
-            cluster = cluster_for(self.options)
-            run(self._forgotten(cluster, decided.entry.decided_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
-        except KafkaError as error:
-            log.info("old entries of the ledger could not be removed: %s", error)
-
-    async def _forgotten(self, cluster: Cluster, now_ms: int) -> None:
-        keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
-        await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)

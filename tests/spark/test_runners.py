@@ -13,9 +13,10 @@ import pytest
 import spark_runners
 from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
+from fencepost.client.errors import KafkaError, RequestTimedOutError
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger
-from fencepost.spark.sink import SinkConflictError, WrongUseError
+from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError
 from fencepost.spark.sink_options import sink_options
 from fencepost.spark.writer import JOB_GROUP, JOB_TAGS, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -350,3 +351,73 @@ def test_a_task_that_fails_after_its_old_transaction_was_prepared_leaves_it_to_t
     job.abort([None])
     assert not sink.open()
     assert sink.rows() == []
+
+
+def answers_lost(monkeypatch, *, carried_out, away=False):
+    """No decision is answered. carried_out: but the broker made it. away: it answers nothing else either."""
+    real = ledger.carry_out
+
+    async def lost(cluster, key, steps, *, timeout_ms):
+        if carried_out:
+            await real(cluster, key, steps, timeout_ms=timeout_ms)
+        if away:
+            monkeypatch.setattr(ledger, "ask", silent)
+        raise RequestTimedOutError("no answer")
+
+    async def silent(*given, **more):
+        raise RequestTimedOutError("no answer")
+
+    monkeypatch.setattr(ledger, "carry_out", lost)
+
+
+def test_a_write_whose_decision_was_made_and_not_answered_stands_and_is_a_success(sink, monkeypatch, caplog):
+    job = sink.job(False)
+    messages = [job.task([arrow(b"1")])]
+    answers_lost(monkeypatch, carried_out=True)
+    job.commit(messages)
+    assert "was committed" in caplog.text
+    assert sink.rows() == [b"1"]
+
+
+def test_a_write_whose_decision_was_neither_made_nor_answered_is_aborted_and_says_so(sink, monkeypatch):
+    job = sink.job(False)
+    messages = [job.task([arrow(b"1")])]
+    answers_lost(monkeypatch, carried_out=False)
+    with pytest.raises(BatchRefusedError, match="not committed") as raised:
+        job.commit(messages)
+    assert "run a df.write again" in raised.value.hint
+    assert not sink.open()
+    assert sink.rows() == []
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [(False, "fencepost spark list --all"), (True, "same sinkId and batchId")],
+    ids=["unnamed", "named"],
+)
+def test_a_write_that_may_stand_says_that_nobody_knows_and_what_to_do(sink, monkeypatch, named, hint, carried_out):
+    job = sink.job(False, **({"sinkId": sink.topic, "batchId": "1"} if named else {}))
+    messages = [job.task([arrow(b"1")])]
+    answers_lost(monkeypatch, carried_out=carried_out, away=True)
+    with pytest.raises(RequestTimedOutError, match="not known whether") as raised:
+        job.commit(messages)
+    assert hint in raised.value.hint
+
+
+def test_at_max_ledger_entries_old_ones_make_room_and_else_it_is_said_what_to_raise(monkeypatch):
+    with ServedBroker(max_ledger_entries=1) as broker:
+        sink = Sink(broker, "full")
+        for value in (b"1", b"2", b"3"):
+            job = sink.job(False)
+            messages = [job.task([arrow(value)])]
+            if value == b"2":
+                with pytest.raises(KafkaError, match="in use already") as raised:
+                    job.commit(messages)
+                assert any("raise max.ledger.entries" in note for note in raised.value.__notes__)
+                job.abort(messages)
+                monkeypatch.setattr("fencepost.spark.sink.FORGOTTEN_AFTER_MS", -60_000)
+            else:
+                job.commit(messages)
+        assert not sink.open()
+        assert sink.rows() == [b"1", b"3"]
