@@ -138,14 +138,14 @@ async def _reachable(findings: Findings, host: str, port: int) -> None:
     findings.tell("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
 
 
-async def _protocol(findings: Findings, settings: "AdminSettings", outside: Any, tls: Any) -> "Connection":
+async def _protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
     from ..client.errors import KafkaError
     from ..client.net.opening import open_connection
     from ..protocol.messages.cluster import ApiVersionsRequest
     from ..protocol.messages.fetch import FetchRequest
 
     try:
-        connection = await open_connection(settings.bootstrap_servers[0], settings, outside, tls)
+        connection = await open_connection(settings.bootstrap_servers[0], settings, environment, tls)
         version = connection.version_of(ApiVersionsRequest)
         request = ApiVersionsRequest(client_software_name="fencepost-doctor", client_software_version="1")
         response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)

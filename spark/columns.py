@@ -29,7 +29,7 @@ _Headers = tuple[Header, ...]
 _NO_HEADERS: _Headers = ()
 
 
-class Asked(NamedTuple):
+class WantedColumns(NamedTuple):
     """Which columns are wanted; offsets are always decoded, for they say what belongs to a range."""
 
     keys: bool = True
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     timestamps: bool = True
 
 
-EVERYTHING = Asked()
+EVERYTHING = WantedColumns()
 
 
 class Columns:
@@ -46,7 +46,7 @@ class Columns:
 
     __slots__ = ("asked", "headers", "keys", "kinds", "offsets", "payload_bytes", "timestamps", "values")
 
-    def __init__(self, asked: Asked = EVERYTHING) -> None:
+    def __init__(self, asked: WantedColumns = EVERYTHING) -> None:
         self.asked = asked
         self.offsets = array("q")
         self.timestamps = array("q")
@@ -104,7 +104,7 @@ class Decoded:
         keys: list[bytes | None],
         values: list[bytes | None],
         headers: list[_Headers],
-        asked: Asked,
+        asked: WantedColumns,
     ) -> None:
         """Append what was asked for."""
         self.offsets.extend(array("q", offsets))
@@ -118,7 +118,7 @@ class Decoded:
             self.headers += headers
 
 
-def decoded(batch: Batch, asked: Asked = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
+def decoded(batch: Batch, asked: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
     """The asked columns of the batch, in order. limit: bytes of its records, decompressed. Raises: KafkaError."""
     found = Decoded()
     if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
@@ -140,14 +140,14 @@ def decoded(batch: Batch, asked: Asked = EVERYTHING, *, limit: int = DECOMPRESSE
     return found
 
 
-def _extend_by_records(found: Decoded, batch: Batch, asked: Asked, limit: int) -> None:
+def _extend_by_records(found: Decoded, batch: Batch, asked: WantedColumns, limit: int) -> None:
     every = list(records(batch, limit=limit))
     found.payload_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in every)
     columns: tuple[list[Any], ...] = tuple([list(each) for each in zip(*every, strict=True)] or _lists())
     found.take(columns[0], columns[1], columns[2], columns[3], columns[4], asked)
 
 
-def _all(payload: bytes, batch: Batch, asked: Asked, found: Decoded) -> int:
+def _all(payload: bytes, batch: Batch, asked: WantedColumns, found: Decoded) -> int:
     """Runs of records alike where there are such, which are looked for ever more seldom; the rest one by one."""
     position, left, some = 0, batch.record_count, _FIRST_TRIES
     base_offset, base_timestamp, last_offset = batch.base_offset, batch.base_timestamp, batch.last_offset
@@ -192,7 +192,7 @@ def _all(payload: bytes, batch: Batch, asked: Asked, found: Decoded) -> int:
 
 
 def _usual(
-    payload: bytes, position: int, offset: int, most: int, batch: Batch, asked: Asked, found: Decoded
+    payload: bytes, position: int, offset: int, most: int, batch: Batch, asked: WantedColumns, found: Decoded
 ) -> tuple[int, int]:
     """(how many records stand as they usually do, position after them). offset: the next, if none is left out."""
     first = offset - batch.base_offset
@@ -221,7 +221,7 @@ def _longs(numbers: Iterable[int], count: int) -> "array[int]":
 
 
 def _singly(
-    payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: Asked, found: Decoded
+    payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: WantedColumns, found: Decoded
 ) -> int:
     """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
     times, offsets, keys, values, headers, end = decoded_singly(

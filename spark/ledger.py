@@ -56,7 +56,7 @@ class Facts(NamedTuple):
 
 async def facts(cluster: Cluster) -> Facts:
     """Raises BrokerUnreachableError and the like; a broker that is just being started again is waited for."""
-    away = Deadline(cluster.outside.clock, START_MS)
+    away = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
             return await _facts(cluster)
@@ -93,7 +93,7 @@ async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
     Also what else the broker says of it: that nobody may write to it, or that no topic can have the name.
     """
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
-    missed = Deadline(cluster.outside.clock, TOPIC_TIMEOUT_MS)
+    missed = Deadline(cluster.environment.clock, TOPIC_TIMEOUT_MS)
 
     def retry(failure: BaseException) -> bool:
         is_missing = isinstance(failure, KafkaError) and failure.code == _MISSING

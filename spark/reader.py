@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from ..client.values import TopicPartition
 from ..protocol.errors import KafkaError
 from . import survey
+from .blocked_reads import Held, tell
 from .client_thread import cluster_for, run
 from .committing import commit_to_group
 from .hints import hinted
-from .holding import Held, tell
 from .offsets import (
     MARK,
     NO_LIMITS,

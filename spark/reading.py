@@ -30,7 +30,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.primitives import ZERO_UUID
 from .client_thread import begin, cluster_for
-from .columns import Asked, Columns
+from .columns import Columns, WantedColumns
 from .offsets import DataLost, Range, id_text
 from .options import EARLIEST, LATEST, SourceOptions
 
@@ -102,7 +102,7 @@ class _Answer(NamedTuple):
     lost: str = ""
 
 
-def chunks(options: SourceOptions, whole: Range, asked: Asked) -> Iterator[Columns]:
+def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterator[Columns]:
     """The records of the range as the isolation level shows them, in order, some thousands at a time.
 
     Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
@@ -232,7 +232,7 @@ class _Reading:
     async def fetch(self, position: int) -> _Answer:
         """What there is from this offset on, as soon as there is something. Raises RequestTimedOutError, …"""
         cluster = self._cluster
-        deadline = Deadline(cluster.outside.clock, self._options.patience_ms)
+        deadline = Deadline(cluster.environment.clock, self._options.patience_ms)
         failure: KafkaError | None = None
         seen = ""
         lost = ""
@@ -262,7 +262,7 @@ class _Reading:
                 if not is_retriable(error) and error.code not in _GONE:
                     raise
                 failure = error
-            await asyncio.sleep(cluster.backoff.delay_ms(attempt, cluster.outside.rng.random()) / 1000)
+            await asyncio.sleep(cluster.backoff.delay_ms(attempt, cluster.environment.rng.random()) / 1000)
             attempt += 1
             await self._refresh()
         raise RequestTimedOutError(
@@ -304,7 +304,7 @@ class _Reading:
         now = id_text(metadata.topic_id(self._tp.topic))
         if now and self._whole.topic_id and now != self._whole.topic_id:
             return f"topic {self._tp.topic} was deleted and made again while it was read, {self._tp} from {position} on"
-        now_ms = self._cluster.outside.clock.monotonic_ms()
+        now_ms = self._cluster.environment.clock.monotonic_ms()
         if metadata.error(self._tp.topic) not in _GONE:
             self._unknown_since_ms = None
             return ""

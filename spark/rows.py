@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ..client.errors import InvalidConfigurationError
 from ..client.settings import nearest
-from .columns import Asked, Columns
+from .columns import Columns, WantedColumns
 
 HEADERS = "headers"
 TYPES = {
@@ -60,10 +60,12 @@ def arrow_schema_of(schema: StructType) -> Any:
     return to_arrow_schema(schema)
 
 
-def asked_of(schema: StructType) -> Asked:
+def asked_of(schema: StructType) -> WantedColumns:
     """Which columns have to be decoded."""
     names = {column.name.lower() for column in schema.fields}
-    return Asked("key" in names, "value" in names, HEADERS in names, bool(names & {"timestamp", "timestamptype"}))
+    return WantedColumns(
+        "key" in names, "value" in names, HEADERS in names, bool(names & {"timestamp", "timestamptype"})
+    )
 
 
 def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:

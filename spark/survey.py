@@ -31,7 +31,7 @@ async def look(cluster: Cluster, options: SourceOptions, expected: Collection[st
 
     Raises what a broker refuses with, RequestTimedOutError.
     """
-    clock = cluster.outside.clock
+    clock = cluster.environment.clock
     awaited = {name for name in expected if options.selection.takes(name)}
     missed, failing = Deadline(clock, MISSING_MS), Deadline(clock, options.fetch.default_api_timeout_ms)
     while True:

@@ -17,7 +17,7 @@ from ..protocol.headers import RequestHeader
 from ..protocol.primitives import Buffer, Readable
 
 
-class Asked:
+class ReceivedRequest:
     """A request as it came, and what it says."""
 
     def __init__(self, frame: Readable, header: RequestHeader) -> None:
@@ -39,12 +39,12 @@ class Asked:
         return encode_response(api, header.api_version, header.correlation_id, response)
 
 
-Effect = Callable[[Serve, Connection, Asked], None]
+Effect = Callable[[Serve, Connection, ReceivedRequest], None]
 Reply = list[Buffer]
 
 
 def error(code: ErrorCode, after: bool) -> Effect:
-    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+    def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.reply(asked.refused(code), 0)
             return
@@ -60,7 +60,7 @@ def error(code: ErrorCode, after: bool) -> Effect:
 
 
 def disconnect(after: bool) -> Effect:
-    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+    def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.close_after_replies()
             return
@@ -79,7 +79,7 @@ def disconnect(after: bool) -> Effect:
 
 
 def delay(seconds: float, after: bool) -> Effect:
-    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+    def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             _serve_later(serve, connection, asked, seconds)
             return
@@ -95,7 +95,7 @@ def delay(seconds: float, after: bool) -> Effect:
 
 
 def blackhole(after: bool) -> Effect:
-    def effect(serve: Serve, connection: Connection, asked: Asked) -> None:
+    def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.park(Parked())
             return
@@ -110,7 +110,7 @@ def blackhole(after: bool) -> Effect:
     return effect
 
 
-def duplicate(serve: Serve, connection: Connection, asked: Asked) -> None:
+def duplicate(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
     serve(connection, asked.frame)
     waiting = len(connection.slots)
     serve(connection, asked.frame)
@@ -123,7 +123,7 @@ def duplicate(serve: Serve, connection: Connection, asked: Asked) -> None:
 def _instead_of_answer(
     serve: Serve,
     connection: Connection,
-    asked: Asked,
+    asked: ReceivedRequest,
     at_once: Callable[[int, Reply], object],
     later: Callable[[Slot, Callable[[object], None], object], None],
 ) -> None:
@@ -143,7 +143,7 @@ def _instead_of_answer(
         at_once(unit, reply)
 
 
-def _serve_later(serve: Serve, connection: Connection, asked: Asked, seconds: float) -> None:
+def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, seconds: float) -> None:
     frame = bytes(asked.frame)
     connection.hold()
 

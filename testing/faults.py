@@ -198,10 +198,10 @@ class Faults:
 
         return faulty
 
-    def _effect_on(self, frame: Readable) -> tuple["effects.Effect | None", "effects.Asked | None"]:
+    def _effect_on(self, frame: Readable) -> tuple["effects.Effect | None", "effects.ReceivedRequest | None"]:
         try:
             header = read_request_header(frame)
-            asked = effects.Asked(frame, header)
+            asked = effects.ReceivedRequest(frame, header)
             for fault in self._faults:
                 effect = fault.takes(header, asked.decoded)
                 if effect is not None:

@@ -122,7 +122,7 @@ def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
     )
 
 
-class Told:
+class ProgressLines:
     """Progress on the error stream: the load, the peer, the round, the time left; what failed stays to be read."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ def named(name: str, only: Sequence[str]) -> bool:
 
 
 def run(
-    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: Told
+    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: ProgressLines
 ) -> Iterator[Finding]:
     """All scenarios, each against all peers that are up. limit_s: what it all may take, their start included."""
     began = time.monotonic()
@@ -205,7 +205,7 @@ def measured(
     effort: Effort,
     limit_s: float | None,
     outside: Outside | None,
-    told: Told,
+    told: ProgressLines,
 ) -> list[Finding | Measured]:
     """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
     found: list[Finding | Measured] = []
@@ -244,7 +244,7 @@ def play(
     effort: Effort,
     limit_s: float | None,
     outside: Outside | None,
-    told: Told,
+    told: ProgressLines,
     data_dir: str | None,
 ) -> tuple[list[Finding | Measured], dict[str, Any]]:
     """All of it in a directory for this time, and the machine. Raises: ClickException."""
@@ -299,7 +299,7 @@ def main(
     limit = TABLE_S - (OUTSIDE_S if beside else 0) if whole else None
     writable(results)
     tidy_when_interrupted()
-    told = Told()
+    told = ProgressLines()
     began = time.monotonic()
     servers = names or NAMES
     size = growth.QUICK if quick else growth.FULL

@@ -25,7 +25,7 @@ class UnknownName(InvalidOption):
 
 
 @dataclass(slots=True)
-class Given:
+class ConfigurationTexts:
     """Texts by option name, and the harmless names that are not obeyed."""
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def broker_settings(
 
     Raises InvalidOption: a wrong value, an unknown name, or protection asked of a broker that has none.
     """
-    given = Given()
+    given = ConfigurationTexts()
     for origin, names in (
         (file_name, _once_each(_flat(file), file_name)),
         ("environment", dict(_from_environment(environment))),
@@ -51,13 +51,13 @@ def broker_settings(
     return settings, _warnings(given)
 
 
-def _warnings(given: Given) -> list[str]:
+def _warnings(given: ConfigurationTexts) -> list[str]:
     if not given.ignored:
         return []
     return [f"names that only Kafka needs are ignored: {', '.join(dict.fromkeys(given.ignored))}"]
 
 
-def _add(given: Given, origin: str, names: Mapping[str, str]) -> None:
+def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> None:
     """One source, over what lesser sources gave. An option's own name wins over its other spellings."""
     spellings = _spellings()
     for name in sorted(names, key=lambda name: spellings[name][2] if name in spellings else 0, reverse=True):

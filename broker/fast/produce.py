@@ -30,7 +30,7 @@ from ...protocol.primitives import Readable, read_uvarint, uvarint
 from ...storage.journal.journal import UnitRefused
 from ..net.connection import PRODUCE, Connection
 from ..topics.partition import Partition
-from .transactions import StraightTransactions
+from .transactions import FastTransactions
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -140,12 +140,12 @@ def _read_plain(frame: Readable, position: int) -> Beginning:
     return transactional, acks, topics, frame[position:after], partitions, after + 4
 
 
-class StraightProduce:
+class FastProduce:
     """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
 
     def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
         self._otherwise = otherwise
-        self._serve_other = StraightTransactions(broker, otherwise).serve
+        self._serve_other = FastTransactions(broker, otherwise).serve
         self._topics = broker.topics.by_name
         self._admission = broker.admission
         self._now_ms = broker.clock.now_ms

@@ -37,7 +37,7 @@ LONGEST_BYTES = 256
 _Result = TxnTopicResult.Partition
 
 
-class Asked:
+class OrdinaryRequest:
     """What a request's bytes mean. partitions: of AddPartitionsToTxn; commit: of EndTxn."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Asked:
         self.reply_ends = answer[CORRELATION_ID.stop :]
 
 
-class StraightTransactions:
+class FastTransactions:
     """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
 
     def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
@@ -75,7 +75,7 @@ class StraightTransactions:
         self._store = broker.store
         self._turns = broker.turns
         self._requests = broker.metrics.requests
-        self._known: dict[bytes, Asked] = {}
+        self._known: dict[bytes, OrdinaryRequest] = {}
         self._turn = -1
         self._given = broker.transactions.given("")  # as of this turn's first request
 
@@ -92,7 +92,7 @@ class StraightTransactions:
                 return
         self._otherwise(connection, frame)
 
-    def _carried_out(self, asked: Asked, connection: Connection) -> bool:
+    def _carried_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
         """Whether the request is a success; if not, nothing is changed."""
         coordinator, transactional_id = self._coordinator, asked.transactional_id
         txn = coordinator.transactions.get(transactional_id)
@@ -101,7 +101,7 @@ class StraightTransactions:
             return False
         try:
             added = {key: self._topics[key[0]].partitions[key[1]].log.log_id for key in asked.partitions}
-            if not coordinator.gate.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
+            if not coordinator.fence_policy.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
                 return False
             if self._turn != self._store.turn:
                 self._turn, self._given = self._store.turn, coordinator.given("")
@@ -117,7 +117,7 @@ class StraightTransactions:
             return False
         return True
 
-    def _read(self, frame: bytes) -> Asked | None:
+    def _read(self, frame: bytes) -> OrdinaryRequest | None:
         """What the request means, from now on remembered; None if it is not of the ordinary kind."""
         if len(frame) > LONGEST_BYTES:
             return None
@@ -141,15 +141,15 @@ class StraightTransactions:
         return asked
 
 
-def _end(request: EndTxnRequest, version: int, client_id: str) -> Asked | None:
+def _end(request: EndTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
     pair = request.transactional_id, request.producer_id, request.producer_epoch
     answer = b"".join(encode_response(APIS[END_TXN], version, 0, EndTxnResponse()))
-    asked = Asked(END_TXN, version, client_id, pair, answer)
+    asked = OrdinaryRequest(END_TXN, version, client_id, pair, answer)
     asked.commit = request.committed
     return asked if asked.transactional_id else None
 
 
-def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) -> Asked | None:
+def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
     topics = request.v3_and_below_topics
     results = [
         TxnTopicResult(
@@ -160,7 +160,7 @@ def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) ->
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     answer = b"".join(encode_response(APIS[ADD_PARTITIONS], version, 0, response))
     pair = request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-    asked = Asked(ADD_PARTITIONS, version, client_id, pair, answer)
+    asked = OrdinaryRequest(ADD_PARTITIONS, version, client_id, pair, answer)
     asked.partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     ordinary = asked.transactional_id and all(index >= 0 and name not in INTERNAL for name, index in asked.partitions)
     return asked if ordinary and len(answer) <= SMALL_REPLY_BYTES else None

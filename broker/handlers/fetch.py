@@ -16,13 +16,13 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ...storage.log.aborted import AbortedTransaction
-from ...storage.log.file_parts import left_in_file, let_go
+from ...storage.log.file_parts import left_in_file, release
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
 from ..net.dispatch import Call, handles
 from ..net.turns import Steps
 from ..net.waiting import Parked, Waiter
-from ..records.fetch_sessions import Fetching, Key, Told, Wanted, add_wanted, has_no_news
+from ..records.fetch_sessions import Fetching, Key, LastAnswer, Wanted, add_wanted, has_no_news
 from ..records.wide_fetch import WideFetch, chunks, leave_place, take_place
 from ..topics.partition import Partition, storage_error
 
@@ -125,9 +125,9 @@ class _Read:
         self.size_bytes = 0
         self.seen_bytes = 0  # of what had been appended to the partition when it was read
 
-    def told(self) -> Told:
+    def told(self) -> LastAnswer:
         answer = self.answer
-        return Told(
+        return LastAnswer(
             self.size_bytes > 0,
             answer.error_code,
             answer.high_watermark,
@@ -184,7 +184,7 @@ class _Fetch:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Parked:
-        self.let_go()
+        self.release()
         broker = self.broker
         logs: list[Hashable] = [read.partition.log for read in self.reads if read.partition is not None]
         logs += [partition.log for partition, _ in self.quiet]
@@ -224,7 +224,7 @@ class _Fetch:
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
-            self.let_go()
+            self.release()
             return False
         if self.jobs_left:
             self.read_cold()
@@ -377,7 +377,7 @@ class _Fetch:
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.broker.metrics.error(code)
-        let_go(read.answer.records or ())
+        release(read.answer.records or ())
         aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
         read.answer = Answer(
             partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted
@@ -385,15 +385,15 @@ class _Fetch:
         read.size_bytes = 0
         read.cold = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """What was read is not sent, but read again; or never."""
         for read in self.reads:
-            let_go(read.answer.records or ())
+            release(read.answer.records or ())
             read.answer.records = []
 
     def forget_reads(self) -> None:
         """What was read is read again, and takes no memory until then."""
-        self.let_go()
+        self.release()
         self.reads, self.quiet = [], []
 
     # ---- from the disk ---------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class _Fetch:
     def _read_again(self, read: _Read) -> None:
         """Segments that were to be read went meanwhile: the log as it is now says what to answer."""
         wanted = read.wanted
-        let_go(read.answer.records or ())
+        release(read.answer.records or ())
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
         topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
         try:
@@ -466,7 +466,7 @@ class _Fetch:
         """All is there that was waited for."""
         assert self.parked is not None
         if self.parked.cancelled:
-            self.let_go()
+            self.release()
         elif self.wide is not None:
             self.wide.answer()
         else:

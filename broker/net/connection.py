@@ -13,7 +13,7 @@ from ...effects.net import has_left
 from ...protocol.errors import MalformedFrame
 from ...protocol.framing import PREFIX_BYTES, Framer
 from ...protocol.primitives import Buffer, Readable
-from ...storage.log.file_parts import LEFT_FROM_BYTES, let_go
+from ...storage.log.file_parts import LEFT_FROM_BYTES, release
 from .owner import Owner
 from .sending import Overflow, Transport, send
 from .waiting import Parked
@@ -420,7 +420,7 @@ class Connection:
                 reply.parked.cancel()
                 reply = reply.reply
             if isinstance(reply, list):
-                let_go(reply)
+                release(reply)
         self._owner.lost(self)
 
     # ---- the end ---------------------------------------------------------------------------------------------

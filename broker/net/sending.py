@@ -14,7 +14,7 @@ from ...effects.gathering import neighbours_joined
 from ...effects.net import Elsewhere, Writable, idle_socket, send_now
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import Buffer
-from ...storage.log.file_parts import FilePart, let_go
+from ...storage.log.file_parts import FilePart, release
 from ..metrics import Metrics
 
 WINDOW_BYTES = 256 << 10  # of a part, copied at one time
@@ -150,7 +150,7 @@ class Overflow(Transport):
             room -= size
             self._begin += size
             if self._begin == len(one):
-                let_go((self._left.popleft(),))
+                release((self._left.popleft(),))
                 self._begin = 0
         return window
 
@@ -187,6 +187,6 @@ class Overflow(Transport):
         if self._writable is not None:
             self._writable.close()
             self._writable = None
-        let_go(self._left)
+        release(self._left)
         self._left.clear()
         self._begin = 0

@@ -89,7 +89,7 @@ def add_wanted(
         )
 
 
-class Told(NamedTuple):
+class LastAnswer(NamedTuple):
     """What an answer says of one partition, as far as a session must know it."""
 
     has_records: bool
@@ -132,7 +132,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == HIGHEST_EPOCH else epoch + 1
 
 
-def must_tell(wanted: Wanted, told: Told) -> bool:
+def must_tell(wanted: Wanted, told: LastAnswer) -> bool:
     """Whether an incremental answer has to name this partition, noting that it does."""
     changed = told.has_records or told.diverging
     if wanted.high_watermark != told.high_watermark:
@@ -283,7 +283,7 @@ class Fetching:
         """What is to be read now. A copy: a later request of the session may change it while this one waits."""
         return list(self.wanted.items())
 
-    def finish(self, told: Collection[tuple[Key, Told]], now_ms: int) -> set[Key] | None:
+    def finish(self, told: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
         """The answer is ready: settle what the session remembers. Sets session_id, or error.
 
         told: of the partitions of which there may be news; all, for a session to be opened.
@@ -298,7 +298,7 @@ class Fetching:
             return set()
         return self._changed(self._session.partitions, told)
 
-    def _open(self, told: Collection[tuple[Key, Told]], now_ms: int) -> None:
+    def _open(self, told: Collection[tuple[Key, LastAnswer]], now_ms: int) -> None:
         assert self._cache is not None
         for key, state in told:
             wanted = self.wanted[key]
@@ -307,7 +307,7 @@ class Fetching:
         self.session_id = self._cache.create(self.wanted, uses_topic_ids=self.uses_topic_ids, now_ms=now_ms)
 
     @staticmethod
-    def _changed(partitions: dict[Key, Wanted], told: Collection[tuple[Key, Told]]) -> set[Key]:
+    def _changed(partitions: dict[Key, Wanted], told: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
         named = set()
         for key, state in told:
             wanted = partitions.get(key)

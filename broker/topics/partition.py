@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...protocol import batches
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.record_scan import check_keys, outside
 from ...protocol.records import recompressed
-from ...protocol.skimming import check_keys, outside
 from ..records.decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:

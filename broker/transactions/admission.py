@@ -48,7 +48,7 @@ class Admission:
     def __init__(self, broker: "Broker") -> None:
         self._coordinator = broker.transactions
         self._transactions = broker.transactions.transactions
-        self._gate = broker.transactions.gate
+        self._fence_policy = broker.transactions.fence_policy
 
     def admit_batch(
         self, transactional_id: str, batch: Batch, partition: Partition, version: int, connection: Connection
@@ -60,7 +60,7 @@ class Admission:
         key = partition.topic.name, partition.index
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             if version <= TV1_PRODUCE:
-                self._gate.admit(txn, Kind.DATA, PRODUCE, version, connection)
+                self._fence_policy.admit(txn, Kind.DATA, PRODUCE, version, connection)
             if txn.writes_to(key, log_id):
                 return None
         if txn is None:
@@ -88,16 +88,16 @@ class Admission:
             or not txn.writes_to((partition.topic.name, partition.index), partition.log.log_id)
         ):
             return False
-        return self._gate.passes(txn, Kind.DATA, PRODUCE, version, connection)
+        return self._fence_policy.passes(txn, Kind.DATA, PRODUCE, version, connection)
 
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
     ) -> None:
         """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
-        self._gate.check_policy(PRODUCE, version)
+        self._fence_policy.check_policy(PRODUCE, version)
         txn = self._transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self._gate.admit(txn, Kind.DATA, PRODUCE, version, on)
+            self._fence_policy.admit(txn, Kind.DATA, PRODUCE, version, on)
 
     def admit_offsets(
         self,
@@ -109,13 +109,13 @@ class Admission:
         connection: Connection,
     ) -> Joining | None:
         """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
-        self._gate.check_policy(TXN_OFFSET_COMMIT, version)
+        self._fence_policy.check_policy(TXN_OFFSET_COMMIT, version)
         txn = self._transactions.get(transactional_id)
         key, log_id = self._coordinator.offsets_of(group_id)
         if txn is None:
             self._must_be_known(transactional_id)
         elif txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self._gate.admit(txn, Kind.GROUP, TXN_OFFSET_COMMIT, version, connection)
+            self._fence_policy.admit(txn, Kind.GROUP, TXN_OFFSET_COMMIT, version, connection)
         if version <= TV1_TXN_OFFSET_COMMIT:
             error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
             if error:

@@ -22,11 +22,11 @@ from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
 from ..topics.partition import Partition
 from . import machine, records
 from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
-from .gate import Gate
+from .fence_policy import FencePolicy
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
 from .state_batch import state_batch
-from .transaction import Decision, Given, MarkerOrder, PartitionKey, Status, Transaction
+from .transaction import Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TransactionCoordinator:
         self.open: dict[str, None] = {}  # ids with an open transaction
         self.unused: OrderedDict[str, None] = OrderedDict()  # ids without one, the longest unused first
         self.prepared = PreparedIds()
-        self.gate = Gate(broker)
+        self.fence_policy = FencePolicy(broker)
         self.topic = InternalTopic(
             broker,
             STATE_TOPIC,
@@ -73,7 +73,7 @@ class TransactionCoordinator:
             self.transactions.pop(transactional_id, None)
             self.open.pop(transactional_id, None)
             self.unused.pop(transactional_id, None)
-            self.gate.forget(transactional_id)
+            self.fence_policy.forget(transactional_id)
             self._homes.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = state
@@ -93,18 +93,18 @@ class TransactionCoordinator:
         for record in contents:
             self.apply(*records.read(record.key or b"", record.value))
 
-    def given(self, transactional_id: str) -> Given:
+    def given(self, transactional_id: str) -> Inputs:
         """What a decision about this id needs from outside."""
         new_producer_id = self._broker.topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
-        return Given(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
+        return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
         """Whether the id goes with the end of its transaction."""
         prefix = self._broker.settings.transactional_id_ephemeral_prefix
         return bool(prefix) and transactional_id.startswith(prefix)
 
-    def log(self, transactional_id: str, decision: Decision, given: Given) -> None:
+    def log(self, transactional_id: str, decision: Decision, given: Inputs) -> None:
         """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
         if decision.states:
             partitions = len(decision.states[0].partitions)
@@ -115,7 +115,7 @@ class TransactionCoordinator:
             unit.commit()
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
-    def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Given) -> None:
+    def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
         """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
         unit = TransactionUnit(self._broker)
         for transactional_id, decision in decisions:
@@ -124,12 +124,12 @@ class TransactionCoordinator:
         for transactional_id, decision in decisions:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
-    def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Given) -> None:
+    def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Inputs) -> None:
         unit.add(self.state_append(transactional_id, decision, given))
         if decision.marker is not None:
             unit.mark(decision.marker, given.now_ms)
 
-    def state_append(self, transactional_id: str, decision: Decision, given: Given) -> Append:
+    def state_append(self, transactional_id: str, decision: Decision, given: Inputs) -> Append:
         """The states of a decision, as one batch of the log."""
         partition, key = self.home(transactional_id)
         return self.topic.log(partition), state_batch(key, decision.states, given.now_ms, gone=decision.gone)
@@ -160,18 +160,20 @@ class TransactionCoordinator:
         settings = self._broker.settings
         self.topic.ensure()
         txn = self.find(transactional_id)
-        self.gate.check_policy(INIT_PRODUCER_ID, version)
+        self.fence_policy.check_policy(INIT_PRODUCER_ID, version)
         limits = Limits(settings.transaction_max_timeout_ms, settings.transaction_two_phase_commit_enable)
         given = self.given(transactional_id)
         decision = init_producer_id(txn, request, limits, given)
         if decision.error:
             return decision
         if txn is not None:
-            self.gate.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
+            self.fence_policy.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         else:
             self._make_room(settings.max_transactional_ids)
         self.log(transactional_id, decision, given)
-        self.gate.admit(self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
+        self.fence_policy.admit(
+            self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection
+        )
         return decision
 
     def _make_room(self, most: int) -> None:
@@ -327,8 +329,8 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
         """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""
-        self.gate.check_policy(api, version)
+        self.fence_policy.check_policy(api, version)
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            self.gate.admit(txn, Kind.COORDINATOR, api, version, on)
+            self.fence_policy.admit(txn, Kind.COORDINATOR, api, version, on)
         return txn

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from .outcome import ended
-from .table import Do, Event, answer
-from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Given, Status, Transaction
+from .table import Action, Event, answer
+from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Inputs, Status, Transaction
 
 
 class Initialisation(NamedTuple):
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     two_phase_commit: bool = False
 
 
-def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Given) -> Decision:
+def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
     """The pair to produce with. txn: what is known of the id; None if nothing is."""
     if error := _refused(request, limits):
         return Decision(error)
@@ -67,16 +67,16 @@ def _event(txn: Transaction | None, request: Initialisation) -> Event:
     return Event.INIT_STALE
 
 
-def _done(txn: Transaction | None, do: Do, request: Initialisation, given: Given) -> Decision:
+def _done(txn: Transaction | None, do: Action, request: Initialisation, given: Inputs) -> Decision:
     """The decision, its last state the EMPTY one that is answered."""
     decision = Decision()
     timeout_ms = TWO_PHASE_TIMEOUT_MS if request.enable_2pc else request.timeout_ms
-    if do is Do.CREATE or txn is None:
+    if do is Action.CREATE or txn is None:
         started = Transaction(request.transactional_id, given.new_producer_id(), 0, timeout_ms)
-    elif do is Do.ABORT_AND_BEGIN:
+    elif do is Action.ABORT_AND_BEGIN:
         decision = _aborted(txn, given)
         started = decision.states[-1]
-    elif do is Do.SAME:
+    elif do is Action.SAME:
         started = txn
     elif txn.exhausted:
         started = txn._replace(
@@ -85,7 +85,7 @@ def _done(txn: Transaction | None, do: Do, request: Initialisation, given: Given
     else:
         started = txn._replace(producer_epoch=txn.producer_epoch + 1)
     last_epoch = started.last_producer_epoch
-    if do is not Do.SAME:
+    if do is not Action.SAME:
         last_epoch = NO_EPOCH if txn is None or request.producer_id == NO_ID else txn.producer_epoch
     started = started._replace(
         timeout_ms=timeout_ms,
@@ -102,7 +102,7 @@ def _done(txn: Transaction | None, do: Do, request: Initialisation, given: Given
     return decision._replace(states=states, producer_id=started.producer_id, producer_epoch=started.producer_epoch)
 
 
-def _aborted(txn: Transaction, given: Given) -> Decision:
+def _aborted(txn: Transaction, given: Inputs) -> Decision:
     """The old transaction's end. An ephemeral id goes on, with another producer id."""
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
-    return ended(worn, Do.ABORT_AND_BUMP, given._replace(ephemeral=False))
+    return ended(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

@@ -10,11 +10,11 @@ by an admin.
 
 from ...protocol.errors import ErrorCode
 from .outcome import ended, finished
-from .table import Do, Event, answer
+from .table import Action, Event, answer
 from .transaction import (
     NEVER_MS,
     Decision,
-    Given,
+    Inputs,
     MarkerOrder,
     PartitionKey,
     Partitions,
@@ -42,7 +42,7 @@ def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) ->
 
 
 def add_partitions(
-    txn: Transaction | None, producer_id: int, producer_epoch: int, added: Partitions, version: int, given: Given
+    txn: Transaction | None, producer_id: int, producer_epoch: int, added: Partitions, version: int, given: Inputs
 ) -> Decision:
     """AddPartitionsToTxn, AddOffsetsToTxn (the group's partition of __consumer_offsets), and what TV2 adds unasked.
 
@@ -55,7 +55,7 @@ def add_partitions(
     cell = answer(Event.ADD, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
-    grows = cell is Do.GROW
+    grows = cell is Action.GROW
     known = txn.partitions if grows else {}
     if added.items() <= known.items():
         return _DONE
@@ -104,7 +104,7 @@ def verify(
 
 
 def end(
-    txn: Transaction | None, commit: bool, producer_id: int, producer_epoch: int, version: int, given: Given
+    txn: Transaction | None, commit: bool, producer_id: int, producer_epoch: int, version: int, given: Inputs
 ) -> Decision:
     """EndTxn. version: 2 from request version 5 on, else 0; it decides whether the epoch moves.
 
@@ -132,7 +132,7 @@ def end(
 _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
-def expire(txn: Transaction, given: Given) -> Decision:
+def expire(txn: Transaction, given: Inputs) -> Decision:
     """Its time is over: aborted and fenced, so that whoever wrote it is told. Nothing happens before its deadline.
 
     Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
@@ -154,7 +154,7 @@ def deadline_age_ms(txn: Transaction) -> int | None:
     return None if txn.enable_2pc else txn.started_age_ms + txn.timeout_ms
 
 
-def force_abort(txn: Transaction | None, given: Given) -> Decision:
+def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
     """Abort what is open, whoever wrote it, with a fence; success where nothing is open."""
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
@@ -169,7 +169,7 @@ def part_aborted(
     producer_epoch: int,
     partition: PartitionKey,
     log_id: int,
-    given: Given,
+    given: Inputs,
 ) -> Decision:
     """An admin's abort marker ends the transaction's part in one partition (KIP-664): then all of it is aborted.
 
@@ -195,7 +195,7 @@ def prepare(
     producer_epoch: int,
     prepared: Prepared,
     decided: int | None,
-    given: Given,
+    given: Inputs,
 ) -> Decision:
     """PrepareTxn. decided: the number at which the ledger's entry stands, None if there is none.
 
@@ -215,7 +215,7 @@ def prepare(
         same = txn.prepared[:3] == prepared[:3]
         return _DONE if same else Decision(_STATE)
     if decided is not None and decided >= prepared.number:
-        return ended(txn, Do.ABORT_AND_BUMP, given)._replace(error=_STATE)
+        return ended(txn, Action.ABORT_AND_BUMP, given)._replace(error=_STATE)
     waiting = txn._replace(
         prepared=prepared._replace(since_age_ms=given.age_ms),
         last_update_ms=given.now_ms,
@@ -224,7 +224,7 @@ def prepare(
     return Decision(states=(waiting,))
 
 
-def settle_prepared(txn: Transaction | None, commit: bool, given: Given) -> Decision:
+def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Decision:
     """End a Prepared transaction as its ledger decided; the caller has checked that it is the one that was meant."""
     cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
     if isinstance(cell, ErrorCode) or txn is None:
@@ -244,7 +244,7 @@ def owed(txn: Transaction) -> MarkerOrder | None:
     return None
 
 
-def finish(txn: Transaction, given: Given) -> Decision:
+def finish(txn: Transaction, given: Inputs) -> Decision:
     """Finish what `owed` names, with the outcome that was decided: its markers and the COMPLETE state, as one unit."""
     order = owed(txn)
     if order is None:
@@ -263,10 +263,10 @@ def may_expire(txn: Transaction, expiration_ms: int, age_ms: int) -> bool:
 
 
 __all__ = [
+    "Action",
     "Decision",
-    "Do",
     "Event",
-    "Given",
+    "Inputs",
     "MarkerOrder",
     "Partitions",
     "Prepared",

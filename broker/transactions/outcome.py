@@ -7,14 +7,14 @@ Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
 from ...storage.producers.producers import RETIRED_EPOCH
-from .table import Do
-from .transaction import NO_EPOCH, NO_ID, Decision, Given, MarkerOrder, Status, Transaction
+from .table import Action
+from .transaction import NO_EPOCH, NO_ID, Decision, Inputs, MarkerOrder, Status, Transaction
 
-_COMMITS = frozenset({Do.COMMIT, Do.COMMIT_AND_BUMP})
-_BUMPS = frozenset({Do.COMMIT_AND_BUMP, Do.ABORT_AND_BUMP, Do.ABORT_NOTHING})
+_COMMITS = frozenset({Action.COMMIT, Action.COMMIT_AND_BUMP})
+_BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_NOTHING})
 
 
-def ended(txn: Transaction, do: Do, given: Given) -> Decision:
+def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
     """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
@@ -27,7 +27,7 @@ def ended(txn: Transaction, do: Do, given: Given) -> Decision:
     return Decision(states=(prepared, finished(prepared, given)), marker=order)
 
 
-def _kept(txn: Transaction, commit: bool, given: Given) -> Transaction:
+def _kept(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """PREPARE_x of TV1: whoever wrote may go on with the pair it has."""
     return Transaction(  # not _replace, which takes thrice the time
         txn.transactional_id,
@@ -50,7 +50,7 @@ def _kept(txn: Transaction, commit: bool, given: Given) -> Transaction:
     )
 
 
-def _bumped(txn: Transaction, commit: bool, given: Given) -> Transaction:
+def _bumped(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """PREPARE_x with the epoch that goes onto the markers, and with the pair to follow where that needs another id."""
     ends = txn.exhausted or given.ephemeral
     rotates = txn.exhausted and not given.ephemeral
@@ -70,7 +70,7 @@ def _bumped(txn: Transaction, commit: bool, given: Given) -> Transaction:
     )
 
 
-def finished(txn: Transaction, given: Given) -> Transaction:
+def finished(txn: Transaction, given: Inputs) -> Transaction:
     """COMPLETE_x after PREPARE_x: nothing open, and the pair that was set aside for it."""
     rotated = txn.next_producer_id != NO_ID
     return Transaction(

@@ -47,7 +47,7 @@ class Event(IntEnum):
     FORCE_ABORT = 15  # an admin, or the ledger, ends it
 
 
-class Do(Enum):
+class Action(Enum):
     """What is done. bump: with a new epoch (or producer id, where epochs are used up) for what follows."""
 
     CREATE = "create"  # a new id: a new producer id, epoch 0
@@ -66,7 +66,7 @@ class Do(Enum):
     PREPARE_AGAIN = "again"  # success if it is the same, else INVALID_TXN_STATE
 
 
-Cell: TypeAlias = ErrorCode | Do
+Cell: TypeAlias = ErrorCode | Action
 
 _GRID = """
 EVENT           UNKNOWN EMPTY      ONGOING     PREPARED    PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT
@@ -97,7 +97,7 @@ def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
 
 
 def _cell(word: str) -> Cell:
-    return _CODES[int(word)] if word.isdigit() else Do(word)
+    return _CODES[int(word)] if word.isdigit() else Action(word)
 
 
 _CODES = {int(code): code for code in ErrorCode}

@@ -139,7 +139,7 @@ class Decision(NamedTuple):
     gone: bool = False
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """What a decision needs from outside.
 
     now_ms: wall time, for Kafka's fields. age_ms: of the store, for durations.

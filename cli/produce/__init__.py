@@ -33,7 +33,7 @@ class _Abort(Exception):
 
 
 @dataclass(slots=True)
-class Told:
+class Acknowledged:
     """What has been acknowledged so far. in_hand: in the transaction that is open."""
 
     topic: str
@@ -142,7 +142,7 @@ def produce(
     if transactional_id is not None:
         more["transactional_id"] = transactional_id
         more["transaction_timeout_ms"] = max(DEFAULT_TRANSACTION_TIMEOUT_MS, (hold or 0) + MORE_THAN_HELD_MS)
-    told = Told(topic)
+    told = Acknowledged(topic)
 
     async def work() -> None:
         async with to.producer(**more) as producer:
@@ -189,7 +189,7 @@ async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
         yield made
 
 
-async def _plainly(producer: "Producer", shape: Shape, told: Told) -> None:
+async def _plainly(producer: "Producer", shape: Shape, told: Acknowledged) -> None:
     waiting: deque[Any] = deque()
 
     def settled() -> Iterator[Any]:
@@ -206,7 +206,7 @@ async def _plainly(producer: "Producer", shape: Shape, told: Told) -> None:
         await _acknowledged(waiting.popleft(), told)
 
 
-async def _acknowledged(delivery: Any, told: Told) -> None:
+async def _acknowledged(delivery: Any, told: Acknowledged) -> None:
     told.last = await delivery
     told.records += 1
 
@@ -226,7 +226,7 @@ async def _in_transactions(
     to: Target,
     producer: "Producer",
     shape: Shape,
-    told: Told,
+    told: Acknowledged,
     *,
     abort: bool,
     every: int | None,
@@ -271,7 +271,7 @@ async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool
     return False
 
 
-async def _held(to: Target, producer: "Producer", told: Told, hold_ms: int) -> None:
+async def _held(to: Target, producer: "Producer", told: Acknowledged, hold_ms: int) -> None:
     import asyncio
 
     await producer.flush()
@@ -280,7 +280,7 @@ async def _held(to: Target, producer: "Producer", told: Told, hold_ms: int) -> N
     await asyncio.sleep(hold_ms / 1000)
 
 
-async def _was_committed(error: Exception, told: Told) -> bool:
+async def _was_committed(error: Exception, told: Acknowledged) -> bool:
     """Whether a commit of unknown outcome was one. Raises Failure if nobody can say."""
     from ...client.errors import CommitOutcomeUnknownError
 
@@ -299,7 +299,7 @@ async def _was_committed(error: Exception, told: Told) -> bool:
     )
 
 
-def _sentence(told: Told, transactional_id: str | None) -> str:
+def _sentence(told: Acknowledged, transactional_id: str | None) -> str:
     if not told.records and not told.aborted:
         return "no records, nothing sent"
     if transactional_id is None:
@@ -313,11 +313,11 @@ def _where(last: "RecordMetadata | None") -> str:
     return f", the last to partition {last.partition} at offset {last.offset}" if last and last.offset >= 0 else ""
 
 
-def _in(told: Told) -> str:
+def _in(told: Acknowledged) -> str:
     return f" in {many(told.transactions, 'transaction')}"
 
 
-def _interrupted(told: Told, transactional_id: str | None) -> str:
+def _interrupted(told: Acknowledged, transactional_id: str | None) -> str:
     done = many(told.records, "record")
     if transactional_id is None:
         return f"interrupted; {done} acknowledged"

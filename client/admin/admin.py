@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..net.cluster import Cluster
-from ..net.environment import SYSTEM, Outside
+from ..net.environment import SYSTEM, Environment
 from ..net.topology import Node
 from ..settings import AdminSettings, Bootstrap, ConnectionKeywords, admin_settings
 from ..snapshots import AdminSnapshot
@@ -30,28 +30,32 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
     """`async with` starts and closes it. Works with any broker from Kafka 2.1 on; what is newer says so when called."""
 
     def __init__(
-        self, bootstrap_servers: Bootstrap, *, outside: Outside = SYSTEM, **keywords: "Unpack[ConnectionKeywords]"
+        self,
+        bootstrap_servers: Bootstrap,
+        *,
+        environment: Environment = SYSTEM,
+        **keywords: "Unpack[ConnectionKeywords]",
     ) -> None:
-        self._begin(admin_settings(bootstrap_servers, **keywords), outside)
+        self._begin(admin_settings(bootstrap_servers, **keywords), environment)
 
-    def _begin(self, settings: AdminSettings, outside: Outside) -> None:
+    def _begin(self, settings: AdminSettings, environment: Environment) -> None:
         self._settings = settings
-        self._outside = outside
-        self._cluster = Cluster(settings, outside)
+        self._environment = environment
+        self._cluster = Cluster(settings, environment)
 
     @classmethod
-    def of(cls, settings: AdminSettings, outside: Outside = SYSTEM) -> "Self":
+    def of(cls, settings: AdminSettings, environment: Environment = SYSTEM) -> "Self":
         """One with settings that are there already, in any world."""
         admin = cls.__new__(cls)
-        admin._begin(settings, outside)
+        admin._begin(settings, environment)
         return admin
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, outside: Outside = SYSTEM) -> "Self":
+    def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Self":
         """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
         from ..config_names import settings_from
 
-        return cls.of(settings_from(AdminSettings, config), outside)
+        return cls.of(settings_from(AdminSettings, config), environment)
 
     def state(self) -> AdminSnapshot:
         """Its connections, as of now."""

@@ -13,7 +13,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
 from ..errors import RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, code_of, error_of
 from ..net.cluster import Cluster, Target
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ConnectionSettings
 from ..values import TopicPartition
@@ -36,7 +36,7 @@ class Asking:
 
     _cluster: Cluster
     _settings: ConnectionSettings
-    _outside: Outside
+    _environment: Environment
 
     async def _version(self, request_class: type) -> int:
         """The highest that some broker and we know; -1 where it does not know the API."""
@@ -46,7 +46,7 @@ class Asking:
             return -1
 
     def _deadline(self) -> Deadline:
-        return Deadline(self._outside.clock, self._settings.default_api_timeout_ms)
+        return Deadline(self._environment.clock, self._settings.default_api_timeout_ms)
 
     async def _ask(
         self, target: Target, request: Any, codes: Callable[[Any], Iterable[int]], *, cap: int | None = None
@@ -101,7 +101,7 @@ class Asking:
             left = list(in_the_way)
             if not left:
                 break
-            pause_ms = backoff.delay_ms(attempt, self._outside.rng.random())
+            pause_ms = backoff.delay_ms(attempt, self._environment.rng.random())
             if deadline.left_ms() <= pause_ms:
                 first, code = next(iter(in_the_way.items()))
                 raise RequestTimedOutError(f"{first}: {code_of(code).text}")

@@ -136,7 +136,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
 
         Looked at twice: what ends while it is looked at does not hang.
         """
-        before_ms = self._outside.clock.now_ms() - open_for_ms
+        before_ms = self._environment.clock.now_ms() - open_for_ms
         old = [
             each for each in await self.open_transactions(partitions) if each.producer.last_timestamp_ms <= before_ms
         ]

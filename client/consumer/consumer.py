@@ -15,13 +15,13 @@ from ..arguments import check_topic_name, offset_of, positive
 from ..config_names import settings_from
 from ..errors import IllegalStateError, RequestTimedOutError
 from ..group.group import Group
-from ..net.environment import SYSTEM, Outside
+from ..net.environment import SYSTEM, Environment
 from ..settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
 from ..snapshots import ConsumerSnapshot
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from .batches import Batch, Batches
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
-from .polls import CLOSING_MS, Polls, let_go
+from .polls import CLOSING_MS, Polls, release
 from .subscription import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -44,24 +44,24 @@ class Consumer:
         bootstrap_servers: Bootstrap,
         *,
         topics: Collection[str] = (),
-        outside: Outside = SYSTEM,
+        environment: Environment = SYSTEM,
         **keywords: "Unpack[ConsumerKeywords]",
     ) -> None:
-        self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, outside)
+        self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, environment)
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), outside: Outside = SYSTEM
+        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), environment: Environment = SYSTEM
     ) -> "Consumer":
         """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
         consumer = cls.__new__(cls)
-        consumer._set_up(settings_from(ConsumerSettings, config), topics, outside)
+        consumer._set_up(settings_from(ConsumerSettings, config), topics, environment)
         return consumer
 
-    def _set_up(self, settings: ConsumerSettings, topics: Collection[str], outside: Outside) -> None:
+    def _set_up(self, settings: ConsumerSettings, topics: Collection[str], environment: Environment) -> None:
         self._settings = settings
-        self._clock = outside.clock
-        self._polls = polls = Polls(settings, outside)
+        self._clock = environment.clock
+        self._polls = polls = Polls(settings, environment)
         self._cluster, self._subscription = polls.cluster, polls.subscription
         self._group, self._whole = polls.group, polls.whole
         self._reading, self._fetcher, self._positions = polls.reading, polls.fetcher, polls.positions
@@ -93,7 +93,7 @@ class Consumer:
         polls = getattr(self, "_polls", None)
         if polls is not None and polls.is_open:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            polls.cluster.home.call_soon(let_go, polls)
+            polls.cluster.affinity.call_soon(release, polls)
 
     async def __aenter__(self) -> "Consumer":
         try:
@@ -336,7 +336,7 @@ class Consumer:
 
     async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
         self._polls.check_open()
-        self._cluster.home.check()
+        self._cluster.affinity.check()
         timeout_ms = self._settings.default_api_timeout_ms
         named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
         return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)

@@ -63,7 +63,7 @@ class Fetcher:
         self._settings = settings
         self._subscription = subscription
         self._arrived = arrived
-        self._clock = cluster.outside.clock
+        self._clock = cluster.environment.clock
         self._nodes: dict[int, _Node] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
@@ -378,7 +378,7 @@ class Fetcher:
         return self._cluster.metadata.leader(state.tp) == node.node_id
 
     def _wait(self, state: PartitionState) -> None:
-        pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.outside.rng.random())
+        pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.environment.rng.random())
         state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
 
     def _out_of_range(self, state: PartitionState) -> bool:
@@ -412,7 +412,7 @@ class Fetcher:
         for state in self._subscription.assigned.values():
             if state.replica == node.node_id:
                 self._read_from_leader(state)
-        pause_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.outside.rng.random())
+        pause_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.environment.rng.random())
         node.attempt += 1
         node.retry_at_ms = self._clock.monotonic_ms() + pause_ms
         if not is_retriable(error) and not isinstance(error, ClosedError):

@@ -32,7 +32,7 @@ async def list_offsets(
 
     Raises: RequestTimedOutError, and what a broker refuses with.
     """
-    deadline = Deadline(cluster.outside.clock, timeout_ms)
+    deadline = Deadline(cluster.environment.clock, timeout_ms)
     found: dict[TopicPartition, Listed] = {}
     failure: KafkaError | None = None
     attempt = 0
@@ -55,7 +55,7 @@ async def list_offsets(
         if len(found) == len(asked):
             return found
         missing = next(tp for tp in asked if tp not in found)
-        pause_ms = cluster.backoff.delay_ms(attempt, cluster.outside.rng.random())
+        pause_ms = cluster.backoff.delay_ms(attempt, cluster.environment.rng.random())
         attempt += 1
         if deadline.left_ms() <= pause_ms:
             if cluster.metadata.error(missing.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

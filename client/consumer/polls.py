@@ -10,7 +10,7 @@ from collections.abc import Collection
 from ..errors import ClosedError, IllegalStateError
 from ..group.group import Group
 from ..net.cluster import Cluster
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..settings import ConsumerSettings
 from ..snapshots import ConsumerSnapshot, PartitionSnapshot, told
 from ..values import TopicPartition
@@ -31,16 +31,16 @@ class Polls:
     group: None without a group_id; whole: None with one.
     """
 
-    def __init__(self, settings: ConsumerSettings, outside: Outside) -> None:
-        self._clock = outside.clock
-        self.cluster = Cluster(settings, outside)
+    def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
+        self._clock = environment.clock
+        self.cluster = Cluster(settings, environment)
         self.cluster.on_broken = self._wake
         self.subscription = Subscription(settings.group_id is not None)
         MissingTopics(self.cluster, self.subscription)
         self.group: Group | None = None
         self.whole: WholeTopics | None = None
         if settings.group_id is not None:
-            self.group = Group(self.cluster, settings, self.subscription, outside)
+            self.group = Group(self.cluster, settings, self.subscription, environment)
             self.group.on_needs_poll = self._wake
         else:
             self.whole = WholeTopics(self.cluster, settings, self.subscription, self._wake)
@@ -73,7 +73,7 @@ class Polls:
             return
         self.reading.settle()
         self._closed = True
-        if self.cluster.home.is_elsewhere:  # nothing of it can be waited for here
+        if self.cluster.affinity.is_elsewhere:  # nothing of it can be waited for here
             await self.cluster.close()
             return
         self.subscription.on_change = lambda: None
@@ -121,7 +121,7 @@ class Polls:
         if not self.is_open:
             self.check_open()
             raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
-        self.cluster.home.check()
+        self.cluster.affinity.check()
         group = self.group
         if group is not None:
             if group.needs_poll:
@@ -192,7 +192,7 @@ def _done(future: "asyncio.Future[None]") -> None:
 _ENDING: set["asyncio.Task[None]"] = set()
 
 
-def let_go(polls: Polls) -> None:
+def release(polls: Polls) -> None:
     """Close in the background what nobody holds any more, and nobody closed. To be called in its loop."""
     _ENDING.add(task := asyncio.get_running_loop().create_task(polls.close()))
     task.add_done_callback(_ENDING.discard)

@@ -70,7 +70,7 @@ class Positions:
                         self._failure = error
                         return
                     log.info("positions are not known yet: %s", error)
-                pause_ms = self._cluster.backoff.delay_ms(attempt, self._cluster.outside.rng.random())
+                pause_ms = self._cluster.backoff.delay_ms(attempt, self._cluster.environment.rng.random())
                 attempt += 1
                 self._found()
                 if self._missing():
@@ -86,7 +86,7 @@ class Positions:
         return any(state.need is not Need.NOTHING and state.refused is None for state in states)
 
     async def _once(self) -> None:
-        now_ms = self._cluster.outside.clock.monotonic_ms()
+        now_ms = self._cluster.environment.clock.monotonic_ms()
         await self._committed(self._subscription.needing(Need.COMMITTED, now_ms))
         await self._listed(self._subscription.needing(Need.OFFSET, now_ms))
 

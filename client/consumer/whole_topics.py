@@ -35,7 +35,7 @@ class WholeTopics:
         self._looked_at &= self._subscription.topics
         self._matched = False
         self._before = self._cluster.metadata
-        self._since_ms = self._cluster.outside.clock.monotonic_ms()
+        self._since_ms = self._cluster.environment.clock.monotonic_ms()
         self._cluster.watch_all_topics(self._subscription.pattern is not None)
         self._cluster.watch_topics(self._subscription.topics)
         self.needs_poll = self._subscription.is_subscribed

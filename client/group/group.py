@@ -16,11 +16,11 @@ from ..assignors.assignors import assignors_of
 from ..consumer.subscription import Subscription
 from ..errors import ClosedError, IllegalStateError, InvalidConfigurationError, is_retriable
 from ..net.cluster import Cluster
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
 from .commits import GroupCommits
-from .heartbeat import Heart
+from .heartbeat import HeartbeatTask
 from .joining import Joining
 from .membership import Membership, State, Terms
 
@@ -41,14 +41,14 @@ class Group:
     """
 
     def __init__(
-        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, outside: Outside
+        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
     ) -> None:
         if settings.group_id is None:
             raise InvalidConfigurationError("a group needs a group_id")
         self._cluster = cluster
         self._settings = settings
         self._subscription = subscription
-        self._clock = outside.clock
+        self._clock = environment.clock
         self._group_id = settings.group_id
         terms = Terms(
             settings.group_id,
@@ -62,9 +62,11 @@ class Group:
         self.metadata = self._commits.metadata
         self.commit = self._commits.commit
         self.committed = self._commits.committed
-        self._exchange = Joining(cluster, settings, self._membership, outside)
-        self._heart = Heart(cluster, settings, self._membership, outside, self._news, self._left_behind)
-        self._pulse = self._heart.pulse
+        self._exchange = Joining(cluster, settings, self._membership, environment)
+        self._heartbeats = HeartbeatTask(
+            cluster, settings, self._membership, environment, self._news, self._left_behind
+        )
+        self._heartbeat_times = self._heartbeats.times
         self._joining: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._due = True
@@ -100,21 +102,21 @@ class Group:
         """Whether the next record may be given without a poll; giving it counts as one."""
         if self._due:
             return False
-        self._pulse.was_polled = True
+        self._heartbeat_times.was_polled = True
         return True
 
     def polled(self) -> None:
         """The application is alive."""
-        self._heart.pulse.polled(self._clock.monotonic_ms())
+        self._heartbeats.times.polled(self._clock.monotonic_ms())
 
     @contextmanager
     def polling(self) -> Generator[None]:
         """While the application waits inside of a poll, its time does not run out."""
-        self._heart.pulse.poll_begins(self._clock.monotonic_ms())
+        self._heartbeats.times.poll_begins(self._clock.monotonic_ms())
         try:
             yield
         finally:
-            self._heart.pulse.poll_ends(self._clock.monotonic_ms())
+            self._heartbeats.times.poll_ends(self._clock.monotonic_ms())
 
     async def poll(self, deadline_ms: float) -> None:
         """Join if need be, and take over what the group has assigned. deadline_ms: of the monotonic clock.
@@ -142,7 +144,7 @@ class Group:
             failure, self._failure = self._failure, None
             self._due = True
             raise failure
-        self._heart.check()
+        self._heartbeats.check()
         self._commits.in_background()
         if self._subscription.is_subscribed:
             await self._belong(deadline_ms)
@@ -225,7 +227,7 @@ class Group:
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def _join(self, topics: frozenset[str]) -> None:
-        self._heart.start()
+        self._heartbeats.start()
         owned = tuple(self._subscription.assigned)
         self._joining = asyncio.get_running_loop().create_task(self._exchange_once(topics, owned))
 
@@ -239,7 +241,7 @@ class Group:
             if self._joining is asyncio.current_task():
                 self._joining = None
             if self._membership.generation != before:
-                self._heart.joined()
+                self._heartbeats.joined()
         self._news(None)
 
     async def _joined(self, deadline_ms: float) -> bool:
@@ -417,6 +419,6 @@ class Group:
                 "the consumer is being closed", timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms())
             )
         finally:
-            self._heart.stop()
+            self._heartbeats.stop()
             self._commits.stop()
             self._cluster.on_metadata.remove(self._metadata_changed)

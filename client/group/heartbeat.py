@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from ..errors import FatalError, error_of, is_retriable
 from ..net.cluster import Cluster, CoordinatorKind
 from ..net.connection import broken
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..settings import ConsumerSettings
-from .heartbeat_times import Pulse
+from .heartbeat_times import HeartbeatTimes
 from .membership import Membership, Turn
 
 
-class Heart:
+class HeartbeatTask:
     """Runs from `start` to `stop`. on_news: after every answer that a poll has to act on; left_behind: no poll came."""
 
     def __init__(
@@ -23,14 +23,14 @@ class Heart:
         cluster: Cluster,
         settings: ConsumerSettings,
         membership: Membership,
-        outside: Outside,
+        environment: Environment,
         on_news: Callable[[BaseException | None], None],
         left_behind: Callable[[], Awaitable[None]],
     ) -> None:
         assert settings.group_id is not None
         self._cluster = cluster
         self._membership = membership
-        self._clock = outside.clock
+        self._clock = environment.clock
         self._target: tuple[CoordinatorKind, str] = ("group", settings.group_id)
         self._backoff_ms = settings.retry_backoff_ms
         self._timeout_ms = min(settings.request_timeout_ms, settings.session_timeout_ms)
@@ -39,11 +39,11 @@ class Heart:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._broken: FatalError | None = None
-        self.pulse = Pulse(
+        self.times = HeartbeatTimes(
             interval_ms=settings.heartbeat_interval_ms,
             session_timeout_ms=settings.session_timeout_ms,
             max_poll_interval_ms=settings.max_poll_interval_ms,
-            now_ms=outside.clock.monotonic_ms(),
+            now_ms=environment.clock.monotonic_ms(),
         )
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Heart:
 
     def joined(self) -> None:
         """A generation began: heartbeat from now on."""
-        self.pulse.joined(self._clock.monotonic_ms())
+        self.times.joined(self._clock.monotonic_ms())
         self._woken.set()
 
     async def _run(self) -> None:
@@ -77,10 +77,10 @@ class Heart:
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
-            self.pulse.look(now_ms)
-            if self._is_member and self.pulse.poll_is_late(now_ms):
+            self.times.look(now_ms)
+            if self._is_member and self.times.poll_is_late(now_ms):
                 await self._left_behind()
-            elif self._membership.in_generation and now_ms >= self.pulse.due_ms:
+            elif self._membership.in_generation and now_ms >= self.times.due_ms:
                 await self._beat()
 
     @property
@@ -89,12 +89,12 @@ class Heart:
 
     async def _sleep(self) -> None:
         """Until the next heartbeat or the end of the application's time, whichever comes first, or `joined`."""
-        moments = [self.pulse.due_ms] if self._membership.in_generation else []
-        until_ms = self.pulse.poll_until_ms
+        moments = [self.times.due_ms] if self._membership.in_generation else []
+        until_ms = self.times.poll_until_ms
         if self._is_member and until_ms is not None:
             moments.append(until_ms)
         elif self._is_member:  # it may stop polling while this sleeps
-            moments.append(self._clock.monotonic_ms() + self.pulse.max_poll_interval_ms)
+            moments.append(self._clock.monotonic_ms() + self.times.max_poll_interval_ms)
         self._woken.clear()
         try:
             left_ms = max(0, min(moments) - self._clock.monotonic_ms()) if moments else None
@@ -104,28 +104,28 @@ class Heart:
             pass
 
     async def _beat(self) -> None:
-        membership, pulse = self._membership, self.pulse
+        membership, times = self._membership, self.times
         asked = membership.stamp
-        pulse.sent(self._clock.monotonic_ms())
+        times.sent(self._clock.monotonic_ms())
         try:
             response = await self._cluster.ask(
                 self._target, membership.heartbeat_request(), timeout_ms=self._timeout_ms
             )
         except Exception as error:
             now_ms = self._clock.monotonic_ms()
-            pulse.failed(now_ms, self._backoff_ms)
-            if pulse.session_is_over(now_ms):
+            times.failed(now_ms, self._backoff_ms)
+            if times.session_is_over(now_ms):
                 self._cluster.forget_coordinator(*self._target)
             if not is_retriable(error):
                 self._on_news(error)
             return
         now_ms = self._clock.monotonic_ms()
-        pulse.heard(now_ms)
+        times.heard(now_ms)
         turn = membership.on_heartbeat(response.error_code, asked)
         if turn is Turn.FIND:
             self._cluster.forget_coordinator(*self._target)
         if turn in (Turn.FIND, Turn.AGAIN):
-            pulse.failed(now_ms, self._backoff_ms)
+            times.failed(now_ms, self._backoff_ms)
         if not membership.settled:
             self._on_news(None)
         if turn is Turn.REFUSE:

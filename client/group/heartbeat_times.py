@@ -4,7 +4,7 @@ Source: Kafka's Heartbeat; KIP-62. All times are of a monotonic clock, in millis
 """
 
 
-class Pulse:
+class HeartbeatTimes:
     """The three timers of a member."""
 
     def __init__(self, *, interval_ms: int, session_timeout_ms: int, max_poll_interval_ms: int, now_ms: int) -> None:

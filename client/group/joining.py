@@ -12,7 +12,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 from ..errors import UnsupportedVersionError, error_of, is_retriable
 from ..net.cluster import Cluster, CoordinatorKind
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
@@ -27,11 +27,13 @@ MOST_PATIENCE_MS = 5_000  # for metadata, and never so long that the group misse
 class Joining:
     """The exchange."""
 
-    def __init__(self, cluster: Cluster, settings: ConsumerSettings, membership: Membership, outside: Outside) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, membership: Membership, environment: Environment
+    ) -> None:
         assert settings.group_id is not None
         self._cluster = cluster
         self._membership = membership
-        self._outside = outside
+        self._environment = environment
         self._static = settings.group_instance_id is not None
         self._target: tuple[CoordinatorKind, str] = ("group", settings.group_id)
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -81,7 +83,7 @@ class Joining:
     async def _wait(self, *, forget: bool) -> None:
         if forget:
             self._cluster.forget_coordinator(*self._target)
-        delay_ms = self._backoff.delay_ms(self._attempt, self._outside.rng.random())
+        delay_ms = self._backoff.delay_ms(self._attempt, self._environment.rng.random())
         self._attempt += 1
         await asyncio.sleep(delay_ms / 1000)
 
@@ -133,7 +135,7 @@ class Joining:
         known = self._known(topics)
         if len(known) < len(topics):
             try:
-                deadline = Deadline(self._outside.clock, self._patience_ms)
+                deadline = Deadline(self._environment.clock, self._patience_ms)
                 await self._cluster.refresh(topics, deadline_ms=deadline.at_ms)
             except Exception as error:
                 if not is_retriable(error):

@@ -27,8 +27,8 @@ from ..errors import (
 from ..settings import Address, ConnectionSettings
 from .connection import Connection, broken, log
 from .connections import Connections
-from .environment import SYSTEM, Outside
-from .loop_affinity import Home
+from .environment import SYSTEM, Environment
+from .loop_affinity import LoopAffinity
 from .retry import Backoff, Deadline
 from .topology import Metadata
 
@@ -63,14 +63,14 @@ _STALE_METADATA = frozenset(
 class Cluster:
     """Start it, ask it, close it. All on one loop."""
 
-    def __init__(self, settings: ConnectionSettings, outside: Outside = SYSTEM) -> None:
+    def __init__(self, settings: ConnectionSettings, environment: Environment = SYSTEM) -> None:
         self.settings = settings
-        self.outside = outside
+        self.environment = environment
         self.metadata = Metadata()
         self.on_metadata: list[Callable[[], None]] = []
         self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._connections = Connections(settings, outside, self._address_of, self._lost)
+        self._connections = Connections(settings, environment, self._address_of, self._lost)
         self.connections_seen = self._connections.seen
         self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
         self._coordinators: dict[tuple[str, str], int] = {}
@@ -82,7 +82,7 @@ class Cluster:
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_error: KafkaError | None = None
         self._broken: FatalError | None = None
-        self.home = Home()
+        self.affinity = LoopAffinity()
         self._closed = False
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ class Cluster:
         """
         self._check_open()
         if self._keeper is not None:
-            self.home.check()
+            self.affinity.check()
             return
-        self.home.enter()
-        deadline = Deadline(self.outside.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
+        self.affinity.enter()
+        deadline = Deadline(self.environment.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
         while True:
             try:
                 await self.refresh()
@@ -124,9 +124,9 @@ class Cluster:
     async def close(self) -> None:
         """Idempotent; waits for no broker."""
         self._closed = True
-        if self.home.is_elsewhere:  # whatever there was ended with its loop, or ends there
-            if self.home.loop is not None and self.home.loop.is_running() and not self.home.is_forked:
-                asyncio.run_coroutine_threadsafe(self.close(), self.home.loop)
+        if self.affinity.is_elsewhere:  # whatever there was ended with its loop, or ends there
+            if self.affinity.loop is not None and self.affinity.loop.is_running() and not self.affinity.is_forked:
+                asyncio.run_coroutine_threadsafe(self.close(), self.affinity.loop)
             return
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
@@ -172,11 +172,11 @@ class Cluster:
         """
         timeout_ms: float = self.settings.request_timeout_ms
         if deadline_ms is not None:
-            timeout_ms = min(timeout_ms, max(0.0, deadline_ms - self.outside.clock.monotonic_ms()))
+            timeout_ms = min(timeout_ms, max(0.0, deadline_ms - self.environment.clock.monotonic_ms()))
         asked = self._asked() if topics is None else list(topics)
         if all_topics:
             asked = None
-        now_ms = self.outside.clock.monotonic_ms()
+        now_ms = self.environment.clock.monotonic_ms()
         request = MetadataRequest(
             topics=None if asked is None else [MetadataRequest.Topic(name=name) for name in asked],
             allow_auto_topic_creation=bool(self._missed) and self.settings.allow_auto_create_topics,
@@ -198,7 +198,7 @@ class Cluster:
         known = self.metadata.partitions(topic)
         if known is not None:
             return known
-        deadline = Deadline(self.outside.clock, timeout_ms)
+        deadline = Deadline(self.environment.clock, timeout_ms)
         self._missed[topic] = self._missed.get(topic, 0) + 1
         try:
             self.request_refresh()
@@ -287,7 +287,7 @@ class Cluster:
     async def _pause(self, attempt: int) -> None:
         """Until the next request is due. attempt: how many in a row did not give all that was wanted."""
         assert self._wanted is not None
-        backoff_s = self.backoff.delay_ms(max(0, attempt - 1), self.outside.rng.random()) / 1000
+        backoff_s = self.backoff.delay_ms(max(0, attempt - 1), self.environment.rng.random()) / 1000
         if attempt:
             await asyncio.sleep(backoff_s)
             return
@@ -296,7 +296,7 @@ class Cluster:
                 await self._wanted.wait()
         except TimeoutError:
             return
-        age_s = (self.outside.clock.monotonic_ms() - self.metadata.at_ms) / 1000
+        age_s = (self.environment.clock.monotonic_ms() - self.metadata.at_ms) / 1000
         if age_s < backoff_s and not self._missed:  # a thousand errors of one cause are one request
             await asyncio.sleep(backoff_s - age_s)
 
@@ -322,13 +322,13 @@ class Cluster:
 
         Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
         """
-        self.home.check()
+        self.affinity.check()
         ready = self._connections.free()
         if ready is not None:
             return ready
         nodes = list(self.metadata.brokers)
         nodes += [_FIRST_BOOTSTRAP - index for index in range(len(self.settings.bootstrap_servers))]
-        spread = {node_id: self.outside.rng.random() for node_id in nodes}
+        spread = {node_id: self.environment.rng.random() for node_id in nodes}
         nodes.sort(key=lambda node_id: (self._connections.backing_off_ms(node_id), node_id < 0, spread[node_id]))
         last: BrokerUnreachableError | None = None
         for node_id in nodes:
@@ -407,9 +407,9 @@ class Cluster:
 
         Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, and what connecting raises.
         """
-        self.home.check()
+        self.affinity.check()
         left_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = Deadline(self.outside.clock, left_ms)
+        deadline = Deadline(self.environment.clock, left_ms)
         try:
             async with asyncio.timeout(left_ms / 1000):
                 connection = await self._connection(target)
@@ -436,7 +436,7 @@ class Cluster:
 
         Raises the error of a verdict that is not to be retried; RequestTimedOutError, with the last error as its cause.
         """
-        deadline = Deadline(self.outside.clock, timeout_ms)
+        deadline = Deadline(self.environment.clock, timeout_ms)
         attempt = 0
         while True:
             each_ms = min(deadline.left_ms(), self.settings.request_timeout_ms)
@@ -453,7 +453,7 @@ class Cluster:
                 self.stale(error.code, target)
             if not retry(failure):
                 raise failure
-            pause_ms = self.backoff.delay_ms(attempt, self.outside.rng.random())
+            pause_ms = self.backoff.delay_ms(attempt, self.environment.rng.random())
             attempt += 1
             if deadline.left_ms() <= pause_ms:
                 raise RequestTimedOutError(

@@ -15,7 +15,7 @@ from ..errors import BrokerUnreachableError, ClosedError
 from ..settings import Address, ConnectionSettings
 from ..snapshots import ConnectionSnapshot, told
 from .connection import Connection, log
-from .environment import Outside
+from .environment import Environment
 from .opening import open_connection
 from .retry import Backoff
 
@@ -47,12 +47,12 @@ class Connections:
     def __init__(
         self,
         settings: ConnectionSettings,
-        outside: Outside,
+        environment: Environment,
         address_of: Callable[[int], Address | None],
         on_lost: Callable[[int, str], None],
     ) -> None:
         self._settings = settings
-        self._outside = outside
+        self._environment = environment
         self._address_of = address_of
         self._on_lost = on_lost
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -79,7 +79,7 @@ class Connections:
     def backing_off_ms(self, node_id: int, lane: str = "") -> float:
         """How long node() would wait before it tries."""
         place = self._places.get((node_id, lane))
-        return 0.0 if place is None else max(0.0, place.not_before_ms - self._outside.clock.monotonic_ms())
+        return 0.0 if place is None else max(0.0, place.not_before_ms - self._environment.clock.monotonic_ms())
 
     async def node(self, node_id: int, lane: str = "") -> Connection:
         """The connection, opened if need be. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
@@ -102,7 +102,7 @@ class Connections:
             raise
 
     async def _open(self, place: _Place) -> Connection:
-        clock = self._outside.clock
+        clock = self._environment.clock
         try:
             wait_ms = place.not_before_ms - clock.monotonic_ms()
             if wait_ms > 0:
@@ -111,7 +111,9 @@ class Connections:
             if address is None:
                 raise BrokerUnreachableError(f"broker {place.node_id} is not known")
             node_id = max(place.node_id, -1)
-            connection = await open_connection(address, self._settings, self._outside, self._context(), node_id=node_id)
+            connection = await open_connection(
+                address, self._settings, self._environment, self._context(), node_id=node_id
+            )
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 self._failed(place, error)
@@ -130,9 +132,9 @@ class Connections:
 
     def _failed(self, place: _Place, error: BaseException) -> None:
         place.error = told(error)  # not itself: it holds the frames that it came through
-        delay_ms = self._backoff.delay_ms(place.failures, self._outside.rng.random())
+        delay_ms = self._backoff.delay_ms(place.failures, self._environment.rng.random())
         place.failures += 1
-        place.not_before_ms = self._outside.clock.monotonic_ms() + delay_ms
+        place.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
 
     def _lost(self, place: _Place, connection: Connection, error: BaseException | None) -> None:
         if place.connection is connection:
@@ -140,7 +142,7 @@ class Connections:
         if error is None or self._closed:
             return
         log.info("lost: %s", error)
-        if self._outside.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
+        if self._environment.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
             place.failures = 0
         self._failed(place, error)
         self._on_lost(place.node_id, place.lane)

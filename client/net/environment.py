@@ -11,11 +11,11 @@ from ...effects.rng import Rng, SystemRng
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Environment:
     clock: Clock
     rng: Rng
     net: Net
 
 
-SYSTEM = Outside(SystemClock(), SystemRng(), SystemNet())
+SYSTEM = Environment(SystemClock(), SystemRng(), SystemNet())
 """The machine's own."""

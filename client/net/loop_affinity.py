@@ -19,7 +19,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Home:
+class LoopAffinity:
     """Entered once, at the start."""
 
     __slots__ = ("_forks", "loop", "thread")

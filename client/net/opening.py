@@ -14,7 +14,7 @@ from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ..errors import AuthenticationError, BrokerUnreachableError, UnsupportedVersionError, code_of, error_of
 from ..settings import Address, ConnectionSettings
 from .connection import Connection
-from .environment import Outside
+from .environment import Environment
 from .versions import offer_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ASKED_FIRST = 3  # with the features; what version 4 adds, nobody here needs
 async def open_connection(
     address: Address,
     settings: ConnectionSettings,
-    outside: Outside,
+    environment: Environment,
     tls: "ssl.SSLContext | None",
     *,
     node_id: int = -1,
@@ -35,12 +35,12 @@ async def open_connection(
     connection = Connection(address, settings.client_id, node_id=node_id, max_idle_ms=settings.connections_max_idle_ms)
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-            await _connect(connection, outside, tls)
+            await _connect(connection, environment, tls)
             await _agree(connection, settings)
             if settings.security.uses_sasl:
                 from .sasl import authenticate
 
-                await authenticate(connection, settings, outside)
+                await authenticate(connection, settings, environment)
     except BaseException as error:
         connection.close()
         if isinstance(error, TimeoutError):
@@ -51,13 +51,13 @@ async def open_connection(
     return connection
 
 
-async def _connect(connection: Connection, outside: Outside, tls: "ssl.SSLContext | None") -> None:
+async def _connect(connection: Connection, environment: Environment, tls: "ssl.SSLContext | None") -> None:
     host, port = connection.address
     try:
         if tls is None:
-            await outside.net.connect(lambda: connection, host, port)
+            await environment.net.connect(lambda: connection, host, port)
         else:
-            await outside.net.connect(lambda: connection, host, port, tls=tls, server_hostname=host)
+            await environment.net.connect(lambda: connection, host, port, tls=tls, server_hostname=host)
     except OSError as error:
         if tls is not None and _is_tls(error):
             raise AuthenticationError(f"TLS with {connection.name} failed: {error}", hint=_tls_hint(error)) from error

@@ -16,14 +16,14 @@ from ...protocol.messages.security import (
 from ..errors import AuthenticationError, UnsupportedVersionError
 from ..settings import ConnectionSettings
 from .connection import Connection
-from .environment import Outside
+from .environment import Environment
 
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
 _RETIRED_AT = 0.85  # of the session's lifetime
 _NONCE_BYTES = 24
 
 
-async def authenticate(connection: Connection, settings: ConnectionSettings, outside: Outside) -> None:
+async def authenticate(connection: Connection, settings: ConnectionSettings, environment: Environment) -> None:
     """Say who we are. Raises AuthenticationError, UnsupportedVersionError."""
     security = settings.security
     mechanism, username, password = security.mechanism, security.username, security.password
@@ -35,7 +35,7 @@ async def authenticate(connection: Connection, settings: ConnectionSettings, out
     if mechanism == "PLAIN":
         await talk.say(b"\0" + username.encode() + b"\0" + password.encode())
     else:
-        await _scram(talk, mechanism, username, password, outside)
+        await _scram(talk, mechanism, username, password, environment)
     if talk.lifetime_ms > 0:
         _retire_in(connection, talk.lifetime_ms)
 
@@ -76,13 +76,13 @@ class _Talk:
         return bytes(response.auth_bytes)
 
 
-async def _scram(talk: _Talk, mechanism: str, username: str, password: str, outside: Outside) -> None:
+async def _scram(talk: _Talk, mechanism: str, username: str, password: str, environment: Environment) -> None:
     from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
 
     # scramp escapes "," and "=" in the name (RFC 5802, saslname).
     try:
         client = cast("Any", ScramClient)(
-            [mechanism], username, password, c_nonce=outside.rng.bytes(_NONCE_BYTES).hex()
+            [mechanism], username, password, c_nonce=environment.rng.bytes(_NONCE_BYTES).hex()
         )
         first = await talk.say(client.get_client_first().encode())
         client.set_server_first(first.decode())

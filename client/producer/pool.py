@@ -23,8 +23,8 @@ from ..errors import (
     ProducerFencedError,
     RequestTimedOutError,
 )
-from ..net.environment import SYSTEM, Outside
-from ..net.loop_affinity import Home
+from ..net.environment import SYSTEM, Environment
+from ..net.loop_affinity import LoopAffinity
 from ..net.retry import Deadline
 from ..settings import AdminSettings, Bootstrap, ConnectionSettings, ProducerSettings, producer_settings
 from ..snapshots import PoolLife, PoolSnapshot
@@ -62,10 +62,10 @@ class ProducerPool:
         prefix: str,
         size: int = SIZE,
         max_wait_ms: float = MAX_WAIT_MS,
-        outside: Outside = SYSTEM,
+        environment: Environment = SYSTEM,
         **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
-        self._set_up(producer_settings(bootstrap_servers, **keywords), prefix, size, max_wait_ms, outside)
+        self._set_up(producer_settings(bootstrap_servers, **keywords), prefix, size, max_wait_ms, environment)
 
     @classmethod
     def from_config(
@@ -75,14 +75,16 @@ class ProducerPool:
         prefix: str,
         size: int = SIZE,
         max_wait_ms: float = MAX_WAIT_MS,
-        outside: Outside = SYSTEM,
+        environment: Environment = SYSTEM,
     ) -> "Self":
         """The producers' settings by the names of Java or librdkafka. Raises InvalidConfigurationError."""
         pool = cls.__new__(cls)
-        pool._set_up(settings_from(ProducerSettings, config), prefix, size, max_wait_ms, outside)
+        pool._set_up(settings_from(ProducerSettings, config), prefix, size, max_wait_ms, environment)
         return pool
 
-    def _set_up(self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, outside: Outside) -> None:
+    def _set_up(
+        self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, environment: Environment
+    ) -> None:
         if settings.transactional_id is not None:
             raise InvalidConfigurationError("a pool's transactional ids come from its prefix", hint="give it a prefix")
         if not isinstance(prefix, str) or not prefix:
@@ -91,8 +93,8 @@ class ProducerPool:
         self.size = positive(size, "size")
         self._max_wait_ms = max_wait_ms
         self._settings = [replace(settings, transactional_id=f"{prefix}-{slot}") for slot in range(size)]
-        self._outside = outside
-        self._home = Home()
+        self._environment = environment
+        self._affinity = LoopAffinity()
         self._slots: Slots[asyncio.Future[int]] = Slots(size)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -126,16 +128,16 @@ class ProducerPool:
         async with self._starting:
             self._check_open()
             if self._started:
-                self._home.check()
+                self._affinity.check()
             else:
                 await self._start()
 
     async def _start(self) -> None:
-        self._home.enter()
+        self._affinity.enter()
         ids = [str(settings.transactional_id) for settings in self._settings]
         first = self._settings[0]
         same = {field.name: getattr(first, field.name) for field in fields(ConnectionSettings)}
-        async with Admin.of(AdminSettings(**same), self._outside) as admin:
+        async with Admin.of(AdminSettings(**same), self._environment) as admin:
             await admin.fence_producers(ids)
         self._started = True
 
@@ -158,9 +160,9 @@ class ProducerPool:
                 waiter.set_exception(ClosedError("the pool was closed"))
         if timeout_ms is None:
             timeout_ms = self._settings[0].delivery_timeout_ms
-        deadline = Deadline(self._outside.clock, timeout_ms)
+        deadline = Deadline(self._environment.clock, timeout_ms)
         try:
-            if not self._home.is_elsewhere:
+            if not self._affinity.is_elsewhere:
                 async with asyncio.timeout(timeout_ms / 1000):
                     await self._idle.wait()
         except TimeoutError:
@@ -180,7 +182,7 @@ class ProducerPool:
         self._check_open()
         if not self._started:
             raise IllegalStateError("the pool is not started", hint="async with ProducerPool(…) as pool")
-        self._home.check()
+        self._affinity.check()
         if self._fence is not None:
             raise ProducerFencedError(
                 _FENCED.format(prefix=self.prefix),
@@ -266,7 +268,7 @@ class ProducerPool:
                 return producer
             self._replace(slot, producer)
             self._check()
-        producer = self._producers[slot] = _SlotProducer(self._settings[slot], self._outside)
+        producer = self._producers[slot] = _SlotProducer(self._settings[slot], self._environment)
         await producer.start()  # one that does not is replaced when its slot is given back
         return producer
 
@@ -316,35 +318,35 @@ class PooledTransaction:
 class _SlotProducer(Producer):
     """The producer of one slot, whose transactions alone users see."""
 
-    def __init__(self, settings: ProducerSettings, outside: Outside) -> None:
-        self._set_up(settings, outside)
+    def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
+        self._set_up(settings, environment)
 
     @property
     def goes_on(self) -> bool:
         """Whether another transaction may be begun, perhaps after what the last one left to be done."""
-        return self._transactor is not None and self._transactor.goes_on
+        return self._driver is not None and self._driver.goes_on
 
     async def can_begin(self) -> bool:
         """As goes_on, once it is known what became of a commit that was not answered.
 
         Raises RequestTimedOutError where nobody says.
         """
-        transactor = self._transacting()
-        if transactor.state is State.UNKNOWN_OUTCOME or transactor.state is State.COMMITTING:
-            await transactor.resolve()
-            if transactor.machine.is_in(State.UNKNOWN_OUTCOME):
+        driver = self._transacting()
+        if driver.state is State.UNKNOWN_OUTCOME or driver.state is State.COMMITTING:
+            await driver.resolve()
+            if driver.machine.is_in(State.UNKNOWN_OUTCOME):
                 raise RequestTimedOutError(
                     f"{self.transactional_id!r} has not heard what became of its commit before: nothing was begun"
                 )
-        return transactor.goes_on
+        return driver.goes_on
 
     def fenced_by_another(self) -> ProducerFencedError | None:
         """Why its id is not to be taken back: not where it was too slow, or an operator aborted its transaction."""
-        transactor = self._transactor
-        error = None if transactor is None else transactor.machine.error
-        if transactor is None or not isinstance(error, ProducerFencedError):
+        driver = self._driver
+        error = None if driver is None else driver.machine.error
+        if driver is None or not isinstance(error, ProducerFencedError):
             return None
-        was_slow = transactor.age_ms() >= self.settings.transaction_timeout_ms
+        was_slow = driver.age_ms() >= self.settings.transaction_timeout_ms
         another = error.reason == "newer_producer" or (error.reason == "unknown" and not was_slow)
         return error if another else None
 

@@ -17,11 +17,11 @@ from ..arguments import check_topic_name
 from ..config_names import settings_from
 from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
 from ..net.cluster import Cluster
-from ..net.environment import SYSTEM, Outside
+from ..net.environment import SYSTEM, Environment
 from ..serialization import Serializers
 from ..settings import Bootstrap, ProducerSettings, producer_settings
 from ..snapshots import ProducerSnapshot, told
-from ..transactions.driver import Transactor
+from ..transactions.driver import TransactionDriver
 from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
 from ..transactions.transaction import Transaction, run_until_committed
@@ -29,7 +29,7 @@ from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, P
 from .batching import Accumulator, Batch, Topic
 from .delivery import Delivery
 from .partitioner import placing_of
-from .send_permission import PlainGate
+from .send_permission import PlainPermission
 from .sender import Sender
 
 if TYPE_CHECKING:
@@ -51,28 +51,28 @@ class Producer:
     """
 
     def __init__(
-        self, bootstrap_servers: Bootstrap, *, outside: Outside = SYSTEM, **keywords: "Unpack[ProducerKeywords]"
+        self, bootstrap_servers: Bootstrap, *, environment: Environment = SYSTEM, **keywords: "Unpack[ProducerKeywords]"
     ) -> None:
-        self._set_up(producer_settings(bootstrap_servers, **keywords), outside)
+        self._set_up(producer_settings(bootstrap_servers, **keywords), environment)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, outside: Outside = SYSTEM) -> "Producer":
+    def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Producer":
         """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
         producer = cls.__new__(cls)
-        producer._set_up(settings_from(ProducerSettings, config), outside)
+        producer._set_up(settings_from(ProducerSettings, config), environment)
         return producer
 
-    def _set_up(self, settings: ProducerSettings, outside: Outside, cluster: Cluster | None = None) -> None:
+    def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
         """cluster: one that others use too, and that outlives this."""
         self.settings = settings
         self._started = self._closed = False
         self._starting = asyncio.Lock()
-        self._outside = outside
-        self._now_ms = outside.clock.now_ms
-        self._cluster = cluster or Cluster(settings, outside)
+        self._environment = environment
+        self._now_ms = environment.clock.now_ms
+        self._cluster = cluster or Cluster(settings, environment)
         self._owns_cluster = cluster is None
         self._accumulator = Accumulator(
-            now_ms=outside.clock.monotonic_ms,
+            now_ms=environment.clock.monotonic_ms,
             max_batch_bytes=min(settings.max_batch_size, settings.max_request_size),
             max_record_bytes=settings.max_request_size,
             memory_bytes=settings.buffer_memory,
@@ -80,29 +80,29 @@ class Producer:
             linger_ms=settings.linger_ms,
             codec=int(_CODECS[settings.compression_type]),
             level=settings.compression_level,
-            chance=lambda: outside.rng.below(1 << 30),
+            chance=lambda: environment.rng.below(1 << 30),
         )
         self._placing = placing_of(settings.partitioner, self._accumulator.chance)
         self._topics = self._accumulator.topics
-        self._sender = Sender(self._cluster, settings, self._accumulator, outside)
+        self._sender = Sender(self._cluster, settings, self._accumulator, environment)
         self._room = asyncio.Event()
         self._room_turn = asyncio.Lock()
         self._accumulator.on_room = self._room.set
-        self._transactor: Transactor | None = None
-        self._plain: PlainGate | None = None
+        self._driver: TransactionDriver | None = None
+        self._plain: PlainPermission | None = None
         if settings.transactional_id is None:
-            self._plain = self._sender.gate = PlainGate(
+            self._plain = self._sender.permission = PlainPermission(
                 self._cluster, settings, wake=self._sender.wake, on_fatal=self._sender.drop_unsent
             )
             self._sender.renew = self._plain.renew
         else:
-            self._transactor = Transactor(settings, self._cluster, outside)
-            self._transactor.sender = self._sender
-            self._sender.gate = self._transactor
+            self._driver = TransactionDriver(settings, self._cluster, environment)
+            self._driver.sender = self._sender
+            self._sender.permission = self._driver
         serializers = Serializers(settings.key_serializer, settings.value_serializer)
         self._serializers = serializers if serializers else None
-        self._home = self._cluster.home
-        self._machine = None if self._transactor is None else self._transactor.machine
+        self._affinity = self._cluster.affinity
+        self._machine = None if self._driver is None else self._driver.machine
         self._is_open = False  # started and not closed
         self._init_is_done = False  # by start(), and nobody has asked for it yet
 
@@ -122,7 +122,7 @@ class Producer:
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             transaction=None if machine is None else machine.state.text,
-            transaction_age_ms=self._transactor.age_ms() if self._transactor is not None and is_open else None,
+            transaction_age_ms=self._driver.age_ms() if self._driver is not None and is_open else None,
             transaction_partitions=frozenset(machine.partitions if machine is not None and is_open else ()),
             buffered_batches=len(accumulator.incomplete),
             buffered_bytes=accumulator.memory_bytes - accumulator.free_bytes,
@@ -147,8 +147,8 @@ class Producer:
                 return
             try:
                 await self._cluster.start()
-                if self._transactor is not None:
-                    await self._transactor.initialise()
+                if self._driver is not None:
+                    await self._driver.initialise()
                     self._init_is_done = True
                 if self._closed:
                     raise ClosedError("the producer was closed while it started")
@@ -176,7 +176,7 @@ class Producer:
             return
         self._closed = True
         self._is_open = False
-        if self._cluster.home.is_elsewhere:  # nothing of it can be waited for here
+        if self._cluster.affinity.is_elsewhere:  # nothing of it can be waited for here
             await self._cluster.close()
             return
         self._room.set()
@@ -184,8 +184,8 @@ class Producer:
             timeout_ms = self.settings.delivery_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                if self._transactor is not None:
-                    await self._transactor.close(timeout_ms)
+                if self._driver is not None:
+                    await self._driver.close(timeout_ms)
                 elif self._started:
                     await self._sender.flush()
         except TimeoutError:
@@ -205,10 +205,10 @@ class Producer:
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._closed:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            self._cluster.home.call_soon(self._let_go_of, self._sender, self._cluster if self._owns_cluster else None)
+            self._cluster.affinity.call_soon(self._release, self._sender, self._cluster if self._owns_cluster else None)
 
     @staticmethod
-    def _let_go_of(sender: Sender, cluster: Cluster | None) -> None:
+    def _release(sender: Sender, cluster: Cluster | None) -> None:
         sender.close(ClosedError("the producer was never closed"))
         if cluster is None:
             return
@@ -237,7 +237,7 @@ class Producer:
         if accumulator.filled:
             await self._leave_time()
         machine = self._machine
-        if not self._is_open or self._home.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
+        if not self._is_open or self._affinity.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
             self._check_open()
         if self._serializers is not None:
             key, value, headers = self._serializers(topic, key, value, headers)
@@ -305,7 +305,7 @@ class Producer:
         found = self._topics.get(name)
         if found is None:
             self._cluster.watch_topics([name])
-            chance = self._outside.rng.below(1 << 30)
+            chance = self._environment.rng.below(1 << 30)
             found = self._topics[name] = Topic(name, count, self._sender.available(name, count), chance)
         return found
 
@@ -356,15 +356,15 @@ class Producer:
             raise ClosedError("the producer is closed")
         if not self._started:
             raise IllegalStateError("the producer is not started", hint="async with Producer(…) as producer")
-        self._cluster.home.check()
+        self._cluster.affinity.check()
 
     def _check_open(self) -> None:
         self._check_started()
-        if self._transactor is not None:
-            self._transactor.machine.asked(Event.WRITE)
+        if self._driver is not None:
+            self._driver.machine.asked(Event.WRITE)
 
     def _transactions_begun(self) -> int:
-        return 0 if self._transactor is None else self._transactor.begun
+        return 0 if self._driver is None else self._driver.begun
 
     def _check_same(self, begun: int) -> None:
         """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
@@ -390,15 +390,15 @@ class Producer:
         return self._identity().epoch
 
     def _identity(self) -> ProducerIdentity:
-        if self._transactor is not None:
-            return self._transactor.machine.identity
+        if self._driver is not None:
+            return self._driver.machine.identity
         return self._sender.sequences.identity or NO_IDENTITY
 
-    def _transacting(self) -> Transactor:
-        if self._transactor is None:
+    def _transacting(self) -> TransactionDriver:
+        if self._driver is None:
             raise IllegalStateError("this producer has no transactions", hint="give it a transactional_id")
         self._check_started()
-        return self._transactor
+        return self._driver
 
     def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> Transaction:
         """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
@@ -413,11 +413,11 @@ class Producer:
         Raises IllegalStateError when called again, or after the first transaction. Only who does not want to resolve a
         CommitOutcomeUnknownError begins anew with it.
         """
-        transactor = self._transacting()
-        if self._init_is_done and not transactor.begun:
+        driver = self._transacting()
+        if self._init_is_done and not driver.begun:
             self._init_is_done = False
             return
-        await transactor.initialise()
+        await driver.initialise()
 
     async def begin_transaction(self) -> None:
         """Begin one. Raises IllegalStateError while another is open."""
@@ -433,8 +433,8 @@ class Producer:
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Offsets that count when the transaction is committed: of a consumer, of a batch, or a mapping."""
-        transactor = self._transacting()
-        await transactor.send_offsets(*offsets_of(source, metadata))
+        driver = self._transacting()
+        await driver.send_offsets(*offsets_of(source, metadata))
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
         """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""

@@ -1,7 +1,7 @@
 """What a sender asks before it sends: under which identity, and whether a partition may be written to now.
 
-A gate that says "not yet" has begun what is missing, and wakes the sender once it is there.
-`PlainGate` is that of a producer without transactions: it only needs a producer id, and only to be idempotent (KIP-98).
+An answer "not yet" means that what is missing was begun, and that the sender is woken once it is there.
+`PlainPermission` is that of a producer without transactions: it needs a producer id, if it is idempotent (KIP-98).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from ..settings import ProducerSettings
 from ..values import ProducerIdentity, TopicPartition
 
 
-class Gate(Protocol):
+class SendPermission(Protocol):
     """transactional_id: None without transactions."""
 
     @property
@@ -54,7 +54,7 @@ class Sending(Protocol):
     async def settle(self) -> None: ...
 
 
-class PlainGate(Gate):
+class PlainPermission(SendPermission):
     """wake: called when there is an identity. on_fatal: called with what makes it impossible to get one."""
 
     def __init__(

@@ -18,12 +18,12 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from ..net.cluster import Cluster
 from ..net.connection import Connection, broken, log
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
 from .requests import Answer, answers, cap_of, produce_request
-from .send_permission import Gate
+from .send_permission import SendPermission
 from .sequences import Lane, Numbered, Sequences, Verdict
 
 _LACKS_ANSWER = "the broker did not answer for the partition"
@@ -33,20 +33,20 @@ class Sender:
     """One producer's. Everything it does happens between awaits of others."""
 
     def __init__(
-        self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, outside: Outside
+        self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, environment: Environment
     ) -> None:
-        self.gate: Gate  # set by whoever makes both
+        self.permission: SendPermission  # set by whoever makes both
         self.renew: Callable[[], None] | None = None  # how to ask for another producer id, without transactions
         self._cluster = cluster
         self._settings = settings
         self._accumulator = accumulator
-        self._clock = outside.clock
-        self._rng = outside.rng
+        self._clock = environment.clock
+        self._rng = environment.rng
         self._transactional = settings.transactional_id is not None
         self.sequences = Sequences(
             idempotent=settings.enable_idempotence, transactional=self._transactional, window=settings.max_in_flight
         )
-        self._given: Any = None  # the identity that the gate named last
+        self._given: Any = None  # the identity under which the last request was sent
         self._flying: dict[int, int] = {}  # requests without an answer, by node
         self._throttled_until: dict[int, float] = {}  # ms, by node: what a broker asked for (KIP-219)
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -89,7 +89,7 @@ class Sender:
         if self._broken is not None:
             for batch in list(self._accumulator.incomplete):
                 self._accumulator.finish(batch, self._broken)
-                self.gate.failed(batch.partition.topic_partition, self._broken)
+                self.permission.failed(batch.partition.topic_partition, self._broken)
 
     def _fell(self, error: Exception) -> None:
         """Nobody awaits what runs in here: without a word, records would wait until their time is up."""
@@ -123,7 +123,7 @@ class Sender:
             self._given = None
         if not sequences.idempotent:
             return
-        identity = self.gate.identity()
+        identity = self.permission.identity()
         if identity is not None and identity != self._given:
             self._given = identity
             topics = self._accumulator.topics.values()
@@ -199,7 +199,7 @@ class Sender:
         size = sizes.get(node_id, 0)
         if size and size + batch.size_bytes > self._settings.max_request_size:
             return never  # the next request, in this same turn
-        if not self.gate.may_send(partition.topic_partition):
+        if not self.permission.may_send(partition.topic_partition):
             return never
         if again is None and not self._taken(partition, batch):
             return now
@@ -230,7 +230,9 @@ class Sender:
         except KafkaError as error:
             if not is_retriable(error):
                 for batch in list(self._accumulator.incomplete):
-                    self.gate.failed(batch.partition.topic_partition, error)  # a transaction without them is spoiled
+                    self.permission.failed(
+                        batch.partition.topic_partition, error
+                    )  # a transaction without them is spoiled
                 self.drop_unsent(error)
             else:
                 await asyncio.sleep(self._backoff_ms(0) / 1000)
@@ -252,19 +254,19 @@ class Sender:
 
     def _send_over(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
         settings, metadata = self._settings, self._cluster.metadata
-        version = connection.version_of(ProduceRequest, cap_of(batches, metadata, self.gate.produce_cap()))
+        version = connection.version_of(ProduceRequest, cap_of(batches, metadata, self.permission.produce_cap()))
         request = produce_request(
             batches,
             metadata,
             version,
             acks=settings.required_acks,
             timeout_ms=settings.request_timeout_ms,
-            transactional_id=self.gate.transactional_id,
+            transactional_id=self.permission.transactional_id,
         )
         for batch in batches:
             batch.leave()
             batch.attempts += 1
-            self.gate.sent(batch.partition.topic_partition)
+            self.permission.sent(batch.partition.topic_partition)
         self._flying[node_id] = self._flying.get(node_id, 0) + 1
         future = connection.send(
             request, version, timeout_ms=settings.request_timeout_ms, expects_reply=settings.required_acks != 0
@@ -370,7 +372,7 @@ class Sender:
                 "%d records for %s were not delivered: %s", batch.count or len(batch.values), topic_partition, error
             )
         self._accumulator.finish(batch, error)
-        self.gate.failed(topic_partition, error)
+        self.permission.failed(topic_partition, error)
         if self._transactional:  # what waits behind it cannot be in line any more
             self._abandon(batch.partition.lane, error)
 

@@ -35,14 +35,14 @@ class TaskProducer(Producer):
             settings = replace(
                 settings, transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
             )
-        self._set_up(settings, cluster.outside, cluster)
+        self._set_up(settings, cluster.environment, cluster)
         self._batches: list[Batch] = []  # of a plain producer: nothing else would tell that one failed
 
     async def begin(self) -> None:
         """The transaction. Raises what says why not."""
         await self.start()
-        if self._transactor is not None:
-            await self._transactor.begin()
+        if self._driver is not None:
+            await self._driver.begin()
 
     async def send_columns(
         self,
@@ -83,7 +83,7 @@ class TaskProducer(Producer):
 
     async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes, now_ms: int) -> None:
         append = self._accumulator.append
-        is_plain = self._transactor is None
+        is_plain = self._driver is None
         for key, value in zip(keys, values, strict=True):
             placed = append(topic, None, key, value, None, now_ms)
             if placed is None or self._accumulator.filled or (is_plain and not placed[1]):
@@ -115,7 +115,7 @@ class TaskProducer(Producer):
         if placed is None:
             placed = await self._append_late(topic, partition, key, value, headers, now_ms)
         batch, index = placed
-        if self._transactor is None and index == 0:
+        if self._driver is None and index == 0:
             batch.is_awaited = True  # by finish
             self._batches.append(batch)
         if self._accumulator.filled:  # leave the loop time to write, and to read answers
@@ -136,10 +136,10 @@ class TaskProducer(Producer):
 
         timeout_ms: how long it may wait for its decision; -1 for ever. Raises what spoiled the transaction.
         """
-        transactor = self._transacting()
-        identity = transactor.machine.identity
+        driver = self._transacting()
+        identity = driver.machine.identity
         request = PrepareTxnRequest(
-            transactional_id=transactor.transactional_id,
+            transactional_id=driver.transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             ledger_key=ledger_key,
@@ -151,12 +151,12 @@ class TaskProducer(Producer):
         async def ask() -> list[int]:
             nonlocal waits
             answer: PrepareTxnResponse = await self._cluster.ask(
-                ("transaction", transactor.transactional_id), request, timeout_ms=self.settings.request_timeout_ms
+                ("transaction", driver.transactional_id), request, timeout_ms=self.settings.request_timeout_ms
             )
             if answer.error_code == ErrorCode.LEDGER_CONFLICT:
                 waits = False
                 return []
             return [answer.error_code]
 
-        await transactor.prepare(ask)
+        await driver.prepare(ask)
         return waits

@@ -63,7 +63,7 @@ OF_THE_SDK_ALONE = {
     "ProducerPool": {"stop"},
     "Consumer": {"stop"},
 }
-_NOT_SHOWN = {"self", "cls", "outside"}
+_NOT_SHOWN = {"self", "cls", "environment"}
 
 
 def page() -> str:

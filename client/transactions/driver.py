@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..net.cluster import Cluster, CoordinatorKind
 from ..net.connection import log
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..net.retry import Deadline
 from ..producer.send_permission import Sending
 from ..settings import ProducerSettings
@@ -44,19 +44,19 @@ SHIELD_S = 5.0
 """How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
 
 
-class Transactor:
+class TransactionDriver:
     """Also the Gate of the producer's Sender, which is set as `sender` before anything else."""
 
     sender: Sending
 
-    def __init__(self, settings: ProducerSettings, cluster: Cluster, outside: Outside) -> None:
+    def __init__(self, settings: ProducerSettings, cluster: Cluster, environment: Environment) -> None:
         assert settings.transactional_id is not None
         self.transactional_id: str = settings.transactional_id
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
         self.machine.told = self._unknown
         self._settings = settings
-        self._outside, self._home = outside, cluster.home
-        self._tries = Tries(settings, outside)
+        self._environment, self._affinity = environment, cluster.affinity
+        self._tries = Tries(settings, environment)
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
         self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
@@ -110,7 +110,7 @@ class Transactor:
 
     def age_ms(self) -> int:
         """Since the transaction began."""
-        return self._outside.clock.monotonic_ms() - self.machine.began_ms
+        return self._environment.clock.monotonic_ms() - self.machine.began_ms
 
     async def initialise(self) -> None:
         """Become the one producer of this id: who had it before is fenced, what was open is aborted.
@@ -158,7 +158,7 @@ class Transactor:
             await self.abort()
         if machine.state is State.STALE:
             await self.initialise()
-        machine.begin(self._requests.seen_version, self._outside.clock.monotonic_ms())
+        machine.begin(self._requests.seen_version, self._environment.clock.monotonic_ms())
         self.begun += 1
         self._owes_abort = False
         self.sources = sources or Sources()
@@ -347,7 +347,7 @@ class Transactor:
             await (self._awaited(task) if is_shielded else asyncio.shield(task))
         except asyncio.CancelledError:
             if task.cancelled() and not is_cancelled():
-                raise self._let_go_of() from None
+                raise self._release() from None
             if is_commit and self.machine.state is not State.COMMITTING:
                 task.cancel()
                 await outlast(task, SHIELD_S)
@@ -369,11 +369,11 @@ class Transactor:
         if not task.done():
             task.cancel()
             await outlast(task, SHIELD_S)
-            self._let_go_of()
+            self._release()
         if not task.cancelled() and task.done() and (error := task.exception()) is not None:
             log.info("%s: %s", self.transactional_id, error)
 
-    def _let_go_of(self) -> KafkaError:
+    def _release(self) -> KafkaError:
         """The end that was begun is not waited for any more. Returns what whoever waits for it is told."""
         machine = self.machine
         if machine.state in (State.COMMITTING, State.ABORTING):
@@ -383,7 +383,7 @@ class Transactor:
 
     async def close(self, timeout_ms: float = float("inf")) -> None:
         """End what is open: a commit that was sent is waited for, everything else is aborted. Never hangs."""
-        deadline = Deadline(self._outside.clock, timeout_ms)
+        deadline = Deadline(self._environment.clock, timeout_ms)
         if self._ending is not None:
             await self._awaited(self._ending, deadline.left_ms() / 1000)
         if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
@@ -409,7 +409,7 @@ class Transactor:
 
         Who asks while another does waits for that one.
         """
-        self._home.check()
+        self._affinity.check()
         async with self._resolving:
             return await self._resolve_alone(sources)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
 from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
-from .driver import Transactor
+from .driver import TransactionDriver
 from .machine import Outcome
 from .sources import FromGroup, Sources, offsets_of
 from .table import State
@@ -30,24 +30,24 @@ class Transaction:
     def __init__(
         self,
         producer: "Producer",
-        transactor: Transactor,
+        driver: TransactionDriver,
         batch: FromGroup | None = None,
         label: str | None = None,
         sources: Sources | None = None,
     ) -> None:
         self.label = label
         self._producer = producer
-        self._transactor = transactor
+        self._driver = driver
         self._batch = batch
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
         self._sources = sources or Sources()
 
     def __repr__(self) -> str:
-        machine = self._transactor.machine
+        machine = self._driver.machine
         count = len(machine.partitions)
         name = machine.transactional_id if self.label is None else f"{machine.transactional_id} {self.label!r}"
-        age_s = self._transactor.age_ms() / 1000
+        age_s = self._driver.age_ms() / 1000
         return (
             f"<Transaction {name} pid={machine.identity.producer_id} epoch={machine.identity.epoch} "
             f"{_NAMES.get(machine.state, 'Ended')} {count} partition{'s' * (count != 1)} "
@@ -88,14 +88,14 @@ class Transaction:
         try:
             return await self._producer.send_and_wait(topic, value, key, partition, timestamp_ms, headers)
         except KafkaError as error:
-            if self._transactor.state in (State.ABORTABLE_ERROR, State.FATAL):
-                raise self._transactor.machine.failure() from error
+            if self._driver.state in (State.ABORTABLE_ERROR, State.FATAL):
+                raise self._driver.machine.failure() from error
             raise
 
     @property
     def is_begun(self) -> bool:
         """Whether it is the one that the producer began last."""
-        return self._number == self._transactor.begun
+        return self._number == self._driver.begun
 
     def _check_open(self) -> None:
         """Nothing that is meant for this transaction goes into another."""
@@ -109,7 +109,7 @@ class Transaction:
         """
         self._check_open()
         offsets, group, batch = offsets_of(source, metadata)
-        await self._transactor.send_offsets(offsets, group, batch)
+        await self._driver.send_offsets(offsets, group, batch)
         if self._committing is not None and self._committing[1].group_id == group.group_id:  # these are newer
             own, member = self._committing
             self._committing = {tp: at for tp, at in own.items() if tp not in offsets}, member
@@ -122,14 +122,14 @@ class Transaction:
         if self._batch is not None:
             self._batch.claim(self._sources)
         try:
-            await self._transactor.begin(self._sources)
+            await self._driver.begin(self._sources)
         except BaseException:
             if self._batch is not None:
                 self._batch.aborted()  # nothing was done with it: it has to come again
             raise
-        self._number = self._transactor.begun
+        self._number = self._driver.begun
         if self._batch is not None:
-            self._transactor.sources.add(self._batch)
+            self._driver.sources.add(self._batch)
         return self
 
     async def __aexit__(
@@ -145,9 +145,9 @@ class Transaction:
                 await self._abort_for(overtaken)
                 raise
         try:
-            await self._transactor.commit(self._committing)
+            await self._driver.commit(self._committing)
         except BaseException as failed:
-            if self._transactor.state is State.ABORTABLE_ERROR:
+            if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
             if not isinstance(failed, Exception):  # all that its caller sees, perhaps as the cause of a TimeoutError
                 failed.add_note(f"the transaction was being committed; its outcome: {self.outcome or 'aborted'}")
@@ -155,20 +155,20 @@ class Transaction:
 
     async def _abort_for(self, error: BaseException) -> None:
         """Abort, and say so where it matters. Raises an error of ours in the place of one of ours that says less."""
-        transactor = self._transactor
+        driver = self._driver
         failure: BaseException | None = None
-        if transactor.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             try:
-                await transactor.abort(shielded=not isinstance(error, Exception))
+                await driver.abort(shielded=not isinstance(error, Exception))
             except BaseException as raised:
                 failure = raised
                 error.add_note(f"the transaction could not be aborted: {raised}")
-        transactor.sources.tell(transactor.machine.outcome)
+        driver.sources.tell(driver.machine.outcome)
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
-            known = transactor.machine.error
+            known = driver.machine.error
             told = error.reason if isinstance(error, ProducerFencedError) else None
             if isinstance(known, ProducerFencedError) and known.reason != told:
-                raise transactor.machine.failure() from error
+                raise driver.machine.failure() from error
         if failure is not None and not isinstance(failure, Exception):
             raise failure  # cancelled meanwhile
 

@@ -7,7 +7,7 @@ import asyncio
 
 from ...protocol.errors import ErrorCode
 from ..errors import KafkaError, RequestTimedOutError, is_retriable
-from ..net.environment import Outside
+from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ProducerSettings
 
@@ -17,19 +17,19 @@ _SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a mat
 class Tries:
     """Of one producer's requests."""
 
-    def __init__(self, settings: ProducerSettings, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
+        self._environment = environment
         self._most_ms = settings.max_block_ms
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
     def deadline(self) -> Deadline:
         """From now."""
-        return Deadline(self._outside.clock, self._most_ms)
+        return Deadline(self._environment.clock, self._most_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:
         """Before the next one. code: what the last was answered, 0 for no answer."""
         backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
-        return backoff.delay_ms(attempt, self._outside.rng.random()) / 1000
+        return backoff.delay_ms(attempt, self._environment.rng.random()) / 1000
 
     async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
         """Wait before the next attempt. False: there is to be none."""

@@ -85,7 +85,7 @@ class FilePart:
             opened.abandon()
 
 
-def let_go(buffers: Iterable[object]) -> None:
+def release(buffers: Iterable[object]) -> None:
     """What was to be sent has been, or never will be."""
     for one in buffers:
         if isinstance(one, FilePart):

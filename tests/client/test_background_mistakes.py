@@ -35,7 +35,7 @@ async def _fails(waiting):
 def test_a_mistake_while_a_sender_looks_at_what_came_of_its_batches(what, monkeypatch, caplog):
     async def main(world):
         keywords = {"delivery_timeout_ms": 15_000, "request_timeout_ms": 5_000, "linger_ms": 0}
-        async with Producer(BOOTSTRAP, outside=world.world.outside, **keywords) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment, **keywords) as producer:
             await producer.send_and_wait("t", b"v")
             monkeypatch.setattr(producer._sender, what, _broken)
             if what == "_lost":
@@ -51,7 +51,7 @@ def test_a_mistake_while_a_sender_looks_at_what_came_of_its_batches(what, monkey
 
 def test_a_mistake_while_a_sender_connects(monkeypatch, caplog):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
             monkeypatch.setattr(producer._cluster, "ready", lambda *_: None)
             monkeypatch.setattr(producer._cluster, "node", _broken_soon)
@@ -63,7 +63,7 @@ def test_a_mistake_while_a_sender_connects(monkeypatch, caplog):
 
 def test_a_mistake_while_a_producer_id_is_asked_for(monkeypatch):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.partitions_for("t")
             monkeypatch.setattr(producer._cluster, "ask_until", _broken_soon)
             for _ in range(2):
@@ -77,7 +77,7 @@ def test_a_mistake_while_partitions_are_added_to_a_transaction(monkeypatch, capl
         producer = await world.producer()
         async with producer.transaction() as transaction:
             await transaction.send("t", b"a")
-        monkeypatch.setattr(producer._transactor._requests, "add_partitions", _broken_soon)
+        monkeypatch.setattr(producer._driver._requests, "add_partitions", _broken_soon)
 
         async def work():
             async with producer.transaction() as transaction:
@@ -94,9 +94,11 @@ def test_a_mistake_while_partitions_are_added_to_a_transaction(monkeypatch, capl
 @pytest.mark.parametrize("what", ["_take", "_open"])
 def test_a_mistake_while_records_are_fetched(what, monkeypatch, caplog):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")
-            async with Consumer(BOOTSTRAP, outside=world.world.outside, auto_offset_reset="earliest") as consumer:
+            async with Consumer(
+                BOOTSTRAP, environment=world.world.environment, auto_offset_reset="earliest"
+            ) as consumer:
                 consumer.assign([("t", 0)])
                 assert (await consumer.getone()).value == b"a"
                 reading = asyncio.create_task(consumer.getone())
@@ -115,9 +117,9 @@ def test_a_mistake_while_records_are_fetched(what, monkeypatch, caplog):
 
 def test_a_mistake_while_a_consumer_connects(monkeypatch, caplog):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")
-        async with Consumer(BOOTSTRAP, outside=world.world.outside, auto_offset_reset="earliest") as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, auto_offset_reset="earliest") as consumer:
             consumer.assign([("t", 0)])
             await consumer.position(("t", 0))
             await asyncio.sleep(0.5)
@@ -133,9 +135,9 @@ def test_a_mistake_while_a_consumer_connects(monkeypatch, caplog):
 def test_a_mistake_in_the_heart_of_a_member(monkeypatch, caplog):
     async def main(world):
         keywords = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest"}
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")
-        async with Consumer(BOOTSTRAP, outside=world.world.outside, **keywords) as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, **keywords) as consumer:
             await consumer.getone()
             monkeypatch.setattr(consumer._group._membership, "on_heartbeat", _broken)
             for _ in range(2):

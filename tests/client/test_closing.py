@@ -170,6 +170,6 @@ def test_a_consumer_that_is_closed_while_it_looks_for_its_position_leaves_nothin
             await consumer.close(timeout_ms=timeout_ms)
             await asyncio.sleep(1)
         left = asyncio.all_tasks() - before
-        assert not [task for task in left if "Heart" in repr(task) or "Positions" in repr(task)]
+        assert not [task for task in left if "HeartbeatTask" in repr(task) or "Positions" in repr(task)]
 
     within(main)

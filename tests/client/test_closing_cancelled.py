@@ -177,7 +177,7 @@ def test_a_producers_close_is_cancelled_anywhere_and_its_transaction_is_not_left
 def test_a_plain_producers_close_is_cancelled_anywhere_and_whoever_waits_is_told():
     async def main(world, cancelling):
         await make(world)
-        producer = Producer(BOOTSTRAP, outside=world.world.outside, linger_ms=1_000)
+        producer = Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=1_000)
         await producer.start()
         delivery = await producer.send("t", b"a")
         with contextlib.suppress(asyncio.CancelledError):

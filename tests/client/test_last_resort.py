@@ -20,7 +20,7 @@ def _said(caplog) -> list:
 
 def test_a_mistake_while_metadata_is_looked_up_fails_who_waits_for_it(monkeypatch, caplog):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             monkeypatch.setattr(producer._cluster, "refresh", _broken)
             for _ in range(2):
                 with pytest.raises(FatalError, match="ZeroDivisionError: a mistake") as failed:
@@ -33,7 +33,7 @@ def test_a_mistake_while_metadata_is_looked_up_fails_who_waits_for_it(monkeypatc
 
 def test_a_mistake_while_metadata_is_looked_up_fails_who_reads(monkeypatch, caplog):
     async def main(world):
-        async with Consumer(BOOTSTRAP, outside=world.world.outside, auto_offset_reset="earliest") as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, auto_offset_reset="earliest") as consumer:
             consumer.assign([("t", 0)])
             reading = asyncio.create_task(consumer.getone())
             await asyncio.sleep(1)
@@ -48,7 +48,7 @@ def test_a_mistake_while_metadata_is_looked_up_fails_who_reads(monkeypatch, capl
 
 def test_a_mistake_while_batches_are_sent_fails_every_record(monkeypatch, caplog):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
             monkeypatch.setattr(producer._sender, "_consider", _broken)
             for _ in range(2):
@@ -61,7 +61,7 @@ def test_a_mistake_while_batches_are_sent_fails_every_record(monkeypatch, caplog
 
 def test_a_transaction_whose_records_fell_to_a_mistake_is_never_committed(monkeypatch):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside, transactional_id="x") as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x") as producer:
             with pytest.raises(FatalError):
                 await asyncio.wait_for(_transaction_that_breaks(producer, monkeypatch), 30)
 

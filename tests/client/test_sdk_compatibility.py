@@ -11,11 +11,13 @@ every_release = pytest.mark.parametrize("release", RELEASES)
 
 
 def reader(world, **keywords):
-    return Consumer(BOOTSTRAP, outside=world.world.outside, group_id="g", auto_offset_reset="earliest", **keywords)
+    return Consumer(
+        BOOTSTRAP, environment=world.world.environment, group_id="g", auto_offset_reset="earliest", **keywords
+    )
 
 
 async def write(world, value):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+    async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
         await producer.send_and_wait("orders", value)
 
 

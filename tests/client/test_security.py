@@ -82,7 +82,7 @@ def _with_sasl(mechanism, username, password=PASSWORD, *, asks=None, answer=None
             sasl_plain_password=password,
         )
         try:
-            return await open_connection(("127.0.0.1", 9092), settings, world.outside, None)
+            return await open_connection(("127.0.0.1", 9092), settings, world.environment, None)
         finally:
             server.close()
 

@@ -38,11 +38,13 @@ ADA = {"name": "Ada", "age": 36}
 
 
 def producer(world: TxnWorld, **settings) -> Producer:
-    return Producer(BOOTSTRAP, outside=world.world.outside, **settings)
+    return Producer(BOOTSTRAP, environment=world.world.environment, **settings)
 
 
 def consumer(world: TxnWorld, **settings) -> Consumer:
-    return Consumer(BOOTSTRAP, topics=["t"], outside=world.world.outside, auto_offset_reset="earliest", **settings)
+    return Consumer(
+        BOOTSTRAP, topics=["t"], environment=world.world.environment, auto_offset_reset="earliest", **settings
+    )
 
 
 # ---- how one is called ---------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def test_serializers_see_topic_field_and_headers_and_may_add_to_these():
         return value.encode()
 
     async def main(world):
-        given = {"key_serializer": write, "value_serializer": write, "outside": world.world.outside}
+        given = {"key_serializer": write, "value_serializer": write, "environment": world.world.environment}
         async with Producer(BOOTSTRAP, **given) as producer:
             await producer.send_and_wait("t", "v", key="k", headers={"own": b"1"})
             await producer.send_and_wait("t", None, key="k")
@@ -168,7 +170,7 @@ def test_serializers_see_topic_field_and_headers_and_may_add_to_these():
             seen.append((ctx.topic, ctx.field, tuple(ctx.headers)))
             return found.decode()
 
-        settings = {"outside": world.world.outside, "auto_offset_reset": "earliest"}
+        settings = {"environment": world.world.environment, "auto_offset_reset": "earliest"}
         async with Consumer(BOOTSTRAP, topics=["t"], key_deserializer=read, value_deserializer=read, **settings) as it:
             first, second = await it.getone(), await it.getone()
         headers = (("own", b"1"), ("key", b"t"), ("value", b"t"))
@@ -183,11 +185,11 @@ def test_confluents_serializers_are_taken_as_they_are():
     async def main(world):
         config = {"bootstrap.servers": BOOTSTRAP}
         serializers = {"key.serializer": IntegerSerializer(), "value.serializer": StringSerializer("utf_8")}
-        async with Producer.from_config(config | serializers, outside=world.world.outside) as producer:
+        async with Producer.from_config(config | serializers, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", "grün", key=7)
         deserializers = {"key.deserializer": IntegerDeserializer(), "value.deserializer": StringDeserializer("utf_8")}
         reading = config | deserializers | {"auto.offset.reset": "earliest"}
-        async with Consumer.from_config(reading, topics=["t"], outside=world.world.outside) as consumer:
+        async with Consumer.from_config(reading, topics=["t"], environment=world.world.environment) as consumer:
             record = await consumer.getone()
         assert (record.key, record.value) == (7, "grün")
 

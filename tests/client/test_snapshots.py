@@ -67,7 +67,7 @@ def test_a_consumer_shows_its_membership_and_its_positions():
 
 def test_a_pool_shows_who_waits_and_its_producers():
     async def main(world: TxnWorld) -> None:
-        pool = ProducerPool(BOOTSTRAP, prefix="api", size=1, outside=world.world.outside)
+        pool = ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment)
         async with pool:
             assert pool.state().producers == {}
             async with pool.transaction():
@@ -84,7 +84,7 @@ def test_a_pool_shows_who_waits_and_its_producers():
 
 def test_a_connection_that_was_lost_says_why():
     async def main(world: TxnWorld) -> None:
-        async with Admin(BOOTSTRAP, outside=world.world.outside) as admin:
+        async with Admin(BOOTSTRAP, environment=world.world.environment) as admin:
             await admin.list_topics()
             assert [one.is_open for one in admin.state().connections] == [True]
             await world.world.stop_broker()

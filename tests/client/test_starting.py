@@ -28,12 +28,12 @@ def now():
 
 
 def reader(world: TxnWorld, **keywords) -> Consumer:
-    return Consumer(BOOTSTRAP, outside=world.world.outside, auto_offset_reset="earliest", **keywords)
+    return Consumer(BOOTSTRAP, environment=world.world.environment, auto_offset_reset="earliest", **keywords)
 
 
 def not_started(world: TxnWorld, **keywords) -> Producer:
     keywords = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, **keywords}
-    return Producer(BOOTSTRAP, transactional_id="x", outside=world.world.outside, **keywords)
+    return Producer(BOOTSTRAP, transactional_id="x", environment=world.world.environment, **keywords)
 
 
 async def died_with_an_open_transaction(world: TxnWorld, *, offsets: bool = False) -> None:
@@ -73,7 +73,7 @@ def test_a_group_whose_offsets_were_left_pending_reads_on_once_the_successor_is_
     """Nothing is read while the broker answers UNSTABLE_OFFSET_COMMIT, so no transaction of its own would end that."""
 
     async def main(world: TxnWorld) -> None:
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as plain:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as plain:
             for value in (b"a", b"b"):
                 await plain.send_and_wait("t", value, partition=0)
         await died_with_an_open_transaction(world, offsets=True)
@@ -207,7 +207,7 @@ def test_a_second_cancellation_does_not_keep_a_client_from_letting_go(kind):
     async def main(world: TxnWorld) -> None:
         for turns in range(100):
             for more in range(4):
-                client = CLIENTS[kind](BOOTSTRAP, outside=world.world.outside)
+                client = CLIENTS[kind](BOOTSTRAP, environment=world.world.environment)
                 starting = asyncio.get_running_loop().create_task(client.__aenter__())
                 await turn(turns)
                 if starting.done():
@@ -228,7 +228,7 @@ def test_a_client_that_is_closed_while_it_starts_is_closed(kind):
     async def main(world: TxnWorld) -> None:
         refused = 0
         for turns in range(100):
-            client = CLIENTS[kind](BOOTSTRAP, outside=world.world.outside)
+            client = CLIENTS[kind](BOOTSTRAP, environment=world.world.environment)
             starting = asyncio.get_running_loop().create_task(client.start())
             await turn(turns)
             had_started = starting.done()
@@ -252,7 +252,7 @@ def test_a_client_that_is_closed_while_it_starts_is_closed(kind):
 @pytest.mark.parametrize("transactional_id", [None, "x"])
 def test_two_that_start_a_producer_at_once_start_it_once(transactional_id):
     async def main(world: TxnWorld) -> None:
-        producer = Producer(BOOTSTRAP, outside=world.world.outside, transactional_id=transactional_id)
+        producer = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id=transactional_id)
         assert await asyncio.gather(producer.start(), producer.start(), producer.start()) == [None] * 3
         assert world.names() == (["InitProducerId"] if transactional_id else [])
         if transactional_id:
@@ -324,7 +324,7 @@ def test_cancelled_while_it_takes_a_new_epoch_the_next_transaction_takes_one():
 
 def test_without_a_transactional_id_nothing_is_asked_when_it_starts():
     async def main(world: TxnWorld) -> None:
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             assert world.names() == []
             with pytest.raises(IllegalStateError):
                 await producer.init_transactions()

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.fast.produce import StraightProduce
+from fencepost.broker.fast.produce import FastProduce
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.groups.offset_log import GroupOffsets
 from fencepost.broker.groups.offsets import Offsets
@@ -23,7 +23,7 @@ from fencepost.broker.transactions import sweeps as sweeps_module
 from fencepost.broker.transactions.admission import Admission
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.deciding import Deciding
-from fencepost.broker.transactions.gate import Gate
+from fencepost.broker.transactions.fence_policy import FencePolicy
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.transactions.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
@@ -122,7 +122,7 @@ def rounds_are_not_synced(stack):
 
 def _no_straight_way(stack: ExitStack) -> None:
     """All of Produce goes through the handler."""
-    _replaced(stack, StraightProduce, "serve", lambda self, connection, frame: self._otherwise(connection, frame))
+    _replaced(stack, FastProduce, "serve", lambda self, connection, frame: self._otherwise(connection, frame))
 
 
 # ---- what producers may do -----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> Non
 
 @mutant
 def old_connections_are_not_fenced(stack):
-    _replaced(stack, Gate, "admit", lambda self, *args: None)
+    _replaced(stack, FencePolicy, "admit", lambda self, *args: None)
 
 
 @mutant

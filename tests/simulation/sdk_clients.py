@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.transactions.requests import maybe_done
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.effects.simulated.transport import SimulatedTransport
@@ -57,7 +57,7 @@ class SdkClient(ABC):
         self._process = Process(world.loop, name)
         self._host = world.net.host(ADDRESS[0])
         net = ProcessNet(self._host, self._process, self.on_send)
-        self._outside = Outside(world.clock, SeededRng(f"{world.seed} {name} sdk"), net)
+        self._environment = Environment(world.clock, SeededRng(f"{world.seed} {name} sdk"), net)
         self._numbers = 0
 
     def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
@@ -100,7 +100,9 @@ class SdkClient(ABC):
         if make is fp.Consumer and self.world.schedule.has_follower:
             keywords["client_rack"] = RACK
         while True:
-            client = make(bootstrap, *arguments, client_id=self.name, outside=self._outside, **PATIENT, **keywords)
+            client = make(
+                bootstrap, *arguments, client_id=self.name, environment=self._environment, **PATIENT, **keywords
+            )
             self.prepare(client)
             try:
                 await client.start()
@@ -239,7 +241,7 @@ class SdkIncarnation(SdkClient):
         """What it asks InitProducerId is written down; and the old protocol is as with an old broker."""
         if client.__class__ is not fp.Producer:
             return
-        requests, machine = client._transactor._requests, client._transactor.machine
+        requests, machine = client._driver._requests, client._driver.machine
         init, end, coordinator = requests.init, requests.end, requests._coordinator
 
         async def watched(within_ms: float) -> Any:

@@ -69,7 +69,7 @@ class SdkSingle(SdkClient):
             self, SDK_SINGLES, [self._topic], enable_auto_commit=by_itself, auto_commit_interval_ms=300
         )
         allowed_ms = consumer._settings.max_poll_interval_ms
-        self._watch_leaving(consumer._group._heart, allowed_ms)
+        self._watch_leaving(consumer._group._heartbeats, allowed_ms)
         watch_commits(self, consumer, SDK_SINGLES)
         self._polled_ms = self._now_ms()
         while not self.world.over:
@@ -96,7 +96,7 @@ class SdkSingle(SdkClient):
         read(self, place, record.offset, record.offset + 1, given, session=session, group=SDK_SINGLES)
 
     def _now_ms(self) -> int:
-        return self._outside.clock.monotonic_ms()
+        return self._environment.clock.monotonic_ms()
 
     def _watch_leaving(self, heart: Any, allowed_ms: int) -> None:
         leave = heart._left_behind

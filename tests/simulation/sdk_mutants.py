@@ -6,11 +6,11 @@ Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.reading import Reading
 from fencepost.client.consumer.subscription import PartitionState, Subscription
-from fencepost.client.group.heartbeat_times import Pulse
+from fencepost.client.group.heartbeat_times import HeartbeatTimes
 from fencepost.client.group.offsets import GroupOffsets
 from fencepost.client.producer.sender import Sender
 from fencepost.client.records.fetched import AbortedFilter
-from fencepost.client.transactions.driver import Transactor
+from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction
 from fencepost.client.transactions.requests import TransactionRequests
 from fencepost.client.transactions.table import Event, State
@@ -54,7 +54,7 @@ def sdk_a_retried_batch_is_made_anew(stack):
 
 @mutant
 def sdk_a_failed_delivery_does_not_spoil_its_transaction(stack):
-    _replaced(stack, Transactor, "failed", lambda self, partition, error: None)
+    _replaced(stack, TransactionDriver, "failed", lambda self, partition, error: None)
 
 
 # ---- the end of transactions ---------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def sdk_offsets_are_sent_without_their_generation(stack):
 @mutant
 def sdk_a_commit_does_not_look_at_writes_that_failed(stack):
     """Its records that were refused for good are missing in what is committed."""
-    _replaced(stack, Transactor, "failed", lambda self, topic_partition, error: None)
+    _replaced(stack, TransactionDriver, "failed", lambda self, topic_partition, error: None)
 
 
 @mutant
@@ -243,7 +243,7 @@ def sdk_what_is_paused_is_given(stack):
 @mutant
 def sdk_records_given_one_by_one_are_one_poll(stack):
     """A member is expelled while it is polled."""
-    _replaced(stack, Pulse, "look", lambda self, now_ms: None)
+    _replaced(stack, HeartbeatTimes, "look", lambda self, now_ms: None)
 
 
 @mutant

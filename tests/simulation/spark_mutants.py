@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
-from fencepost.spark import holding, offsets, options, reading, sink, written_rows
+from fencepost.spark import blocked_reads, offsets, options, reading, sink, written_rows
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -197,9 +197,9 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
     _around(stack, offsets, "_cut", wrapper)
 
 
-@killed_by("tests/spark/test_holding.py")
+@killed_by("tests/spark/test_blocked_reads.py")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
-    _replaced(stack, holding.Held, "due", lambda self, seen, now_ms: [])
+    _replaced(stack, blocked_reads.Held, "due", lambda self, seen, now_ms: [])
 
 
 @killed_by("tests/spark/test_options.py")

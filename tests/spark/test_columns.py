@@ -5,12 +5,12 @@ from fencepost.client.records.decoding import records_of
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Record, build
-from fencepost.spark.columns import Asked, Columns
+from fencepost.spark.columns import Columns, WantedColumns
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 FAR = 1 << 62
-asked_columns = st.builds(Asked, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+asked_columns = st.builds(WantedColumns, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 contents = st.lists(
     st.tuples(
         st.integers(1, 3) | st.integers(1, 20_000),
@@ -64,7 +64,7 @@ def expected(batch, low, high, asked):
 
 def same(buffer, low=0, high=1 << 63, asked=None):
     batch = read(memoryview(buffer))
-    asked = asked or Asked()
+    asked = asked or WantedColumns()
     found = rows(batch, low, high, asked)
     assert found == expected(batch, low, high, asked)
     return found
@@ -97,8 +97,8 @@ runs = st.lists(
 
 
 @given(runs, asked_columns, st.integers(0, 300), st.integers(0, 300))
-@example([(9000, None, 1, 1, 0, False)], Asked(), 50, 8000)
-@example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)], Asked(), 0, 300)
+@example([(9000, None, 1, 1, 0, False)], WantedColumns(), 50, 8000)
+@example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)], WantedColumns(), 0, 300)
 def test_runs_of_records_alike_are_the_same_records(drawn, asked, low, high):
     made, offset, timestamp = [], 0, 1_700_000_000_000
     for count, key, value, late, gap, headers in drawn:

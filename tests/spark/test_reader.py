@@ -410,7 +410,7 @@ def test_progress_says_how_far_behind(source, topic):
 
 
 def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.holding.PATIENCE_MS", 0)
+    monkeypatch.setattr("fencepost.spark.blocked_reads.PATIENCE_MS", 0)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     query.batch()
     with (

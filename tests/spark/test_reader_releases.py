@@ -58,7 +58,7 @@ def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(sourc
 
 
 def test_who_holds_a_stream_is_said_as_far_as_the_broker_knows(source, caplog, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.holding.PATIENCE_MS", 0)
+    monkeypatch.setattr("fencepost.spark.blocked_reads.PATIENCE_MS", 0)
     source.create("t")
     query = source.stream(startingOffsets="earliest")
     with (

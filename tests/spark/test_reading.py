@@ -89,7 +89,7 @@ class Cluster:
     """As much of one as reading needs beside fetching."""
 
     def __init__(self):
-        self.outside = SYSTEM
+        self.environment = SYSTEM
         self.backoff = Backoff(1, 2)
         self.metadata = SimpleNamespace(topic_id=lambda topic: ZERO_UUID, error=lambda topic: None)
 

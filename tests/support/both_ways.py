@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from broker_lives import small
-from fencepost.broker.fast.transactions import StraightTransactions
+from fencepost.broker.fast.transactions import FastTransactions
 from fencepost.broker.net.connection import Connection
 from fencepost.broker.transactions.transaction import Status
 from fencepost.protocol.framing import Framer
@@ -40,7 +40,7 @@ def no_straight_ways(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None
 
 
 def no_straight_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    patch.setattr(StraightTransactions, "_carried_out", lambda *_: False)
+    patch.setattr(FastTransactions, "_carried_out", lambda *_: False)
 
 
 def no_small_frames(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:

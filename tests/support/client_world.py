@@ -11,7 +11,7 @@ from capped_broker import cap
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.settings import ProducerSettings, producer_settings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
@@ -25,7 +25,7 @@ class World:
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.loop = loop
         self.net = SimulatedNet(seed=seed)
-        self.outside = Outside(loop.clock(), SeededRng(seed + 1), self.net)
+        self.environment = Environment(loop.clock(), SeededRng(seed + 1), self.net)
         self.disk = SimulatedDisk(history=False)
         self.seed = seed
         self.broker: Broker | None = None
@@ -34,7 +34,11 @@ class World:
     async def start_broker(self, *, release: str | None = None, **settings: Any) -> Broker:
         """A broker on what is on the disk. release: of Kafka, as which it poses."""
         self.broker = Broker(
-            BrokerSettings(**settings), disk=self.disk, clock=self.outside.clock, rng=SeededRng(self.seed), net=self.net
+            BrokerSettings(**settings),
+            disk=self.disk,
+            clock=self.environment.clock,
+            rng=SeededRng(self.seed),
+            net=self.net,
         )
         await self.broker.start()
         if release is not None:
@@ -51,7 +55,7 @@ class World:
 
     async def cluster(self, servers: Any = BOOTSTRAP, **keywords: Any) -> Cluster:
         """One that is started; closed at the end."""
-        cluster = Cluster(self.settings(servers, **keywords), self.outside)
+        cluster = Cluster(self.settings(servers, **keywords), self.environment)
         self.clusters.append(cluster)
         await cluster.start()
         return cluster

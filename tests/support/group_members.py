@@ -9,7 +9,7 @@ from typing import Any
 from fencepost.client.consumer.subscription import Subscription
 from fencepost.client.group.group import Group
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.settings import ConsumerSettings
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.effects.simulated.rng import SeededRng
@@ -56,7 +56,7 @@ class Member:
 
     def __init__(self, broker: SimulatedBroker, **settings: Any) -> None:
         self.broker = broker
-        self.outside = Outside(broker.broker.clock, SeededRng(settings.pop("seed", 1)), broker.net)
+        self.environment = Environment(broker.broker.clock, SeededRng(settings.pop("seed", 1)), broker.net)
         listener, topics = settings.pop("listener", Told()), settings.pop("topics", ("t",))
         settings = {"group_id": "g", "partition_assignment_strategy": ("range",), **PATIENT, **settings}
         self.settings = ConsumerSettings((ADDRESS,), **settings)
@@ -64,18 +64,18 @@ class Member:
         if topics:
             self.subscription.subscribe(topics, listener=listener)
         self.told = listener
-        self.cluster = Cluster(self.settings, self.outside)
+        self.cluster = Cluster(self.settings, self.environment)
         self.group: Group = None  # type: ignore[assignment]
         self._polling: asyncio.Task[None] | None = None
 
     async def start(self) -> Member:
         await self.cluster.start()
-        self.group = Group(self.cluster, self.settings, self.subscription, self.outside)
+        self.group = Group(self.cluster, self.settings, self.subscription, self.environment)
         return self
 
     async def poll(self, ms: int = 5_000) -> set[str]:
         """Poll once. Returns what is assigned."""
-        await self.group.poll(self.outside.clock.monotonic_ms() + ms)
+        await self.group.poll(self.environment.clock.monotonic_ms() + ms)
         return self.assigned
 
     async def poll_until(self, done: Callable[[], bool], seconds: float = 60) -> None:
@@ -111,7 +111,7 @@ class Member:
     async def vanish(self) -> None:
         """As a process that is killed."""
         await self.stop_polling()
-        self.group._heart.stop()
+        self.group._heartbeats.stop()
         await self.group._stop_joining()
         await self.cluster.close()
 

@@ -12,7 +12,7 @@ EXISTS = 36
 
 
 def reader(world: TxnWorld, **keywords: Any) -> Consumer:
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **{"auto_offset_reset": "earliest", **keywords})
+    return Consumer(BOOTSTRAP, environment=world.world.environment, **{"auto_offset_reset": "earliest", **keywords})
 
 
 def member(world: TxnWorld, **keywords: Any) -> Consumer:
@@ -21,7 +21,7 @@ def member(world: TxnWorld, **keywords: Any) -> Consumer:
 
 
 async def write(world: TxnWorld, *written: bytes, partition: int = 0) -> None:
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+    async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
         for value in written:
             await producer.send_and_wait("t", value, partition=partition)
 

@@ -14,7 +14,7 @@ from typing import Any
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import AbortableTransactionError, ProducerFencedError
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.producer.producer import Producer
 from fencepost.client.records.isolation import AbortedFilter
 from fencepost.effects.simulated.rng import SeededRng
@@ -123,15 +123,15 @@ class Copying:
         async with self._asking:  # one connection for all who look
             return await self.broker._ask(request, version)
 
-    def outside(self, seed: int) -> Outside:
-        return Outside(self.broker.broker.clock, SeededRng(seed), self.broker.net)
+    def environment(self, seed: int) -> Environment:
+        return Environment(self.broker.broker.clock, SeededRng(seed), self.broker.net)
 
     # ---- the applications ------------------------------------------------------------------------------------
 
     async def copy(self, name: str, seed: int) -> None:
         """The recipe, until it is cancelled."""
-        outside = self.outside(seed)
-        more: dict[str, Any] = {"retry_backoff_max_ms": 200, "client_id": name, "outside": outside}
+        environment = self.environment(seed)
+        more: dict[str, Any] = {"retry_backoff_max_ms": 200, "client_id": name, "environment": environment}
         async with Producer([ADDRESS], transactional_id=name, **more) as producer:
             consumer = Consumer(
                 [ADDRESS],
@@ -230,7 +230,7 @@ class Copying:
 
     async def _fill(self) -> list[bytes]:
         values = []
-        async with Producer([ADDRESS], outside=self.outside(8)) as producer:
+        async with Producer([ADDRESS], environment=self.environment(8)) as producer:
             for partition in range(PARTITIONS):
                 for number in range(RECORDS):
                     values.append(b"%d-%d" % (partition, number))

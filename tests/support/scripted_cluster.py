@@ -7,7 +7,7 @@ import asyncio
 from types import SimpleNamespace
 
 from fencepost.client.errors import BrokerUnreachableError
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.net.retry import Backoff
 from fencepost.client.net.topology import Metadata, Partition
 from fencepost.client.net.topology import Topic as KnownTopic
@@ -55,7 +55,7 @@ class Sent:
         self.future.set_exception(BrokerUnreachableError("cut", sent=sent))
 
 
-class ScriptedGate:
+class ScriptedPermission:
     def __init__(self):
         self.transactional_id = None
         self.given = ProducerIdentity(7, 0)
@@ -97,9 +97,9 @@ class ScriptedCluster:
         self.lead(leaders, topic_id)
         self.settings = producer_settings("localhost:9092", **settings)
         self.backoff = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
-        outside = Outside(loop.clock(), SeededRng(1), SimulatedNet())
+        environment = Environment(loop.clock(), SeededRng(1), SimulatedNet())
         self.accumulator = Accumulator(
-            now_ms=outside.clock.monotonic_ms,
+            now_ms=environment.clock.monotonic_ms,
             max_batch_bytes=self.settings.max_batch_size,
             max_record_bytes=self.settings.max_request_size,
             memory_bytes=self.settings.buffer_memory,
@@ -107,11 +107,11 @@ class ScriptedCluster:
             linger_ms=self.settings.linger_ms,
         )
         self.topic = self.accumulator.topics["t"] = Topic("t", len(leaders), [], 0)
-        self.sender = Sender(self, self.settings, self.accumulator, outside)
-        self.gate = self.sender.gate = ScriptedGate()
-        self.gate.transactional_id = self.settings.transactional_id
-        if self.gate.transactional_id is None:
-            self.sender.renew = self.gate.renew
+        self.sender = Sender(self, self.settings, self.accumulator, environment)
+        self.permission = self.sender.permission = ScriptedPermission()
+        self.permission.transactional_id = self.settings.transactional_id
+        if self.permission.transactional_id is None:
+            self.sender.renew = self.permission.renew
 
     # What a Sender calls
 

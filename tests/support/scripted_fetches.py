@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.subscription import Subscription
 from fencepost.client.errors import BrokerUnreachableError
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.net.retry import Backoff
 from fencepost.client.net.topology import Metadata, Node, Partition, Topic
 from fencepost.client.settings import consumer_settings
@@ -56,7 +56,7 @@ class ScriptedFetches:
         self.refreshes = 0
         self.on_metadata = []
         self.brokers = brokers
-        self.outside = Outside(loop.clock(), SeededRng(1), SimulatedNet())
+        self.environment = Environment(loop.clock(), SeededRng(1), SimulatedNet())
         self.backoff = Backoff(100, 1_000)
         self.metadata = self._metadata(leader, 0)
         self.subscription = Subscription()

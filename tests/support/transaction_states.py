@@ -2,7 +2,7 @@
 
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.transaction import Decision, Given, Prepared, Status, Transaction
+from fencepost.broker.transactions.transaction import Decision, Inputs, Prepared, Status, Transaction
 
 PRODUCER, EPOCH, NEXT_PRODUCER = 7, 5, 900
 PARTITIONS = {("orders", 0): 11, ("orders", 1): 12, ("__consumer_offsets", 3): 13}
@@ -21,8 +21,8 @@ class Outside:
         self.ids_given += 1
         return NEXT_PRODUCER + self.ids_given - 1
 
-    def given(self, *, ephemeral: bool = False) -> Given:
-        return Given(self.now_ms, self.age_ms, self.new_producer_id, ephemeral)
+    def given(self, *, ephemeral: bool = False) -> Inputs:
+        return Inputs(self.now_ms, self.age_ms, self.new_producer_id, ephemeral)
 
     def passes(self, ms: int) -> None:
         self.now_ms += ms

@@ -14,7 +14,7 @@ from typing import Any
 
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.machine import Decision, Given
+from fencepost.broker.transactions.machine import Decision, Inputs
 from fencepost.client.errors import CommitOutcomeUnknownError, DeliveryTimeoutError, RequestTimedOutError, error_of
 from fencepost.client.transactions.answers import Verdict, of_write
 from fencepost.client.transactions.machine import ClientTransaction
@@ -37,8 +37,8 @@ class BrokerSide:
     age_ms: int = 0
     ids: int = 1000
 
-    def given(self) -> Given:
-        return Given(0, self.age_ms, self._new_id)
+    def given(self) -> Inputs:
+        return Inputs(0, self.age_ms, self._new_id)
 
     def _new_id(self) -> int:
         self.ids += 1

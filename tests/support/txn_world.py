@@ -10,7 +10,7 @@ from client_world import BOOTSTRAP, World, run
 from fencepost.broker.broker import Broker, Serve
 from fencepost.broker.transactions import machine
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.environment import Outside
+from fencepost.client.net.environment import Environment
 from fencepost.client.producer.producer import Producer
 from fencepost.effects.clock import Clock
 from fencepost.protocol.batches import walk
@@ -50,11 +50,11 @@ class TxnWorld:
         self._release = release
         self._between: Callable[[Serve], Serve] | None = None
         self._producers: list[Producer] = []
-        self.clock = LaggingClock(world.outside.clock)
+        self.clock = LaggingClock(world.environment.clock)
 
     @property
-    def _outside(self) -> Outside:
-        return replace(self.world.outside, clock=self.clock)
+    def _environment(self) -> Environment:
+        return replace(self.world.environment, clock=self.clock)
 
     async def start(self, **settings: Any) -> "TxnWorld":
         await self.world.start_broker(**settings)
@@ -117,7 +117,7 @@ class TxnWorld:
     async def producer(self, transactional_id: str = "x", **keywords: Any) -> Producer:
         """One that is started; closed at the end."""
         keywords = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000, **keywords}
-        producer = Producer(BOOTSTRAP, transactional_id=transactional_id, outside=self._outside, **keywords)
+        producer = Producer(BOOTSTRAP, transactional_id=transactional_id, environment=self._environment, **keywords)
         self._producers.append(producer)
         await producer.start()
         return producer

@@ -87,7 +87,7 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "run", findings)
-    told = run.Told()
+    told = run.ProgressLines()
     found = run.measured(LOADS, [], TABLE, None, None, told)
     assert [finding.scenario for finding in found] == ["one"]
     assert told.interrupted
@@ -96,7 +96,7 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
 
 def test_what_is_measured_without_the_brokers_comes_after_the_contest(monkeypatch):
     monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
-    assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.Told()) == [
+    assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.ProgressLines()) == [
         "contest",
         "start",
         "growth",
@@ -124,7 +124,7 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
 
     monkeypatch.setattr(run.peers, "start", Started)
     monkeypatch.setattr(run, "contest", contest)
-    told = run.Told()
+    told = run.ProgressLines()
     found = list(run.run(LOADS[:1], [servers.KAFKA, servers.OS, servers.FLOOR], TABLE, 900.0, told))
     assert [finding.peer for finding in found] == [servers.OS]
     assert asked == [[servers.OS]]
@@ -134,7 +134,7 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
 
 
 def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch, capsys):
-    told = run.Told()
+    told = run.ProgressLines()
     told.expect(300)
     for step in (Step("load", "A", "prepare"), Step("load", "B", "prepare"), Step("load", "B", "x: gone", True)):
         told.step(step)
@@ -143,7 +143,7 @@ def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch
     assert "load · about 5 min left" in lines[0]
     assert "FAILED load · B · x: gone" in lines[1]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    live = run.Told()
+    live = run.ProgressLines()
     live.expect(60)
     live.step(Step("load", "A", "round 1 of 3"))
     assert capsys.readouterr().err == "\r\033[Kload · A · round 1 of 3 · about 1 min left"
@@ -161,7 +161,7 @@ def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, 
         return iter(())
 
     monkeypatch.setattr(run, "run", lambda *_: iter(()))
-    told = run.Told()
+    told = run.ProgressLines()
     run.measured([], [], TABLE, None, outside, told)
     assert told.failures == ["start, B: no disk"]
     assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.fast import transactions as straight_transactions
-from fencepost.broker.fast.transactions import StraightTransactions
+from fencepost.broker.fast.transactions import FastTransactions
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from produce_requests import create
@@ -64,7 +64,7 @@ def in_older_words(told: list[object]) -> list[list[object]]:
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_the_straight_way_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
     straight = history(version)
-    monkeypatch.setattr(StraightTransactions, "_carried_out", lambda self, asked, connection: False)
+    monkeypatch.setattr(FastTransactions, "_carried_out", lambda self, asked, connection: False)
     assert history(version) == straight
     assert in_older_words(history(3)[0]) == in_older_words(straight[0])
 

@@ -8,7 +8,7 @@ from fencepost.broker.records.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSessions,
-    Told,
+    LastAnswer,
     Wanted,
     must_tell,
     next_epoch,
@@ -37,7 +37,7 @@ def begin(cache, session_id=NO_SESSION, epoch=INITIAL_EPOCH, parts=None, forget=
 
 
 def told(*names, records=False, error=0, hw=0, start=0):
-    return [((name, 0), Told(records, error, hw, start)) for name in names]
+    return [((name, 0), LastAnswer(records, error, hw, start)) for name in names]
 
 
 def opened(cache, *names, ids=False, now_ms=0):
@@ -233,7 +233,7 @@ def test_no_two_sessions_share_an_id():
 
 def test_telling_twice_the_same_says_nothing_the_second_time():
     part = Wanted("a", NO_ID, 0, 0, 1)
-    state = Told(False, 0, 5, 2)
+    state = LastAnswer(False, 0, 5, 2)
     assert must_tell(part, state)
     assert not must_tell(part, state)
 
@@ -253,7 +253,7 @@ def test_what_the_client_believes_always_equals_what_the_broker_has(history):
         fetching = begin(cache, session_id, epoch, wanted(*sorted(added)), forget=[(name, 0) for name in gone])
         assert fetching.error is None
         assert names(dict(fetching.partitions())) == set(now)
-        states = [((name, 0), Told(False, error, -1 if error else hw, 0)) for name, (hw, error) in now.items()]
+        states = [((name, 0), LastAnswer(False, error, -1 if error else hw, 0)) for name, (hw, error) in now.items()]
         named = fetching.finish(states, 0)
         for name in gone:
             del believed[name]

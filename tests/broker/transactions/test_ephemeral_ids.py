@@ -34,7 +34,7 @@ def left(broker):
         "producer ids": len(coordinator.by_producer_id),
         "open": len(coordinator.open),
         "prepared": len(coordinator.prepared),
-        "fences": len(coordinator.gate),
+        "fences": len(coordinator.fence_policy),
         "homes": len(coordinator._homes),
         "producers": sum(len(each) for each in producers),
         "open at partitions": [each.first_open_offset() for each in producers if each.first_open_offset() is not None],

@@ -7,7 +7,7 @@ going back, a producer id given twice.
 import pytest
 from fencepost.broker.transactions import machine, records
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.transaction import Given, Prepared, Status
+from fencepost.broker.transactions.transaction import Inputs, Prepared, Status
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -47,7 +47,7 @@ class Life(RuleBasedStateMachine):
         return self.fresh - 1
 
     def given(self):
-        return Given(10**12 + self.age_ms, self.age_ms, self.new_producer_id)
+        return Inputs(10**12 + self.age_ms, self.age_ms, self.new_producer_id)
 
     def written(self, decision):
         """The unit is in the log: its states are as a replay would read them, its markers end what was open."""

@@ -7,7 +7,7 @@ table in the code: error codes where nothing changes, else the status and the ep
 import pytest
 from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.table import TABLE, Do, Event, State, answer, state_of
+from fencepost.broker.transactions.table import TABLE, Action, Event, State, answer, state_of
 from fencepost.broker.transactions.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
 from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
@@ -124,8 +124,8 @@ def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
     assert told(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
     assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Outside().given()).error == 49
-    assert answer(Event.INIT, None) is Do.CREATE
-    assert answer(Event.TIMEOUT, prepared()) is Do.ABORT_AND_BUMP
+    assert answer(Event.INIT, None) is Action.CREATE
+    assert answer(Event.TIMEOUT, prepared()) is Action.ABORT_AND_BUMP
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -14,7 +14,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def admin_of(world: World, **keywords: int) -> Admin:
-    return Admin(BOOTSTRAP, outside=world.outside, **keywords)  # type: ignore[arg-type]
+    return Admin(BOOTSTRAP, environment=world.environment, **keywords)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("release", RELEASES)

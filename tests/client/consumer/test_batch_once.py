@@ -129,7 +129,7 @@ def test_two_producers_do_not_work_on_batches_of_one_partition_at_once(order, ho
 
 def test_two_producers_work_on_batches_of_different_partitions_at_once():
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             for partition in (0, 1):
                 await producer.send_and_wait("t", b"%d" % partition, partition=partition)
         one, other = await world.producer("x"), await world.producer("y")

@@ -178,9 +178,9 @@ def test_what_was_given_one_by_one_is_a_batch_for_a_transaction():
 def test_a_topic_that_was_not_there_at_the_start_is_read_soon_after_it_is_made():
     async def main(world):
         async with Consumer(
-            BOOTSTRAP, topics=["late"], auto_offset_reset="earliest", outside=world.world.outside
+            BOOTSTRAP, topics=["late"], auto_offset_reset="earliest", environment=world.world.environment
         ) as it:
-            async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+            async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
                 await producer.send_and_wait("late", b"1")
             async with asyncio.timeout(5):
                 assert (await it.getone()).value == b"1"
@@ -264,7 +264,7 @@ def test_paused_partitions_give_nothing_until_they_are_resumed():
 
 def test_ends_and_times_are_looked_up():
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             for time_ms in (1_000, 2_000, 3_000):
                 await producer.send_and_wait("t", b"v", partition=0, timestamp_ms=time_ms)
         async with reader(world) as consumer:
@@ -351,7 +351,7 @@ def test_what_the_producer_wrote_compressed_can_be_read_however_large_it_is():
     async def main(world):
         value = bytes(20 << 20)
         large = {"compression_type": "zstd", "max_request_size": 32 << 20}
-        async with Producer(BOOTSTRAP, outside=world.world.outside, **large) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment, **large) as producer:
             await producer.send_and_wait("t", value, partition=0)
         async with reader(world, topics=["t"]) as consumer:
             assert (await consumer.getone()).value == value

@@ -17,10 +17,12 @@ def _drop(consumers):
 @pytest.mark.parametrize("group", [None, "g"])
 def test_one_that_was_never_closed_warns_when_it_is_collected_and_lets_go(group):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
-        outside = world.world.outside
-        consumers = [Consumer(BOOTSTRAP, topics=["t"], outside=outside, group_id=group, auto_offset_reset="earliest")]
+        environment = world.world.environment
+        consumers = [
+            Consumer(BOOTSTRAP, topics=["t"], environment=environment, group_id=group, auto_offset_reset="earliest")
+        ]
         await consumers[0].start()
         assert (await consumers[0].getone()).value == b"v"
         with pytest.warns(ResourceWarning, match="never closed"):
@@ -32,8 +34,8 @@ def test_one_that_was_never_closed_warns_when_it_is_collected_and_lets_go(group)
 
 def test_one_that_was_never_started_or_was_closed_is_dropped_without_a_word(recwarn):
     async def main(world):
-        Consumer(BOOTSTRAP, outside=world.world.outside)
-        async with Consumer(BOOTSTRAP, outside=world.world.outside):
+        Consumer(BOOTSTRAP, environment=world.world.environment)
+        async with Consumer(BOOTSTRAP, environment=world.world.environment):
             pass
         gc.collect()
 

@@ -32,7 +32,11 @@ def database():
 async def bill(world, rows, crash="", *, keeps_place=True):
     """Until there is nothing to read."""
     consumer = Consumer(
-        BOOTSTRAP, topics=["orders"], group_id="billing", auto_offset_reset="earliest", outside=world.world.outside
+        BOOTSTRAP,
+        topics=["orders"],
+        group_id="billing",
+        auto_offset_reset="earliest",
+        environment=world.world.environment,
     )
     async with consumer:
         await consumer.assigned()
@@ -53,7 +57,7 @@ async def bill(world, rows, crash="", *, keeps_place=True):
 
 
 async def write(world):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+    async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
         for value in RECORDS:
             await producer.send_and_wait("orders", value)
 

@@ -40,7 +40,7 @@ class Commits(Seeks):
 
 def reader(world, listener=None, **keywords):
     keywords = {"group_id": "g", "auto_offset_reset": "earliest"} | keywords
-    consumer = Consumer(BOOTSTRAP, outside=world.world.outside, **keywords)
+    consumer = Consumer(BOOTSTRAP, environment=world.world.environment, **keywords)
     if listener is not None:
         listener.consumer = consumer
     consumer.subscribe(["t"], listener=listener)

@@ -66,7 +66,7 @@ def test_room_is_not_made_while_everything_is_read():
 @pytest.mark.parametrize("commits_itself", [True, False])
 def test_a_member_that_is_given_one_record_after_the_other_stays_a_member(one_by_one, commits_itself):
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside, linger_ms=50) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=50) as producer:
             for n in range(30):  # in one batch, which is given without another look at the group
                 await producer.send("t", b"%d" % n)
         settings = {"group_id": "g", "max_poll_interval_ms": 60_000, "enable_auto_commit": commits_itself}

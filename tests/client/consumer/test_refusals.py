@@ -25,7 +25,7 @@ def test_a_topic_that_there_can_never_be_is_refused_at_once(name):
 )  # fmt: skip
 def test_a_number_of_records_that_is_none_is_refused(most, error):
     async def main(world):
-        async with Consumer(BOOTSTRAP, outside=world.world.outside) as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment) as consumer:
             consumer.assign([T0])
             with pytest.raises(error, match="max_records"):
                 await consumer.getmany(max_records=most)
@@ -41,7 +41,7 @@ def test_a_number_of_records_that_is_none_is_refused(most, error):
 )
 def test_an_offset_that_is_none_is_not_committed(offset, error):
     async def main(world):
-        async with Consumer(BOOTSTRAP, outside=world.world.outside, group_id="g") as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, group_id="g") as consumer:
             with pytest.raises(error):
                 await consumer.commit({T0: offset})
             assert await consumer.committed(T0) == {T0: None}
@@ -51,9 +51,9 @@ def test_an_offset_that_is_none_is_not_committed(offset, error):
 
 def test_offsets_are_asked_for_by_plain_pairs():
     async def main(world):
-        async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v", partition=0, timestamp_ms=5)
-        async with Consumer(BOOTSTRAP, outside=world.world.outside) as consumer:
+        async with Consumer(BOOTSTRAP, environment=world.world.environment) as consumer:
             assert await consumer.beginning_offsets([T0]) == {T0: 0}
             assert await consumer.end_offsets([T0]) == {T0: 1}
             (found,) = (await consumer.offsets_for_times({T0: 3})).values()

@@ -13,7 +13,7 @@ T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 def reader(world, **keywords):
     keywords = {"topics": ["t"], "auto_offset_reset": "earliest", "metadata_max_age_ms": 5_000, **keywords}
-    return Consumer(BOOTSTRAP, outside=world.world.outside, **keywords)
+    return Consumer(BOOTSTRAP, environment=world.world.environment, **keywords)
 
 
 async def make(world, name="t", partitions=2):
@@ -31,7 +31,7 @@ async def grow(world, count):
 
 
 async def write(world, value, partition=0, topic="t"):
-    async with Producer(BOOTSTRAP, outside=world.world.outside) as producer:
+    async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
         await producer.send_and_wait(topic, value, partition=partition)
 
 

@@ -91,9 +91,9 @@ def test_a_cooperative_member_keeps_its_partitions_while_the_group_rebalances():
         kept = [a.subscription.assigned[place] for place in (T0, T1)]
         b.keep_polling()
         await until(lambda: a.group.needs_poll)
-        started = a.outside.clock.monotonic_ms()
+        started = a.environment.clock.monotonic_ms()
         assert await a.poll() == ALL, "the join goes on in the background"
-        assert a.outside.clock.monotonic_ms() == started
+        assert a.environment.clock.monotonic_ms() == started
         a.keep_polling()
         await until(lambda: len(b.assigned) == 2)
         assert a.assigned | b.assigned == ALL
@@ -186,7 +186,7 @@ def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
-        a.group._heart.stop()  # as a process that was stopped
+        a.group._heartbeats.stop()  # as a process that was stopped
         b.keep_polling()
         await until(lambda: b.assigned == ALL)
         with pytest.raises(CommitFailedError):
@@ -460,9 +460,9 @@ def test_close_ends_in_time_also_when_the_broker_does_not_answer():
         await a.poll()
         a.subscription.seek(T0, 1)
         await broker.broker.stop()
-        started = a.outside.clock.monotonic_ms()
+        started = a.environment.clock.monotonic_ms()
         await a.group.close(2_000)
-        assert a.outside.clock.monotonic_ms() - started <= 2_100
+        assert a.environment.clock.monotonic_ms() - started <= 2_100
         await a.cluster.close()
 
     run(scenario)
@@ -473,9 +473,9 @@ def test_a_member_closes_at_once_in_the_middle_of_a_join():
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
         assert await b.poll(500) == set(), "a does not poll, so the group waits"
-        started = b.outside.clock.monotonic_ms()
+        started = b.environment.clock.monotonic_ms()
         await b.close()
-        assert b.outside.clock.monotonic_ms() - started < 1_000
+        assert b.environment.clock.monotonic_ms() - started < 1_000
         assert len((await described(broker)).members) == 1
         await a.close()
 

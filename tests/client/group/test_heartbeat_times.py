@@ -1,14 +1,14 @@
 """When a member heartbeats, and when it has been silent too long."""
 
-from fencepost.client.group.heartbeat_times import Pulse
+from fencepost.client.group.heartbeat_times import HeartbeatTimes
 
 
-def pulse():
-    return Pulse(interval_ms=3_000, session_timeout_ms=10_000, max_poll_interval_ms=60_000, now_ms=0)
+def times():
+    return HeartbeatTimes(interval_ms=3_000, session_timeout_ms=10_000, max_poll_interval_ms=60_000, now_ms=0)
 
 
 def test_heartbeats_come_at_the_interval_and_sooner_after_one_without_an_answer():
-    p = pulse()
+    p = times()
     p.joined(1_000)
     assert p.due_ms == 4_000
     p.sent(4_000)
@@ -18,14 +18,14 @@ def test_heartbeats_come_at_the_interval_and_sooner_after_one_without_an_answer(
 
 
 def test_a_session_is_over_when_nothing_is_heard_for_its_timeout():
-    p = pulse()
+    p = times()
     p.heard(1_000)
     assert not p.session_is_over(10_999)
     assert p.session_is_over(11_000)
 
 
 def test_the_time_between_polls_is_limited_and_stands_still_inside_of_one():
-    p = pulse()
+    p = times()
     p.poll_begins(1_000)
     assert p.poll_until_ms is None
     assert not p.poll_is_late(1_000_000)

@@ -159,10 +159,10 @@ def test_a_commit_without_an_answer_ends_at_its_timeout():
         a = await Member(broker).start()
         await a.poll()
         refusing(broker, 8, [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1000, commit_answer)
-        started = a.outside.clock.monotonic_ms()
+        started = a.environment.clock.monotonic_ms()
         with pytest.raises(RequestTimedOutError):
             await a.group.commit({T0: OffsetAndMetadata(5)}, timeout_ms=3_000)
-        assert a.outside.clock.monotonic_ms() - started <= 3_100
+        assert a.environment.clock.monotonic_ms() - started <= 3_100
         await a.close()
 
     run(scenario)

@@ -420,7 +420,7 @@ def test_all_of_it_runs_the_same_way_twice():
         async def main(world):
             world.net.network.delay_ms = (1, 20)
             await world.start_broker()
-            cluster = Cluster(world.settings(), world.outside)
+            cluster = Cluster(world.settings(), world.environment)
             world.clusters.append(cluster)
             await cluster.start()
             await cluster.partitions_of("orders", timeout_ms=5_000)

@@ -18,7 +18,7 @@ OK = HeartbeatResponse()
 
 
 async def _open(world: World, **keywords) -> Connection:
-    return await open_connection(("127.0.0.1", 9092), world.settings(**keywords), world.outside, None)
+    return await open_connection(("127.0.0.1", 9092), world.settings(**keywords), world.environment, None)
 
 
 def _send(connection: Connection, timeout_ms: int = 1_000) -> asyncio.Future:

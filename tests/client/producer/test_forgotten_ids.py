@@ -38,7 +38,7 @@ def test_a_producer_whose_id_was_forgotten_goes_on_with_the_next_transaction(ver
 @both
 def test_a_pool_whose_ids_were_forgotten_goes_on(version):
     async def main(world: TxnWorld) -> None:
-        async with ProducerPool(BOOTSTRAP, prefix="api", size=1, outside=world.world.outside) as pool:
+        async with ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment) as pool:
             await write(pool, b"a")
             await forgotten(world)
             await pool.run_in_transaction(lambda tx: tx.send("t", b"b"))

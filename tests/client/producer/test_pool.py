@@ -25,7 +25,7 @@ SETTINGS = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeou
 
 
 def pool_of(world, size=2, prefix="api", **more):
-    return ProducerPool(BOOTSTRAP, prefix=prefix, size=size, outside=world._outside, **{**SETTINGS, **more})
+    return ProducerPool(BOOTSTRAP, prefix=prefix, size=size, environment=world._environment, **{**SETTINGS, **more})
 
 
 async def one(pool, value, topic="t", seconds=0.0):

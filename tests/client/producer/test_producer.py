@@ -24,7 +24,7 @@ BROKEN = {"delivery_timeout_ms": 20_000, "request_timeout_ms": 1_000, "max_block
 
 
 def plain(world: TxnWorld, **keywords) -> Producer:
-    return Producer(BOOTSTRAP, outside=world.world.outside, **keywords)
+    return Producer(BOOTSTRAP, environment=world.world.environment, **keywords)
 
 
 async def log_of(world: TxnWorld, partition: int = 0) -> list[bytes | None]:
@@ -251,7 +251,7 @@ def test_one_that_was_never_closed_warns_when_it_is_collected():
 def test_settings_may_have_java_s_names():
     async def main(world):
         config = {"bootstrap.servers": BOOTSTRAP, "linger.ms": "5", "batch.size": 1000, "acks": "all"}
-        async with Producer.from_config(config, outside=world.world.outside) as producer:
+        async with Producer.from_config(config, environment=world.world.environment) as producer:
             assert (producer.settings.linger_ms, producer.settings.max_batch_size) == (5, 1000)
             await producer.send_and_wait("t", b"v")
         with pytest.raises(InvalidConfigurationError):

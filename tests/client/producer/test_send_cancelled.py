@@ -23,7 +23,7 @@ def test_what_was_not_sent_when_it_was_cancelled_anywhere_is_sent_again_once():
     """With batches of three records."""
 
     async def main(world, cancelling):
-        async with Producer(BOOTSTRAP, outside=world.world.outside, max_batch_size=500) as producer:
+        async with Producer(BOOTSTRAP, environment=world.world.environment, max_batch_size=500) as producer:
             sent = []
             try:
                 await cancelling(send_all(producer, sent))

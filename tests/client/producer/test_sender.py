@@ -52,7 +52,7 @@ def test_without_a_topic_id_and_in_transactions_of_version_one_an_older_version_
     cluster.put()
     assert cluster.next().version == 12
     cluster = world(version=13, topic_id=TOPIC_ID)
-    cluster.gate.cap = 11
+    cluster.permission.cap = 11
     cluster.put()
     assert cluster.next().version == 11
 
@@ -60,18 +60,18 @@ def test_without_a_topic_id_and_in_transactions_of_version_one_an_older_version_
 @pytest.mark.requirement("S-40", "S-42")
 def test_nothing_leaves_without_a_producer_id_or_while_the_gate_is_closed(world):
     cluster = world()
-    identity, cluster.gate.given = cluster.gate.given, None
+    identity, cluster.permission.given = cluster.permission.given, None
     cluster.put()
     assert not cluster.sent
-    cluster.gate.given, cluster.gate.open = identity, False
+    cluster.permission.given, cluster.permission.open = identity, False
     cluster.inside(cluster.sender.wake)
     cluster.turn()
     assert not cluster.sent
     assert not cluster.topic.partitions[0].lane.window, "no number before it may be sent"
-    cluster.gate.open = True
+    cluster.permission.open = True
     cluster.inside(cluster.sender.wake)
     assert cluster.next().batch().producer_id == 7
-    assert cluster.gate.attempts == [("t", 0)]
+    assert cluster.permission.attempts == [("t", 0)]
 
 
 def test_at_most_five_requests_are_on_their_way_to_a_broker(world):
@@ -246,7 +246,7 @@ def test_an_error_that_stays_fails_the_batch_and_no_other(world, code):
     with pytest.raises(KafkaError) as failed:
         cluster.result(delivery)
     assert failed.value.code is code
-    assert [partition for partition, _ in cluster.gate.failures] == [("t", 0)]
+    assert [partition for partition, _ in cluster.permission.failures] == [("t", 0)]
     after = cluster.put(b"after")
     sent = cluster.next()
     assert (sent.batch().producer_epoch, sent.batch().base_sequence) == (1, 0)
@@ -271,9 +271,9 @@ def test_an_idempotent_producer_whose_epoch_is_refused_asks_for_a_new_id(world, 
     delivery = cluster.put()
     cluster.next().answer(code)
     cluster.wait(0.3)
-    assert cluster.gate.renewed == 1
+    assert cluster.permission.renewed == 1
     assert not cluster.sent
-    cluster.gate.given = ProducerIdentity(8, 0)
+    cluster.permission.given = ProducerIdentity(8, 0)
     cluster.inside(cluster.sender.wake)
     sent = cluster.next()
     assert (sent.batch().producer_id, sent.batch().base_sequence) == (8, 0)
@@ -407,10 +407,10 @@ def test_a_transaction_s_failed_batch_tells_the_gate_and_takes_those_behind_it_a
     for delivery in (first, second):
         with pytest.raises(KafkaError):
             cluster.result(delivery)
-    assert len(cluster.gate.failures) == 2
+    assert len(cluster.permission.failures) == 2
     assert cluster.sender.sequences.is_broken
     cluster.loop.run_until_complete(asyncio.wait_for(cluster.sender.settle(), 1))
-    cluster.gate.given = ProducerIdentity(7, 1)
+    cluster.permission.given = ProducerIdentity(7, 1)
     cluster.put(b"next transaction")
     assert (cluster.sent[-1].batch().producer_epoch, cluster.sent[-1].batch().base_sequence) == (1, 0)
 
@@ -419,21 +419,21 @@ def test_what_an_ended_transaction_left_unanswered_never_reaches_the_next(world)
     cluster = world(transactional_id="x")
     delivery = cluster.put(b"old")
     late = cluster.next()
-    cluster.gate.given = ProducerIdentity(7, 1)
+    cluster.permission.given = ProducerIdentity(7, 1)
     cluster.put(b"new")
     with pytest.raises(DeliveryTimeoutError):
         cluster.result(delivery)
     late.fail()
     cluster.wait(1)
     assert [sent.values() for sent in cluster.sent] == [[b"new"]]
-    assert not cluster.gate.failures
+    assert not cluster.permission.failures
 
 
 def test_dropping_what_is_unsent_leaves_what_is_on_its_way(world):
     cluster = world()
     on_its_way = cluster.put(b"sent")
     sent = cluster.next()
-    cluster.gate.open = False
+    cluster.permission.open = False
     waiting = cluster.put(b"waiting")
     cluster.sender.drop_unsent(KafkaError(ErrorCode.TRANSACTION_ABORTABLE))
     with pytest.raises(KafkaError):

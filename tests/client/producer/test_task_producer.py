@@ -50,7 +50,9 @@ class Job:
         assert not (await self.cluster.ask(LEDGER, request)).error_code
 
     async def records(self):
-        async with Consumer("127.0.0.1:9092", outside=self.world.outside, auto_offset_reset="earliest") as consumer:
+        async with Consumer(
+            "127.0.0.1:9092", environment=self.world.environment, auto_offset_reset="earliest"
+        ) as consumer:
             partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
             consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
@@ -64,7 +66,7 @@ class Job:
 def with_job(work, **broker):
     async def main(world):
         await world.start_broker(**broker)
-        async with Admin("127.0.0.1:9092", outside=world.outside) as admin:
+        async with Admin("127.0.0.1:9092", environment=world.environment) as admin:
             await admin.create_topics([NewTopic("t", 2)])
         await work(Job(world, await world.cluster()))
 

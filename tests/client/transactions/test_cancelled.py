@@ -44,7 +44,7 @@ def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
         refusal = world.faults.error("Produce", "NOT_ENOUGH_REPLICAS")
         asyncio.get_running_loop().call_later(2, world.faults.remove, refusal)
         await cancelled_after(1, write(producer, b"b"))
-        assert producer._transactor.state in (State.READY, State.STALE)
+        assert producer._driver.state in (State.READY, State.STALE)
         await write(producer, b"c")
         assert await world.values() == [b"a", b"c"]
 

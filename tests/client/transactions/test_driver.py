@@ -127,7 +127,7 @@ def test_init_transactions_is_too_late_with_the_first_transaction(version):
 
 def test_the_methods_of_java_do_the_same():
     async def main(world: TxnWorld) -> None:
-        producer = Producer(BOOTSTRAP, outside=world.world.outside, transactional_id="x")
+        producer = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x")
         for step in (producer.init_transactions, producer.begin_transaction):
             with pytest.raises(IllegalStateError, match="not started"):
                 await step()

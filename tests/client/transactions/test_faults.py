@@ -10,7 +10,7 @@ from fencepost.client.errors import (
     RequestTimedOutError,
     error_of,
 )
-from fencepost.client.transactions.driver import Transactor
+from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.table import State
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.protocol.errors import ErrorCode
@@ -284,8 +284,8 @@ def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
         world.names()
         committing = asyncio.get_running_loop().create_task(producer.commit_transaction())
         await asyncio.sleep(0)
-        assert producer._transactor is not None
-        producer._transactor.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
+        assert producer._driver is not None
+        producer._driver.failed(TopicPartition("t", 1), error_of(ErrorCode.TRANSACTION_ABORTABLE))
         with pytest.raises(AbortableTransactionError):
             await committing
         assert world.names() == []
@@ -408,14 +408,14 @@ def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
     async def main(world: TxnWorld) -> None:
         cluster = await world.world.cluster()
         settings = world.world.settings(transactional_id="x", request_timeout_ms=1_000, max_block_ms=5_000)
-        transactor = Transactor(settings, cluster, world.world.outside)
+        driver = TransactionDriver(settings, cluster, world.world.environment)
         silence = world.faults.blackhole("InitProducerId")
         with pytest.raises(RequestTimedOutError):
-            await transactor.initialise()
-        assert transactor.state is State.UNINITIALIZED
+            await driver.initialise()
+        assert driver.state is State.UNINITIALIZED
         world.faults.remove(silence)
-        await transactor.initialise()
-        assert transactor.state is State.READY
+        await driver.initialise()
+        assert driver.state is State.READY
 
     within(main)
 

@@ -9,7 +9,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.log import open_files
-from fencepost.storage.log.file_parts import FilePart, left_in_file, let_go
+from fencepost.storage.log.file_parts import FilePart, left_in_file, release
 from fencepost.storage.log.segment import Slice
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -316,7 +316,7 @@ def test_what_retention_removes_stays_readable_and_the_file_is_closed_with_the_l
         driver.checkpoint()
     assert not driver.disk.exists(path)
     assert part.read() == before
-    let_go([b"other", part])
+    release([b"other", part])
     assert other.read() == before
     inode = other._file.inode
     assert driver.disk._opened[inode] == 1

@@ -3,12 +3,12 @@
 import contextlib
 
 import pytest
-from fencepost.protocol import skimming
+from fencepost.protocol import record_scan as skimming
 from fencepost.protocol.batches import read
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.record_scan import MOST_NAMED
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record, RecordsRefused, build, payload_of, records
-from fencepost.protocol.skimming import MOST_NAMED
 from hypothesis import given
 from hypothesis import strategies as st
 from lines_run import lines_run

@@ -2,7 +2,7 @@
 
 from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition
-from fencepost.spark.holding import EVERY_MS, PATIENCE_MS, Held, described
+from fencepost.spark.blocked_reads import EVERY_MS, PATIENCE_MS, Held, described
 from fencepost.spark.offsets import Log, Seen
 from hypothesis import given
 from hypothesis import strategies as st

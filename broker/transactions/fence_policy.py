@@ -23,7 +23,7 @@ FENCING, ALLOW, REFUSE = V1_POLICIES
 SILENT_MS = 1000  # after a line about a connection that was closed by the fence
 
 
-class Gate:
+class FencePolicy:
     """The fences of one broker's transactional ids, and what its policy says of them."""
 
     def __init__(self, broker: "Broker") -> None:

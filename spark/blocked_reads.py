@@ -49,7 +49,7 @@ async def tell(settings: AdminSettings, held: Iterable[TopicPartition]) -> list[
     try:
         async with Admin.of(settings) as admin:
             blockers = await admin.find_blockers(parts)
-            now_ms = admin._outside.clock.now_ms()
+            now_ms = admin._environment.clock.now_ms()
         texts = [described(each, now_ms) for each in blockers]
     except UnsupportedVersionError:
         texts = [f"{names}: an open transaction holds readers up; this broker cannot tell which (Kafka 3.0 can)"]
