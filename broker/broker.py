@@ -19,7 +19,6 @@ from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import Store, StoreSettings
 from .config.settings import BrokerSettings, address
-from .fast.produce import FastProduce
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
 from .metrics import Metrics
@@ -180,7 +179,7 @@ class Broker:
         self.transactions.load()
         self.ledger.load()
         self.coordinator_snapshots.complete = True
-        self._serve = FastProduce(self, otherwise=Dispatcher(self).serve).serve
+        self._serve = Dispatcher(self).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )

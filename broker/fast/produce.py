@@ -1,13 +1,13 @@
-"""The straight line for the commonest request: Produce of one batch into one partition of one topic.
+"""The fast path of Produce: of one batch into one partition of one topic, the commonest request of all.
 
-The rule: it may only do what handlers/produce.py would have done, and does nothing at all where anything is out of the
-ordinary: then it says no, and the request takes the general way. What a client sends before the partition's index is
+The rule: it may only do what handlers/produce.py would have done. Where anything is out of the ordinary it does nothing
+and returns False, and the request takes the general way. Each condition below names the rule of the general way that it
+stands for. What a client sends before the partition's index is
 nearly always what it sent before, so it is read once (a Route) and compared afterwards.
-Shape and worth: design rule 7 of the performance notes; the same tests run both ways.
+The same tests run both ways (tests/broker/fast).
 """
 
 import struct
-from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ from ...protocol.primitives import Readable, read_uvarint, uvarint
 from ...storage.journal.journal import UnitRefused
 from ..net.connection import PRODUCE, Connection
 from ..topics.partition import Partition
-from .transactions import FastTransactions
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -141,11 +140,9 @@ def _read_plain(frame: Readable, position: int) -> Beginning:
 
 
 class FastProduce:
-    """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
+    """Serves what is ordinary, for one broker."""
 
-    def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
-        self._otherwise = otherwise
-        self._serve_other = FastTransactions(broker, otherwise).serve
+    def __init__(self, broker: "Broker") -> None:
         self._topics = broker.topics.by_name
         self._admission = broker.admission
         self._now_ms = broker.clock.now_ms
@@ -154,11 +151,8 @@ class FastProduce:
         self._turn = -1
         self._wall_ms = 0  # as of this turn's first request
 
-    def serve(self, connection: Connection, frame: Readable) -> None:
-        """Append and reply, or change nothing and hand the request on, which then finds why not and can say so."""
-        if len(frame) > 1 and frame[1]:  # the lower byte of the API's key; that of Produce is 0
-            self._serve_other(connection, frame)
-            return
+    def serve(self, connection: Connection, frame: Readable) -> bool:
+        """Append and reply; or change nothing and return False: the general way finds why not, and can say so."""
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
@@ -186,34 +180,33 @@ class FastProduce:
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                (whole and partition.plain and log.offline is None and not store.space_low)
-                and zero == 0
-                and size + LENGTH_ENDS_AT == length <= partition.largest_bytes
-                and magic == MAGIC
-                and 0 <= flags ^ bit <= HIGHEST_CODEC  # and no other bit
-                and 0 < count == delta + 1
-                and (flags ^ bit or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)
-                and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms
-                and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence, bit != 0))
-                and store.tail_bytes + length <= store.spare_bytes  # else admits() is asked
-                and crc32c(frame[position + CRC_COVERS_FROM : end]) == crc
-                and (not bit or self._goes_on(route, producer_id, epoch, partition, connection))
+                whole  # nothing stands behind the batch: decode_request
+                and (partition.plain and log.offline is None)  # Partition.accept, check_online
+                and (zero == 0 and size + LENGTH_ENDS_AT == length and magic == MAGIC)  # batches.check_produced
+                and 0 <= flags ^ bit <= HIGHEST_CODEC  # the same: no bit but the codec's and the transaction's
+                and 0 < count == delta + 1  # the same
+                and (flags ^ bit or count * SMALLEST_RECORD_BYTES <= length - HEADER_BYTES)  # the same
+                and length <= partition.largest_bytes  # Partition.accept
+                and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms  # _tells_the_future
+                and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence, bit != 0))  # judge
+                and (store.tail_bytes + length <= store.spare_bytes and not store.space_low)  # Store.admits
+                and crc32c(frame[position + CRC_COVERS_FROM : end]) == crc  # check_produced: late, as it costs most
+                and (not bit or self._goes_on(route, producer_id, epoch, partition, connection))  # admit_batch
             )
         except ORDINARY_FAULTS:
-            ordinary = False
+            return False
         if not ordinary:
-            self._otherwise(connection, frame)
-            return
+            return False
         base = log.end_offset
         try:
             unit = store.append_next(log, frame[position + 16 : end], delta, newest_ms, producer_id, sequence, bit != 0)
         except UnitRefused:
-            self._otherwise(connection, frame)
-            return
+            return False
         self._requests[0] += 1
         reply = route.pack(route.size, correlation_id, route.prefix, index, 0, base, -1, log.start_offset, route.suffix)
         connection.newest_unit = unit
         connection.slots.append((unit, reply))
+        return True
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
         """Whether the batch is of a transaction that is open and knows the partition."""

@@ -1,12 +1,11 @@
-"""The straight line for what an old transactional producer asks its coordinator, over and over, in the same bytes.
+"""The fast path for what an old transactional producer asks its coordinator, over and over, in the same bytes.
 
 AddPartitionsToTxn and EndTxn of TV1 say the same thing in every transaction, but for the correlation id. So what such a
 request means, and the bytes of its success, are remembered by the request's own bytes. The rule: only success is
-answered here; whatever would be refused, dropped or raised is handed on with nothing changed, and takes the general
-way (handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways.
+answered here. Whatever would be refused, dropped or raised changes nothing and takes the general way
+(handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import APIS, decode_request, encode_response
@@ -66,10 +65,9 @@ class OrdinaryRequest:
 
 
 class FastTransactions:
-    """Serves what is ordinary, for one broker; all the rest goes to `otherwise`."""
+    """Serves what is ordinary, for one broker."""
 
-    def __init__(self, broker: "Broker", otherwise: Callable[[Connection, Readable], None]) -> None:
-        self._otherwise = otherwise
+    def __init__(self, broker: "Broker") -> None:
         self._topics = broker.topics.by_name
         self._coordinator = broker.transactions
         self._store = broker.store
@@ -79,9 +77,9 @@ class FastTransactions:
         self._turn = -1
         self._given = broker.transactions.given("")  # as of this turn's first request
 
-    def serve(self, connection: Connection, frame: Readable) -> None:
-        """Carry out and reply, or change nothing and hand the request on."""
-        if frame.__class__ is bytes and (frame[1:2] == b"\x18" or frame[1:2] == b"\x1a") and self._turns.left > 0:
+    def serve(self, connection: Connection, frame: Readable) -> bool:
+        """Carry out and reply; or change nothing and return False."""
+        if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
             if asked is not None and self._carried_out(asked, connection):
                 self._requests[asked.api] += 1
@@ -89,8 +87,8 @@ class FastTransactions:
                 reply = asked.reply_begins + frame[4:8] + asked.reply_ends
                 connection.newest_unit = unit = self._store.last_unit
                 connection.slots.append((unit, reply))
-                return
-        self._otherwise(connection, frame)
+                return True
+        return False
 
     def _carried_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
         """Whether the request is a success; if not, nothing is changed."""

@@ -7,22 +7,22 @@ into is looked into by a worker first (long_produce.py).
 Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 
-import contextlib
 import logging
-import struct
 from typing import TYPE_CHECKING
 
-from ...protocol.batches import CODEC_BITS, HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, Batch
+from ...protocol.batches import CODEC_BITS, HEADER_BYTES, Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
+from ..fast.produce import FastProduce
 from ..net.connection import OlderConnection
-from ..net.dispatch import Call, handles
+from ..net.dispatch import Call, handles, register_fast_path
 from ..net.waiting import Parked
 from ..records.decompression_budget import OverBudget
-from ..records.long_produce import Accepted, LongProduce
+from ..records.long_produce import LongProduce
+from ..records.produce_targets import ATTRIBUTES_AT, Target, Targets
 from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining
 
@@ -32,17 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 Topic = ProduceRequest.Topic
-Part = ProduceRequest.Topic.Partition
 Answer = ProduceResponse.Topic.Partition
 
 ACKS = (-1, 0, 1)
 ZSTD = 4
 ZSTD_SINCE = 7  # the version from which on clients know that a consumer may not understand zstd
 TV2_SINCE = 12  # the version from which on a transaction's partitions are added with their first batch
-MAGIC_AT, ATTRIBUTES_AT = 16, 22  # the second byte of the attributes
-PRODUCER_AT = 43
 TRANSIENT = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
-_producer = struct.Struct(">qh").unpack_from
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 ERRORS_OF_OUR_OWN = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.POLICY_VIOLATION, UNKNOWN}
 NO_TRANSACTIONAL_ID = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -64,14 +60,19 @@ ERRORS_OF_THE_COORDINATOR = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID
 """Of transactional batches: with others it is the log that finds them."""
 
 
+register_fast_path(ProduceRequest, made_by=lambda broker: FastProduce(broker).serve)
+
+
 @handles(ProduceRequest)
 def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
     """Append what can be appended; say of every partition what became of it."""
     parked = Parked()
 
-    def finish(accepted: Accepted) -> None:
+    targets = Targets(broker.topics, request, call.version)
+
+    def finish() -> None:
         try:
-            outcome: object = _outcome(broker, call, request, accepted)
+            outcome: object = _outcome(broker, call, request, targets)
         except OlderConnection:
             call.connection.abort()
             return
@@ -81,35 +82,22 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceRes
             outcome = error
         parked.answer(outcome)
 
-    work = LongProduce(
-        broker, call.connection, lambda: _placed(broker, call, request), finish, answered=request.acks != 0
-    )
-    if not work.begin():
-        return _outcome(broker, call, request, work.accepted)
+    if not LongProduce(broker, call.connection, targets, finish, answered=request.acks != 0).begin():
+        return _outcome(broker, call, request, targets)
     return None if request.acks == 0 else parked
 
 
-def _placed(broker: "Broker", call: Call, request: ProduceRequest) -> list[tuple[Part, Partition]]:
-    """The parts of the request that have a place to go to."""
-    found = []
-    for topic in request.topic_data:
-        for part in topic.partition_data:
-            with contextlib.suppress(KafkaError):
-                found.append((part, _partition(broker, call, topic, part.index)))
-    return found
-
-
-def _outcome(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> ProduceResponse | None:
+def _outcome(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
     if request.acks != 0:
-        return _produce(broker, call, request, accepted)
-    _produce_unanswered(broker, call, request, accepted)
+        return _produce(broker, call, request, targets)
+    _produce_unanswered(broker, call, request, targets)
     return None
 
 
-def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> None:
+def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> None:
     """acks=0: the only way to tell of an error is to close the connection, and Kafka does."""
     try:
-        response = _produce(broker, call, request, accepted)
+        response = _produce(broker, call, request, targets)
     except KafkaError as error:
         broker.metrics.error(error.code)
         call.connection.close_after_replies()
@@ -120,34 +108,24 @@ def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, a
         call.connection.close_after_replies()
 
 
-def _produce(broker: "Broker", call: Call, request: ProduceRequest, accepted: Accepted) -> ProduceResponse:
-    transactional = _producers_in_transactions(request)
-    unauthorized = request.transactional_id is None and bool(transactional)  # transactions need an id (C-11)
-    if transactional and request.transactional_id is not None:
-        _check_transactional(broker, call, request.transactional_id, transactional)
-        _join_together(broker, call, request, request.transactional_id, transactional)
+def _produce(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse:
+    producers = {target.producer for target in targets.all if target.transactional}
+    unauthorized = request.transactional_id is None and bool(producers)  # transactions need an id (C-11)
+    if producers and request.transactional_id is not None:
+        _check_transactional(broker, call, request.transactional_id, producers)
+        _join_together(broker, call, request, targets, producers)
     response = ProduceResponse(responses=[])
-    for topic in request.topic_data:
+    for topic, of_topic in targets.by_topic:
         answers = [
-            _refused(broker, part.index, NO_TRANSACTIONAL_ID)
+            _refused(broker, target.part.index, NO_TRANSACTIONAL_ID)
             if unauthorized
-            else _append_or_refuse(broker, call, request, topic, part, accepted)
-            for part in topic.partition_data
+            else _append_or_refuse(broker, call, request, targets, topic, target)
+            for target in of_topic
         ]
         if answers:
             named = ProduceResponse.Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             response.responses.append(named)
     return response
-
-
-def _producers_in_transactions(request: ProduceRequest) -> set[tuple[int, int]]:
-    """(producer id, epoch) of every batch that says it is part of a transaction."""
-    return {
-        _producer(part.records, PRODUCER_AT)
-        for topic in request.topic_data
-        for part in topic.partition_data
-        if part.records is not None and len(part.records) >= HEADER_BYTES and _is_transactional(part.records)
-    }
 
 
 def _check_transactional(broker: "Broker", call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
@@ -161,7 +139,7 @@ def _check_transactional(broker: "Broker", call: Call, transactional_id: str, fo
 
 
 def _join_together(
-    broker: "Broker", call: Call, request: ProduceRequest, transactional_id: str, found: set[tuple[int, int]]
+    broker: "Broker", call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
 ) -> None:
     """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
 
@@ -169,65 +147,46 @@ def _join_together(
     """
     if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
         return
-    added = {}
-    for topic in request.topic_data:
-        for part in topic.partition_data:
-            if part.records is None or len(part.records) < HEADER_BYTES or not _is_transactional(part.records):
-                continue
-            try:
-                partition = _partition(broker, call, topic, part.index)
-            except KafkaError:
-                continue
-            if not partition.rules.internal and partition.log.offline is None:
-                added[partition.topic.name, partition.index] = partition.log.log_id
+    added = {
+        (partition.topic.name, partition.index): partition.log.log_id
+        for target in targets.all
+        if target.transactional and (partition := target.partition) is not None
+        if not partition.rules.internal and partition.log.offline is None
+    }
     if len(added) > 1:
         ((producer_id, epoch),) = found
-        broker.admission.join_together(transactional_id, producer_id, epoch, added)
-
-
-def _is_transactional(records: memoryview) -> bool:
-    return records[MAGIC_AT] == MAGIC and records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0
+        assert request.transactional_id is not None
+        broker.admission.join_together(request.transactional_id, producer_id, epoch, added)
 
 
 def _append_or_refuse(
-    broker: "Broker", call: Call, request: ProduceRequest, topic: Topic, part: Part, accepted: Accepted
+    broker: "Broker", call: Call, request: ProduceRequest, targets: Targets, topic: Topic, target: Target
 ) -> Answer:
-    """One partition, from its name to its answer. What is no KafkaError is a bug and fails the whole request."""
-    partition = None
+    """One partition, from its records to its answer. What is no KafkaError is a bug and fails the whole request."""
+    partition = target.partition
     try:
-        partition = _partition(broker, call, topic, part.index)
+        if partition is None:
+            raise targets.refusal_of_missing(topic)
         if request.acks not in ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {request.acks}")
         if partition.rules.internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
-        return _append(broker, call, partition, part, accepted, request.transactional_id)
+        return _append(broker, call, partition, target, request.transactional_id)
     except KafkaError as error:
-        answer = _refused(broker, part.index, error)
-        if partition is not None and _tells_log_start(error, part.records):
+        answer = _refused(broker, target.part.index, error)
+        if partition is not None and _tells_log_start(error, target):
             answer.log_start_offset = partition.log.start_offset
         return answer
 
 
-def _partition(broker: "Broker", call: Call, topic: Topic, index: int) -> Partition:
-    by_id = call.version >= 13
-    found = broker.topics.by_id.get(topic.topic_id) if by_id else broker.topics.by_name.get(topic.name)
-    if found is None and by_id:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    if found is None or not 0 <= index < len(found.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return found.partitions[index]
-
-
-def _append(
-    broker: "Broker", call: Call, partition: Partition, part: Part, accepted: Accepted, transactional_id: str | None
-) -> Answer:
-    records = part.records
+def _append(broker: "Broker", call: Call, partition: Partition, target: Target, transactional_id: str | None) -> Answer:
+    records = target.part.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
     if call.version < ZSTD_SINCE and len(records) >= HEADER_BYTES and records[ATTRIBUTES_AT] & CODEC_BITS == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     partition.check_online()
-    batch = accepted.accept(part, partition, records, broker.clock.now_ms())
+    batch = target.accept(partition, records, broker.clock.now_ms())
     joining = None
     if batch.is_transactional and transactional_id is not None:
         joining = _admit(broker, call, partition, batch, transactional_id)
@@ -254,7 +213,7 @@ def _append(
 def _admit(broker: "Broker", call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
     """Ask the coordinator. What it turns away for now must come before what the client has sent behind it."""
     try:
-        return broker.admission.admit_batch(transactional_id, batch, partition, call.version, call.connection)
+        return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
     except KafkaError as error:
         if error.code in TRANSIENT:
             partition.log.producers.turned_away(batch)
@@ -336,10 +295,11 @@ def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
     )
 
 
-def _tells_log_start(error: KafkaError, records: memoryview | None) -> bool:
+def _tells_log_start(error: KafkaError, target: Target) -> bool:
     """Kafka tells where the log begins with the errors that its log finds, and not with those of the request."""
+    records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:
         return records is not None and is_one_batch(records)
     if error.code in ERRORS_OF_THE_COORDINATOR:
-        return records is not None and not _is_transactional(records)
+        return records is not None and not target.transactional
     return error.code not in ERRORS_OF_THE_REQUEST

@@ -19,7 +19,8 @@ from ...protocol.messages.transactions import (
     InitProducerIdResponse,
     TxnTopicResult,
 )
-from ..net.dispatch import Call, handles
+from ..fast.transactions import FastTransactions
+from ..net.dispatch import Call, handles, register_fast_path
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END_TXN: 2}
 
 _Result = TxnTopicResult.Partition
+
+
+register_fast_path(AddPartitionsToTxnRequest, EndTxnRequest, made_by=lambda broker: FastTransactions(broker).serve)
 
 
 @handles(InitProducerIdRequest)

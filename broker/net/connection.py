@@ -89,7 +89,7 @@ class Connection:
         self.idle_since_ms = 0
         self.large_bytes = 0  # that came as parts of large frames
         self.newest_unit = 0  # that a request of this connection wrote, or that its reply waits for
-        self.route: Any = None  # what the straight way of Produce remembers of the last request
+        self.route: Any = None  # what the fast path of Produce remembers of the last request
         self._owner = owner
         self._metrics = owner.metrics
         self._store = owner.store

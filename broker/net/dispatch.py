@@ -56,6 +56,8 @@ PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce
 
 Answer = Callable[["Broker", "Call", Any], Any]
+FastPath = Callable[[Connection, Readable], bool]
+"""Answers a request that is ordinary and returns True; or changes nothing and returns False."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -103,6 +105,7 @@ NOT_YET = Encoded([])  # the request cannot be handled before something is relea
 
 
 HANDLERS: dict[int, Handler] = {}
+FAST_PATHS: list[tuple[tuple[int, ...], Callable[["Broker"], FastPath]]] = []
 
 
 def handles(
@@ -128,6 +131,16 @@ def handles(
     return register
 
 
+def register_fast_path(*requests: type, made_by: Callable[["Broker"], FastPath]) -> None:
+    """These requests are first offered to what made_by(broker) returns, one for each broker.
+
+    A fast path does in fewer steps what the handlers of `requests` would do, and only where nothing is out of the
+    ordinary. It reads the frame by itself, whose API key may also be one that differs in its upper byte.
+    """
+    keys = tuple(key for request in requests if (key := schema_of(request).api) is not None)
+    FAST_PATHS.append((keys, made_by))
+
+
 def load_handlers() -> dict[int, Handler]:
     """Import every area, so that its handlers are registered. Returns them by API key."""
     for area in AREAS:
@@ -144,9 +157,17 @@ class Dispatcher:
         self._metrics = broker.metrics
         self._requests = broker.metrics.requests
         self._turns = broker.turns
+        self.fast_paths: dict[int, FastPath] = {}  # by the lower byte of the API key
+        for keys, made_by in FAST_PATHS:
+            self.fast_paths |= dict.fromkeys(keys, made_by(broker))
 
     def serve(self, connection: Connection, frame: Readable) -> None:
         """Answer one request, or see to it that it is answered later; whatever it is, nobody else notices."""
+        fast = self.fast_paths.get(frame[1]) if len(frame) > 1 else None
+        if fast is None or not fast(connection, frame):
+            self._serve_generally(connection, frame)
+
+    def _serve_generally(self, connection: Connection, frame: Readable) -> None:
         try:
             header = read_request_header(frame)
         except MalformedFrame as error:

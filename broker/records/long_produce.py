@@ -13,42 +13,16 @@ from typing import TYPE_CHECKING
 
 from ...effects.lanes import forget_locals
 from ...protocol.batches import Batch
-from ...protocol.messages.produce import ProduceRequest
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection
-from ..topics.partition import FEW_RECORDS, AppendRules, Partition
+from ..topics.partition import FEW_RECORDS, Partition
 from .decompression_budget import DecompressionBudget
+from .produce_targets import Targets
 
 if TYPE_CHECKING:
     from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
-
-Part = ProduceRequest.Topic.Partition
-Placed = tuple[Part, Partition]  # a part of a request, and where it goes as of now
-
-
-class Accepted:
-    """What workers said of batches of one request; it counts while partition and rules are the ones they saw."""
-
-    def __init__(self) -> None:
-        self._said: dict[int, tuple[Partition, AppendRules, Batch | BaseException]] = {}  # by the part's identity
-
-    def add(self, part: Part, partition: Partition, rules: AppendRules, said: Batch | BaseException) -> None:
-        self._said[id(part)] = partition, rules, said
-
-    def holds(self, part: Part, partition: Partition) -> bool:
-        said = self._said.get(id(part))
-        return said is not None and said[0] is partition and said[1] is partition.rules
-
-    def accept(self, part: Part, partition: Partition, records: memoryview, wall_ms: int) -> Batch:
-        """As Partition.accept, which is asked if no worker was. Raises what it raises."""
-        if not self.holds(part, partition):
-            return partition.accept(records, wall_ms)
-        said = self._said[id(part)][2]
-        if isinstance(said, BaseException):
-            raise said
-        return said
 
 
 class LongProduce:
@@ -58,19 +32,18 @@ class LongProduce:
         self,
         broker: "Broker",
         connection: Connection,
-        find: Callable[[], list[Placed]],
-        finish: Callable[[Accepted], None],
+        targets: Targets,
+        finish: Callable[[], None],
         *,
         answered: bool,
     ) -> None:
-        """find: where the parts of the request go now. finish: judge and append; it may not raise but for a halt.
+        """finish: judge and append; it may not raise but for a halt.
 
         answered: whether the client waits for an answer.
         """
-        self.accepted = Accepted()
         self._broker = broker
         self._connection = connection
-        self._find = find
+        self._targets = targets
         self._finish = finish
         self._answered = answered
 
@@ -78,20 +51,20 @@ class LongProduce:
         """Give a worker what is long. False: nothing is, and nothing was done."""
         now_ms = self._broker.clock.now_ms()
         inside = [
-            (part, partition, partition.rules, part.records, partition.work_inside(part.records, now_ms))
-            for part, partition in self._find()
-            if part.records is not None and not self.accepted.holds(part, partition)
+            (target, target.partition, target.partition.rules, target.part.records, amount)
+            for target in self._targets.all
+            if target.partition is not None and target.part.records is not None and not target.is_looked_into
+            if (amount := target.partition.work_inside(target.part.records, now_ms))
         ]
-        if sum(work for *_, work in inside) <= FEW_RECORDS:
+        if sum(amount for *_, amount in inside) <= FEW_RECORDS:
             return False
-        long = [(part, partition, rules, records) for part, partition, rules, records, work in inside if work]
-        budget = DecompressionBudget(sum(len(records) for *_, records in long))
+        budget = DecompressionBudget(sum(len(records) for *_, records, _ in inside))
 
         def work() -> None:
-            for part, partition, rules, records in long:
+            for target, partition, rules, records, _ in inside:
                 if not self._wanted():
                     return
-                self.accepted.add(part, partition, rules, _said(partition, records, now_ms, budget))
+                target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
 
         self._connection.hold()
         self._broker.records_lane.submit(work, self._worked, owner=self._connection, wanted=self._wanted)
@@ -111,9 +84,10 @@ class LongProduce:
         try:
             if isinstance(result, BaseException):
                 raise result
+            self._targets.look_up()
             if self.begin():  # the rules have changed, or the topic is another one of that name
                 return
-            self._finish(self.accepted)
+            self._finish()
         except BrokerHalted:
             return
         except Exception as error:
@@ -124,7 +98,9 @@ class LongProduce:
         connection.go_on()
 
 
-def _said(partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget) -> Batch | BaseException:
+def _found(
+    partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget
+) -> Batch | BaseException:
     """What accept gives or raises; on the loop, it will look the same."""
     try:
         return partition.accept(records, now_ms, budget)

@@ -50,19 +50,22 @@ class Admission:
         self._transactions = broker.transactions.transactions
         self._fence_policy = broker.transactions.fence_policy
 
-    def admit_batch(
-        self, transactional_id: str, batch: Batch, partition: Partition, version: int, connection: Connection
-    ) -> Joining | None:
-        """May this batch be written there, and what is to be logged with it? Raises KafkaError, OlderConnection."""
+    def admit_batch(self, transactional_id: str, batch: Batch, partition: Partition, version: int) -> Joining | None:
+        """May this batch be written there, and what is to be logged with it? Raises KafkaError.
+
+        check_data has been called for its request.
+        """
         txn = self._transactions.get(transactional_id)
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
         log_id = partition.log.log_id
         key = partition.topic.name, partition.index
-        if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
-            if version <= TV1_PRODUCE:
-                self._fence_policy.admit(txn, Kind.DATA, PRODUCE, version, connection)
-            if txn.writes_to(key, log_id):
-                return None
+        if (
+            txn is not None
+            and txn.producer_id == producer_id
+            and txn.producer_epoch == producer_epoch
+            and txn.writes_to(key, log_id)
+        ):
+            return None
         if txn is None:
             self._must_be_known(transactional_id)
         if version <= TV1_PRODUCE:
@@ -79,7 +82,7 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> bool:
-        """Whether admit_batch would simply say yes to a batch of this producer. False: ask it."""
+        """Whether check_data and admit_batch would simply say yes to a batch of this producer. False: ask them."""
         txn = self._transactions.get(transactional_id)
         if (
             txn is None

@@ -13,7 +13,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
-STRAIGHT, GENERAL = 11, 3
+FAST, GENERAL = 11, 3
 MIB = 1 << 20
 
 
@@ -45,7 +45,7 @@ def test_connections_up_to_the_limit_are_served_and_the_next_when_one_has_left(n
 # ---- requests ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes_the_connection(version):
     with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
         broker.ask(create("t"))
@@ -62,7 +62,7 @@ def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes_the_conn
         assert len(read_all(broker, "t")) == 2
 
 
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_a_batch_of_the_largest_size_is_taken_and_a_byte_more_is_refused(version):
     with begin() as broker:
         broker.ask(create("t", max_message_bytes=5_000))
@@ -97,7 +97,7 @@ def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
     with begin(max_open_files=64) as broker:
         for number in range(count):
             broker.ask(create(f"t{number}"))
-            broker.ask(produce(f"t{number}", batch(value=b"%d" % number)), STRAIGHT)
+            broker.ask(produce(f"t{number}", batch(value=b"%d" % number)), FAST)
         broker.wait(5)
         files = broker.broker.store.open_files
         assert len(files) <= 64
@@ -105,7 +105,7 @@ def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
             assert [record.value for record in read_all(broker, f"t{number}")] == [b"%d" % number]
             assert len(files) <= 64
         for number in range(count):
-            broker.ask(produce(f"t{number}", batch(value=b"more")), STRAIGHT)
+            broker.ask(produce(f"t{number}", batch(value=b"more")), FAST)
         broker.wait(15)
         assert len(files) <= 64
         opened = [inode for inode, times in broker.disk._opened.items() if times]
@@ -119,11 +119,11 @@ def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_withou
     with begin(max_incremental_fetch_session_cache_slots=3) as broker:
         broker.ask(create("t"))
         clients = [SimulatedClient(broker) for _ in range(4)]
-        given = [client.ask(fetch("t", epoch=0), STRAIGHT).session_id for client in clients]
+        given = [client.ask(fetch("t", epoch=0), FAST).session_id for client in clients]
         assert [bool(session) for session in given] == [True, True, True, False]
         assert len(set(given)) == 4
         for client, session in zip(clients[:3], given, strict=False):
-            assert client.ask(fetch(session_id=session, epoch=1, topics=[]), STRAIGHT).error_code == OK
+            assert client.ask(fetch(session_id=session, epoch=1, topics=[]), FAST).error_code == OK
 
 
 # ---- what is in memory and not in segments -------------------------------------------------------------------
@@ -139,11 +139,11 @@ def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
         clients = [SimulatedClient(broker) for _ in range(4)]
         for number in range(12):
             for client in clients:
-                client.send(produce("t", batch(value=bytes(100_000), key=b"%d" % number)), STRAIGHT)
+                client.send(produce("t", batch(value=bytes(100_000), key=b"%d" % number)), FAST)
         broker.wait(5)
         store = broker.broker.store
         assert MIB <= store.tail_bytes <= MIB + 4 * 300_000, "the limit, and what one turn reads of four sockets"
-        assert bytes_of(fetched(broker.ask(fetch("t", 0), STRAIGHT)))
+        assert bytes_of(fetched(broker.ask(fetch("t", 0), FAST)))
         assert offset_at(broker, "t", EARLIEST) == 0
         broker.wait(60)
         delays["segments"] = 0.0
@@ -153,7 +153,7 @@ def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
         assert len(read_all(broker, "t")) == 48
 
 
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(version):
     """Those that are ready are small and few: 1 MiB and twice that."""
     with begin() as broker:
@@ -167,7 +167,7 @@ def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(v
         assert broker.broker.metrics.space_refusals == 0
 
 
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_a_batch_that_no_journal_ever_takes_is_refused_for_good_and_the_largest_is_taken(version):
     with begin(message_max_bytes=8 * MIB, journal_max_bytes=8 * MIB, socket_request_max_bytes=16 * MIB) as broker:
         broker.ask(create("t", max_message_bytes=8 * MIB))

@@ -28,7 +28,7 @@ from store_driver import Driven
 from txn_client import begun, state
 
 OK = ErrorCode.NONE
-STRAIGHT = 11
+FAST = 11
 SECOND, MINUTE, HOUR, YEAR = 1_000, 60_000, 3_600_000, 365 * 86_400_000
 TO_1970 = -EARLY_MS
 TO_2038 = (2**31 - 1) * 1000 - EARLY_MS + 5_000  # past what 32 bits of seconds hold
@@ -82,12 +82,12 @@ def knows_producer(broker):
 @JUMPS
 def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_ms):
     broker.ask(create("t", **ANY_TIME))
-    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    broker.ask(produce("t", idempotent(0)), FAST)
     broker.wait(30)
     broker.broker.clock.jump_wall(jump_ms)
     broker.wait(25)
     assert knows_producer(broker)
-    assert answers(broker.ask(produce("t", idempotent(0)), STRAIGHT)) == [(OK, 0)]
+    assert answers(broker.ask(produce("t", idempotent(0)), FAST)) == [(OK, 0)]
     assert offset_at(broker, "t", LATEST) == 1
     broker.wait(10)
     assert not knows_producer(broker), "and it is forgotten when its time has come"
@@ -98,12 +98,12 @@ def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_m
 def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", **ANY_TIME))
-    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    broker.ask(produce("t", idempotent(0)), FAST)
     for _ in range(4):
         broker.wait(13)
         broker = restarted(broker, leave, jump_ms)
     assert knows_producer(broker), "52 seconds of uptime are not a minute"
-    assert answers(broker.ask(produce("t", idempotent(0)), STRAIGHT)) == [(OK, 0)]
+    assert answers(broker.ask(produce("t", idempotent(0)), FAST)) == [(OK, 0)]
     broker.wait(20 if leave is None else 70)
     assert not knows_producer(broker), "the seconds of lives that ended in order count"
     end(broker)
@@ -116,7 +116,7 @@ def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
 def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     for _ in range(3):
-        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.ask(produce("t", batch()), FAST)
         broker.wait(10)
     broker.broker.clock.jump_wall(jump_ms)
     broker.wait(25)
@@ -131,7 +131,7 @@ def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
 def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
-    broker.ask(produce("t", batch()), STRAIGHT)
+    broker.ask(produce("t", batch()), FAST)
     for _ in range(4):
         broker.wait(13)
         broker = restarted(broker, leave, jump_ms)
@@ -145,7 +145,7 @@ def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
 def test_segments_are_not_rolled_by_a_jump(broker, jump_ms):
     broker.ask(create("t", segment_ms=MINUTE, **ANY_TIME))
     for _ in range(4):
-        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.ask(produce("t", batch()), FAST)
         broker.wait(5)
         broker.broker.clock.jump_wall(jump_ms // 4)
     (log,) = (log for log in broker.broker.store.logs.values() if log.topic == "t")
@@ -158,7 +158,7 @@ def test_records_from_the_future_do_not_stay_for_ever_and_old_ones_do_not_go_at_
     settings = {"retention_ms": MINUTE, "segment_ms": 5 * SECOND, "message_timestamp_after_max_ms": 2 * YEAR}
     for name, timestamp in (("future", EARLY_MS + YEAR), ("past", 1_000)):
         broker.ask(create(name, **settings))
-        broker.ask(produce(name, batch(timestamp=timestamp)), STRAIGHT)
+        broker.ask(produce(name, batch(timestamp=timestamp)), FAST)
     broker.wait(40)
     assert [offset_at(broker, name, EARLIEST) for name in ("future", "past")] == [0, 0]
     broker.wait(40)
@@ -180,11 +180,11 @@ def test_a_tombstone_stays_its_time(broker, jump_ms):
     )
     keyed = [(b"a", b"1"), (b"b", b"2"), (b"a", None)]
     for key, value in keyed:
-        broker.ask(produce("c", batch(key=key, value=value)), STRAIGHT)
+        broker.ask(produce("c", batch(key=key, value=value)), FAST)
         broker.wait(4)
     broker.broker.clock.jump_wall(jump_ms)
     for n in range(8):
-        broker.ask(produce("c", batch(key=b"other", value=b"%d" % n)), STRAIGHT)
+        broker.ask(produce("c", batch(key=b"other", value=b"%d" % n)), FAST)
         broker.wait(10)
     values = {record.key: record.value for record in read_all(broker, "c")}
     assert values[b"b"] == b"2"
@@ -226,7 +226,7 @@ def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
     """What was appended after the last checkpoint is not taken for older than it is."""
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     broker.wait(30)
-    broker.ask(produce("t", idempotent(0)), STRAIGHT)
+    broker.ask(produce("t", idempotent(0)), FAST)
     later = begin(unplug(broker))
     later.wait(50)
     assert offset_at(later, "t", EARLIEST) == 0
@@ -262,7 +262,7 @@ def test_a_transaction_that_nobody_ends_is_aborted_in_time_by_a_broker_that_is_k
 def test_a_fetch_waits_as_long_as_it_asked_for(broker, jump_ms):
     broker.ask(create("t"))
     client = SimulatedClient(broker)
-    client.send(fetch("t", max_wait_ms=10_000), STRAIGHT)
+    client.send(fetch("t", max_wait_ms=10_000), FAST)
     broker.wait(5)
     broker.broker.clock.jump_wall(jump_ms)
     assert client.quiet(4.9)
@@ -284,7 +284,7 @@ def test_a_silent_connection_is_not_closed_early(jump_ms):
 # ---- timestamps of records -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [3, STRAIGHT])
+@pytest.mark.parametrize("version", [3, FAST])
 @pytest.mark.parametrize(
     ("ahead_ms", "code"), [(HOUR, OK), (HOUR + 1_000, ErrorCode.INVALID_TIMESTAMP), (-YEAR, OK), (-EARLY_MS, OK)]
 )
@@ -301,7 +301,7 @@ def test_after_a_jump_timestamps_are_compared_with_the_new_wall_clock(broker, ju
     broker.ask(create("t"))
     now_ms = broker.broker.clock.now_ms()
     broker.broker.clock.jump_wall(jump_ms)
-    assert answers(broker.ask(produce("t", batch(timestamp=now_ms)), STRAIGHT))[0][0] == code
+    assert answers(broker.ask(produce("t", batch(timestamp=now_ms)), FAST))[0][0] == code
 
 
 def test_the_limits_are_the_topics_own(broker):
@@ -309,7 +309,7 @@ def test_the_limits_are_the_topics_own(broker):
     now_ms = broker.broker.clock.now_ms()
     codes = {}
     for ahead_ms in (-3_000, -1_900, 0, 900, 1_500):
-        ((codes[ahead_ms], _),) = answers(broker.ask(produce("t", batch(timestamp=now_ms + ahead_ms)), STRAIGHT))
+        ((codes[ahead_ms], _),) = answers(broker.ask(produce("t", batch(timestamp=now_ms + ahead_ms)), FAST))
     refused = ErrorCode.INVALID_TIMESTAMP
     assert codes == {-3_000: refused, -1_900: OK, 0: OK, 900: OK, 1_500: refused}
 
@@ -320,7 +320,7 @@ def test_log_append_time_follows_the_wall_clock_back_and_look_ups_by_time_stay_r
     for jump_ms in (0, HOUR, -2 * HOUR, 3 * HOUR):
         broker.broker.clock.jump_wall(jump_ms)
         stamps.append(broker.broker.clock.now_ms())
-        broker.ask(produce("t", batch()), STRAIGHT)
+        broker.ask(produce("t", batch()), FAST)
         broker.wait(3)
     assert [record.timestamp - EARLY_MS for record in read_all(broker, "t")] == pytest.approx(
         [stamp - EARLY_MS for stamp in stamps], abs=50
@@ -333,4 +333,4 @@ def test_log_append_time_follows_the_wall_clock_back_and_look_ups_by_time_stay_r
     assert first_at(stamps[0] + MINUTE) == 1, "the first at or after that time, in the order of the log"
     assert first_at(stamps[1] + MINUTE) == 3
     assert first_at(stamps[3] + MINUTE) == -1
-    assert bytes_of(fetched(broker.ask(fetch("t", 2), STRAIGHT)))
+    assert bytes_of(fetched(broker.ask(fetch("t", 2), FAST)))

@@ -32,7 +32,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
-STRAIGHT, GENERAL = 11, 3  # versions of Produce: the first takes the short way through the broker, the other the long
+FAST, GENERAL = 11, 3  # versions of Produce: the first takes the short way through the broker, the other the long
 SYNC_S = 1.0
 
 READS = [
@@ -64,13 +64,13 @@ def broker():
     delays = slow(disk)
     with SimulatedBroker(small(), disk=disk) as broker:
         broker.ask(create("t", 2))
-        broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+        broker.ask(produce("t", batch(), partition=1), FAST)
         broker.wait(1)
         delays["journal"] = SYNC_S
         yield broker
 
 
-def on_its_way(broker, *, sequence=0, version=STRAIGHT):
+def on_its_way(broker, *, sequence=0, version=FAST):
     """A client whose batch is in the journal's open round, and will be synced within a second."""
     client = SimulatedClient(broker)
     client.send(produce("t", idempotent(sequence)), version)
@@ -85,7 +85,7 @@ def comes_when_durable(client):
 
 
 @pytest.mark.requirement("S-21", "S-23")
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_a_retry_that_meets_its_own_undurable_first_attempt_elsewhere_is_not_answered_before_that_is_durable(
     broker, version
 ):
@@ -207,7 +207,7 @@ def test_a_fetch_that_waits_is_woken_by_durability_and_not_by_the_append(broker)
 
 def test_a_fetch_of_much_is_answered_only_with_the_part_that_is_durable(broker):
     for sequence in range(3):
-        broker.ask(produce("t", idempotent(sequence)), STRAIGHT)
+        broker.ask(produce("t", idempotent(sequence)), FAST)
     on_its_way(broker, sequence=3)
     part = fetched(SimulatedClient(broker).ask(fetch("t"), 11))
     assert part.high_watermark == 3
@@ -241,7 +241,7 @@ def test_what_was_shown_or_answered_is_there_after_a_power_cut_and_what_was_not_
         assert read_all(later, "t")[: len(shown)] == shown
         first_missing = len(read_all(later, "t"))
         for sequence in range(first_missing, 10):
-            assert answers(later.ask(produce("t", idempotent(sequence)), STRAIGHT)) == [(OK, sequence)]
+            assert answers(later.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
 
 
 def test_a_topic_is_confirmed_only_when_a_power_cut_keeps_it(broker):
@@ -309,7 +309,7 @@ def expiring():
     with SimulatedBroker(settings, disk=disk) as broker:
         broker.ask(create("t", 2, retention_ms=5_000, segment_ms=1_000))
         for _ in range(2):
-            broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+            broker.ask(produce("t", batch(), partition=1), FAST)
             broker.wait(2)
         delays["journal"] = SYNC_S
         log = broker.broker.topics.by_name["t"].partitions[1].log
@@ -333,7 +333,7 @@ def test_a_log_start_moved_by_retention_that_a_power_cut_takes_back_was_seen_by_
 
 
 def test_a_checkpoint_meanwhile_takes_nothing_away_that_is_still_to_be_seen(broker):
-    broker.ask(produce("t", batch(), partition=1), STRAIGHT)
+    broker.ask(produce("t", batch(), partition=1), FAST)
     broker.wait(25)  # flushed, and in a checkpoint
     part = DeleteRecordsRequest.Topic.Partition(partition_index=1, offset=-1)
     everything = DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name="t", partitions=[part])], timeout_ms=1000)

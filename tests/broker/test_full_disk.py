@@ -19,7 +19,7 @@ from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 
 OK, REFUSED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
-STRAIGHT, GENERAL = 11, 3
+FAST, GENERAL = 11, 3
 MIB = 1 << 20
 VALUE_BYTES = 100_000
 FLOOR = 4 * MIB
@@ -63,7 +63,7 @@ class Producer:
         self.producer_id = producer_id
         self.acknowledged = 0
 
-    def send(self, version: int = STRAIGHT) -> ErrorCode:
+    def send(self, version: int = FAST) -> ErrorCode:
         """The next batch, or the one that was refused before, again."""
         ((code, offset),) = answers(self.broker.ask(produce(self.topic, self._batch()), version))
         if code == OK:
@@ -105,7 +105,7 @@ def delete_records(broker, name, offset):
 # ---- a volume that the broker itself fills -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+@pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_produce_is_refused_with_an_error_that_clients_retry_before_the_last_byte_is_used(broker, disk, version):
     producer = Producer(broker)
     producer.fill()
@@ -123,7 +123,7 @@ def test_on_a_full_disk_everything_else_goes_on(broker):
     producer.fill()
     producer.check(broker)
     broker.ask(create("small"))
-    while answers(broker.ask(produce("small", batch(100)), STRAIGHT)) != [(REFUSED, -1)]:
+    while answers(broker.ask(produce("small", batch(100)), FAST)) != [(REFUSED, -1)]:
         pass
     assert broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).error_code == OK
     described = [DescribeConfigsRequest.Resource(resource_type=2, resource_name="t")]

@@ -29,7 +29,7 @@ from store_driver import Driven, values_of
 from wire_client import Closed, WireClient
 
 OK = ErrorCode.NONE
-STRAIGHT = 11
+FAST = 11
 ME = (1000, 0)
 QUICK = small(log_checkpoint_interval_ms=1_000, log_cleaner_backoff_ms=1_000)
 
@@ -182,13 +182,13 @@ def test_kafka_9065_a_gap_at_the_end_of_a_compacted_log_ends_no_reader_in_a_loop
     with SimulatedBroker(QUICK, disk=SimulatedDisk(history=False)) as broker:
         broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
         for number in range(12):
-            broker.ask(produce("c", batch(key=b"same", value=b"%d" % number)), STRAIGHT)
+            broker.ask(produce("c", batch(key=b"same", value=b"%d" % number)), FAST)
             broker.wait(2.5)
         broker.wait(10)
         left = [record.offset for record in read_all(broker, "c")]
         assert len(left) < 6, "compaction did nothing"
         for offset in range(13):
-            part = fetched(broker.ask(fetch("c", offset), STRAIGHT))
+            part = fetched(broker.ask(fetch("c", offset), FAST))
             assert part.error_code == OK
             assert bytes_of(part) or offset == 12
         for number in range(30):  # of the catalogue, which is compacted itself
@@ -227,13 +227,13 @@ def test_redpanda_def3776_nothing_behind_a_batch_that_could_not_be_persisted_is_
     broker.ask(create("t"))
     client = SimulatedClient(broker)
     for sequence in range(5):
-        assert answers(client.ask(produce("t", idempotent(sequence)), STRAIGHT)) == [(OK, sequence)]
+        assert answers(client.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
     broker.wait(1)
     delays["journal"] = 0.1
     disk.fail_sync(lambda path: "/journal/" in path)
-    client.send(produce("t", idempotent(5)), STRAIGHT)
+    client.send(produce("t", idempotent(5)), FAST)
     broker.wait(0.05)
-    client.send(produce("t", idempotent(6)), STRAIGHT)
+    client.send(produce("t", idempotent(6)), FAST)
     broker.wait(1)
     for _ in range(2):
         with pytest.raises(ConnectionError):
@@ -243,7 +243,7 @@ def test_redpanda_def3776_nothing_behind_a_batch_that_could_not_be_persisted_is_
         known = offset_at(again, "t", -1)
         assert known >= 5
         for sequence in (5, 6):
-            assert answers(again.ask(produce("t", idempotent(sequence)), STRAIGHT)) == [(OK, sequence)]
+            assert answers(again.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
         assert [record.offset for record in read_all(again, "t")] == list(range(7))
         end(again)
     end(broker)
@@ -255,7 +255,7 @@ def test_nats_2026_what_compaction_writes_is_synced_before_anything_names_it():
     broker = SimulatedBroker(QUICK, disk=disk)
     broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
     for number in range(10):
-        broker.ask(produce("c", batch(key=b"%d" % (number % 2), value=b"%d" % number)), STRAIGHT)
+        broker.ask(produce("c", batch(key=b"%d" % (number % 2), value=b"%d" % number)), FAST)
         broker.wait(2.5)
     broker.wait(10)
     before = [(record.offset, record.value) for record in read_all(broker, "c")]
@@ -277,7 +277,7 @@ def test_kfake_c7cc61e_an_orderly_end_under_load_neither_loses_nor_doubles(tmp_p
             assert broker.process.wait(20) == 0
             broker.start()
         with WireClient("127.0.0.1", broker.port) as client:
-            ends = client.call(fetch("t"), STRAIGHT)
+            ends = client.call(fetch("t"), FAST)
             assert fetched(ends).high_watermark in (acknowledged, acknowledged + 1)
 
 
@@ -291,7 +291,7 @@ def _send_until_it_ends(broker, acknowledged: int) -> int:
                 broker.process.send_signal(signal.SIGTERM)
                 told = True
             try:
-                ((code, offset),) = answers(client.call(produce("t", idempotent(acknowledged)), STRAIGHT))
+                ((code, offset),) = answers(client.call(produce("t", idempotent(acknowledged)), FAST))
             except (Closed, ConnectionError):
                 return acknowledged
             assert (code, offset) == (OK, acknowledged)
@@ -305,14 +305,14 @@ def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_is_written_into_its_suc
     broker = SimulatedBroker(QUICK, disk=disk)
     broker.ask(create("t"))
     for sequence in range(3):
-        broker.ask(produce("t", idempotent(sequence)), STRAIGHT)
+        broker.ask(produce("t", idempotent(sequence)), FAST)
     broker.wait(1)
     delays.update(journal=0.1, segments=5.0)
     client = SimulatedClient(broker)
-    client.send(produce("t", idempotent(3)), STRAIGHT)
+    client.send(produce("t", idempotent(3)), FAST)
     client.send(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1))
     client.send(create("t"))
-    client.send(produce("t", idempotent(0, value=b"new")), STRAIGHT)
+    client.send(produce("t", idempotent(0, value=b"new")), FAST)
     assert answers(client.receive()) == [(OK, 3)]
     client.receive()
     client.receive()
@@ -322,5 +322,5 @@ def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_is_written_into_its_suc
     for left in (broker.disk.after_process_crash(), unplug(broker)):
         again = SimulatedBroker(QUICK, disk=left)
         assert [record.value for record in read_all(again, "t")] == [b"new"]
-        assert answers(again.ask(produce("t", idempotent(1, value=b"newer")), STRAIGHT)) == [(OK, 1)]
+        assert answers(again.ask(produce("t", idempotent(1, value=b"newer")), FAST)) == [(OK, 1)]
         end(again)

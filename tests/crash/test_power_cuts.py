@@ -20,7 +20,7 @@ from fencepost.protocol.records import records
 from produce_requests import answers, bytes_of, create, fetch, fetched, idempotent, produce
 from wire_client import Closed, WireClient
 
-STRAIGHT = 11
+FAST = 11
 SHUT_DOWN = """
 import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))  # without flushing the log
@@ -90,7 +90,7 @@ class Producer:
                 sent = self.acknowledged
                 while True:
                     while sent < self.acknowledged + 5:
-                        client.send(produce("t", idempotent(sent, value=b"%d" % sent)), STRAIGHT)
+                        client.send(produce("t", idempotent(sent, value=b"%d" % sent)), FAST)
                         sent += 1
                     ((code, offset),) = answers(client.receive())
                     if code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -114,7 +114,7 @@ class Watcher:
         try:
             with WireClient("127.0.0.1", port) as client:
                 while not self.stop:
-                    part = fetched(client.call(fetch("t", self.seen, max_wait_ms=50), STRAIGHT))
+                    part = fetched(client.call(fetch("t", self.seen, max_wait_ms=50), FAST))
                     self.seen = max([self.seen, *(batch.next_offset for batch in walk(memoryview(bytes_of(part))))])
         except (Closed, ConnectionError, TimeoutError):
             pass
@@ -165,7 +165,7 @@ def _check(port: int, producer: Producer, seen: int) -> None:
     found = []
     with WireClient("127.0.0.1", port) as client:
         while True:
-            part = fetched(client.call(fetch("t", len(found)), STRAIGHT))
+            part = fetched(client.call(fetch("t", len(found)), FAST))
             assert part.error_code == 0
             more = [(one.offset, one.value) for b in walk(memoryview(bytes_of(part))) for one in records(b)]
             if not more:

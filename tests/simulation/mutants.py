@@ -106,13 +106,13 @@ def what_is_not_durable_is_shown(stack):
         return applied
 
     _around(stack, PartitionLog, "apply", wrapper)
-    _no_straight_way(stack)
+    _no_fast_path(stack)
 
 
 @mutant
 def replies_do_not_wait_for_the_sync(stack):
     _around(stack, Connection, "reply", lambda reply: lambda self, answer, unit: reply(self, answer, 0))
-    _no_straight_way(stack)
+    _no_fast_path(stack)
 
 
 @mutant
@@ -120,9 +120,9 @@ def rounds_are_not_synced(stack):
     _around(stack, Store, "take_round", lambda take: lambda self, sync=None: take(self, sync=False))
 
 
-def _no_straight_way(stack: ExitStack) -> None:
+def _no_fast_path(stack: ExitStack) -> None:
     """All of Produce goes through the handler."""
-    _replaced(stack, FastProduce, "serve", lambda self, connection, frame: self._otherwise(connection, frame))
+    _replaced(stack, FastProduce, "serve", lambda self, connection, frame: False)
 
 
 # ---- what producers may do -----------------------------------------------------------------------------------

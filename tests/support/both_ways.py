@@ -33,13 +33,13 @@ Step: TypeAlias = Callable[["Script"], None]
 Way: TypeAlias = Callable[[pytest.MonkeyPatch, SimulatedBroker], None]
 
 
-def no_straight_ways(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    """Every request goes to the dispatcher."""
-    straight = broker.broker.server.serve.__self__  # type: ignore[attr-defined]
-    patch.setattr(broker.broker.server, "serve", straight._otherwise)
+def no_fast_paths(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+    """Every request goes to its handler."""
+    dispatcher = broker.broker.server.serve.__self__  # type: ignore[attr-defined]
+    patch.setattr(dispatcher, "fast_paths", {})
 
 
-def no_straight_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
+def no_fast_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
     patch.setattr(FastTransactions, "_carried_out", lambda *_: False)
 
 
@@ -53,7 +53,7 @@ def in_turn(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
     patch.setattr(Connection, "flush", Connection._flush_in_turn)
 
 
-WAYS = {way.__name__: way for way in (no_straight_ways, no_straight_transactions, no_small_frames, in_turn)}
+WAYS = {way.__name__: way for way in (no_fast_paths, no_fast_transactions, no_small_frames, in_turn)}
 
 
 class Script:

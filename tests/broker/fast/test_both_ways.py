@@ -1,6 +1,6 @@
 """Every short cut of the broker does what the long way does, whatever is asked: answers, logs, counters, state.
 
-The short cuts: straight_produce, straight_transactions, the small frame and the small replies of a connection.
+The short cuts: fast/produce, fast/transactions, the small frame and the small replies of a connection.
 """
 
 import pytest
@@ -244,12 +244,12 @@ def test_each_odd_produce_right_behind_ordinary_ones_is_answered_the_same_on_bot
             lambda script, odd=odd: produced(script, 0, ordinary | odd, odd=True),
             Script.wait,
         ]
-    assert carried_out(steps, None) == carried_out(steps, WAYS["no_straight_ways"])
+    assert carried_out(steps, None) == carried_out(steps, WAYS["no_fast_paths"])
 
 
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("what", ["add", "send", "end"])
-@pytest.mark.parametrize("way", ["no_straight_ways", "no_straight_transactions"])
+@pytest.mark.parametrize("way", ["no_fast_paths", "no_fast_transactions"])
 def test_each_odd_step_of_a_transaction_is_answered_the_same_on_both_ways(version, what, way):
     """In a transaction that is open, and where none is."""
     ordinary = ordinary_step(0)

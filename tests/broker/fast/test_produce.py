@@ -1,4 +1,4 @@
-"""The straight way of a Produce request: it is taken, and answers byte by byte as the general way would."""
+"""The fast path of a Produce request: it is taken, and answers byte by byte as the general way would."""
 
 import pytest
 from crc32c import crc32c
@@ -54,14 +54,13 @@ TOPICS = {
 }
 
 
-def replies(version, shapes, client_ids, *, straight):
-    """Every shape in turn, as raw replies, and what the logs hold then. The second broker has lost its straight way."""
+def replies(version, shapes, client_ids, *, fast):
+    """Every shape in turn, as raw replies, and what the logs hold then. The second broker has no fast path."""
     with SimulatedBroker() as broker:
         for name, configs in TOPICS.items():
             broker.ask(create(name, 3, **configs))
-        server = broker.broker.server
-        if not straight:
-            server.serve = server.serve.__self__._otherwise
+        if not fast:
+            broker.broker.server.serve.__self__.fast_paths.clear()
         got = []
         for client_id in client_ids:
             client = SimulatedClient(broker, client_id)
@@ -74,9 +73,9 @@ def replies(version, shapes, client_ids, *, straight):
 
 
 @pytest.mark.parametrize("version", range(3, 12))
-def test_the_straight_way_answers_as_the_general_one_does(version):
+def test_the_fast_path_answers_as_the_general_one_does(version):
     clients = ("a", "", "a-rather-long-client-id-" * 8)
-    assert replies(version, SHAPES, clients, straight=True) == replies(version, SHAPES, clients, straight=False)
+    assert replies(version, SHAPES, clients, fast=True) == replies(version, SHAPES, clients, fast=False)
 
 
 def headers_with_a_byte_changed(sound):
@@ -97,14 +96,14 @@ def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version)
     for sound in (batch(3), idempotent(3), batch(codec=1)):
         shapes += [produce("t", idempotent(0)), produce("t", idempotent(1, 2)), produce("t", sound)]
         shapes += [produce("t", changed) for changed in headers_with_a_byte_changed(sound)]
-    assert replies(version, shapes, ("a",), straight=True) == replies(version, shapes, ("a",), straight=False)
+    assert replies(version, shapes, ("a",), fast=True) == replies(version, shapes, ("a",), fast=False)
 
 
-def test_the_straight_way_is_taken(client):
+def test_the_fast_path_is_taken(client):
     client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general way
     dispatched = client.broker.broker.metrics.requests
-    otherwise = client.broker.broker.server.serve.__self__
-    otherwise._otherwise = lambda connection, frame: pytest.fail("not taken")
+    dispatcher = client.broker.broker.server.serve.__self__
+    dispatcher._serve_generally = lambda connection, frame: pytest.fail("not taken")
     for version in range(7, 12):
         own = SimulatedClient(client.broker)
         own.ask(produce("t", batch()), version)

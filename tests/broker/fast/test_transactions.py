@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.fast import transactions as straight_transactions
+from fencepost.broker.fast import transactions as fast_transactions
 from fencepost.broker.fast.transactions import FastTransactions
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
@@ -62,11 +62,11 @@ def in_older_words(told: list[object]) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_the_straight_way_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
-    straight = history(version)
+def test_the_fast_path_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
+    fast = history(version)
     monkeypatch.setattr(FastTransactions, "_carried_out", lambda self, asked, connection: False)
-    assert history(version) == straight
-    assert in_older_words(history(3)[0]) == in_older_words(straight[0])
+    assert history(version) == fast
+    assert in_older_words(history(3)[0]) == in_older_words(fast[0])
 
 
 def test_each_turn_has_a_time_of_its_own():
@@ -88,10 +88,10 @@ def test_each_turn_has_a_time_of_its_own():
 
 
 def test_what_is_remembered_is_bounded_and_forgetting_harms_nobody(monkeypatch):
-    monkeypatch.setattr(straight_transactions, "REMEMBERED", 2)
-    straight = history(1)
+    monkeypatch.setattr(fast_transactions, "REMEMBERED", 2)
+    fast = history(1)
     monkeypatch.undo()
-    assert history(1) == straight
+    assert history(1) == fast
 
 
 def test_the_policy_for_old_clients_holds_here_too():

@@ -18,8 +18,8 @@ from simulated_broker import SimulatedBroker
 from txn_client import begun
 
 OK, REFUSED, UNKNOWN = ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_PRODUCER_ID
-STRAIGHT, GENERAL = 11, 3
-BOTH = pytest.mark.parametrize("version", [STRAIGHT, GENERAL])
+FAST, GENERAL = 11, 3
+BOTH = pytest.mark.parametrize("version", [FAST, GENERAL])
 
 
 def begin(disk=None, **settings):
@@ -31,7 +31,7 @@ def new_producer(broker):
     return broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id
 
 
-def write(broker, producer_id, sequence=0, topic="t", partition=0, version=STRAIGHT):
+def write(broker, producer_id, sequence=0, topic="t", partition=0, version=FAST):
     request = produce(topic, idempotent(sequence, producer_id=producer_id), partition=partition)
     return answers(broker.ask(request, version))[0][0]
 

@@ -1,4 +1,4 @@
-"""What may be written in a transaction, over the straight way and the general one."""
+"""What may be written in a transaction, over the fast path and the general way."""
 
 import pytest
 from broker_lives import offset_at
@@ -47,7 +47,7 @@ def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(br
     ]
 
 
-def test_the_straight_way_through_produce_and_the_general_one_leave_the_same():
+def test_the_fast_path_of_produce_and_the_general_way_leave_the_same():
     def after(version: int) -> tuple[list, list, list]:
         with SimulatedBroker() as broker:
             broker.ask(create("t"))

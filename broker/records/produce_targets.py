@@ -1,0 +1,99 @@
+"""The partitions of one Produce request: each is looked up once, and what is found is carried through all steps.
+
+A request is checked as a whole, looked into by a worker where that takes long, and appended; each of these goes over
+the same list. Only after a worker was asked are the partitions looked up again: a topic may have been deleted then,
+and made again, and what the worker found counts only for the partition and the rules that it saw.
+"""
+
+import struct
+
+from ...protocol.batches import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import ProduceRequest
+from ..topics.partition import AppendRules, Partition
+from ..topics.topics import Topics
+
+Part = ProduceRequest.Topic.Partition
+
+TOPIC_IDS_SINCE = 13
+MAGIC_AT, ATTRIBUTES_AT = 16, 22  # the second byte of the attributes
+PRODUCER_AT = 43
+_producer = struct.Struct(">qh").unpack_from
+
+
+class Target:
+    """What a request has for one partition, and where that goes.
+
+    partition: None if there is none such. transactional: whether the batch says that it is part of a transaction.
+    """
+
+    __slots__ = ("_found", "_rules", "_seen", "part", "partition", "transactional")
+
+    def __init__(self, part: Part) -> None:
+        records = part.records
+        self.part = part
+        self.partition: Partition | None = None
+        self.transactional = (
+            records is not None
+            and len(records) >= HEADER_BYTES
+            and records[MAGIC_AT] == MAGIC
+            and records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0
+        )
+        self._found: Batch | BaseException | None = None  # by a worker
+        self._seen: Partition | None = None  # by it, as were these rules
+        self._rules: AppendRules | None = None
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """Producer id and epoch of a transactional batch."""
+        assert self.part.records is not None
+        producer_id, epoch = _producer(self.part.records, PRODUCER_AT)
+        return producer_id, epoch
+
+    def looked_into(self, partition: Partition, rules: AppendRules, found: Batch | BaseException) -> None:
+        """A worker has called `accept` of this partition, which had these rules, and this is what came of it."""
+        self._seen, self._rules, self._found = partition, rules, found
+
+    @property
+    def is_looked_into(self) -> bool:
+        """Whether a worker has, and what it saw has not changed."""
+        seen = self._seen
+        return seen is not None and seen is self.partition and self._rules is seen.rules
+
+    def accept(self, partition: Partition, records: memoryview, wall_ms: int) -> Batch:
+        """As Partition.accept, which is called if no worker has done so. Raises what that raises."""
+        found = self._found if self.is_looked_into else None
+        if found is None:
+            return partition.accept(records, wall_ms)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+class Targets:
+    """All partitions of one request. by_topic: as the request has them; all: the same, in one list."""
+
+    __slots__ = ("_by_id", "_topics", "all", "by_topic")
+
+    def __init__(self, topics: Topics, request: ProduceRequest, version: int) -> None:
+        self._topics = topics
+        self._by_id = version >= TOPIC_IDS_SINCE
+        self.by_topic = [(topic, [Target(part) for part in topic.partition_data]) for topic in request.topic_data]
+        self.all = [target for _, targets in self.by_topic for target in targets]
+        self.look_up()
+
+    def look_up(self) -> None:
+        """Find where each goes now."""
+        topics, by_id = self._topics, self._by_id
+        for named, targets in self.by_topic:
+            topic = topics.by_id.get(named.topic_id) if by_id else topics.by_name.get(named.name)
+            partitions = [] if topic is None else topic.partitions
+            for target in targets:
+                index = target.part.index
+                target.partition = partitions[index] if 0 <= index < len(partitions) else None
+
+    def refusal_of_missing(self, named: ProduceRequest.Topic) -> KafkaError:
+        """What is said of a partition that is not there."""
+        if self._by_id and named.topic_id not in self._topics.by_id:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
