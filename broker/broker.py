@@ -28,7 +28,7 @@ from .net.server import UNBOUNDED, Server
 from .net.turns import Turns
 from .net.waiting import Waiter, Waiting
 from .records.fetch_sessions import FetchSessions
-from .records.wide_fetch import Waits
+from .records.running_fetch import Waits
 from .rounds import Rounds
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics

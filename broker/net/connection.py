@@ -96,7 +96,7 @@ class Connection:
         self._framer = Framer(max_frame_bytes)
         self.slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
         self._backlog: deque[Readable] = deque()
-        self._out_bytes = 0  # of replies in slots
+        self._out_bytes = 0  # of replies in slots, as far as they are there or expected
         self._other_replies = 0  # slots whose reply is not bytes
         self._reserved_bytes = 0
         self._reserved_for = 0  # the number of the frame
@@ -285,13 +285,16 @@ class Connection:
             return
         self.slots.append((unit, reply))
         self._other_replies += 1
-        self._count(sum(map(len, reply)))
+        self.count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> "Slot":
         """A place for a reply that comes later."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
         self._other_replies += 1
+        if parked.outcome is None:
+            parked.slot = slot
+            slot.expect(parked.expected_bytes)
         return slot
 
     def take_back(self) -> "tuple[int, list[Buffer] | Slot]":
@@ -301,16 +304,18 @@ class Connection:
         if isinstance(reply, bytes):
             return unit, [reply]
         self._other_replies -= 1
-        if not isinstance(reply, Slot):
+        if isinstance(reply, Slot):
+            reply.expect(0)
+        else:
             self._out_bytes -= sum(map(len, reply))
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """A parked reply is there."""
-        self._count(size_bytes)
+        """A parked reply is there, and is so much larger than was expected."""
+        self.count(size_bytes)
         self._owner.touch(self)
 
-    def _count(self, size_bytes: int) -> None:
+    def count(self, size_bytes: int) -> None:
         self._out_bytes += size_bytes
         if self._out_bytes > WAITING_BYTES:
             self._stop(TOO_MUCH_AHEAD)
@@ -467,20 +472,26 @@ class Connection:
 class Slot:
     """The place of a parked reply."""
 
-    __slots__ = ("connection", "parked", "reply", "unit")
+    __slots__ = ("connection", "expected_bytes", "parked", "reply", "unit")
 
     def __init__(self, connection: Connection, parked: Parked) -> None:
         self.connection = connection
         self.parked = parked
         self.unit = 0
         self.reply: list[Buffer] | None = None
+        self.expected_bytes = 0
+
+    def expect(self, size_bytes: int) -> None:
+        """The reply may come to so many bytes."""
+        self.connection.count(size_bytes - self.expected_bytes)
+        self.expected_bytes = size_bytes
 
     def fill(self, reply: list[Buffer], unit: int) -> None:
         """The reply has come; it leaves in its turn, when `unit` is released."""
         self.reply = reply
         self.unit = unit
         self.connection.newest_unit = max(self.connection.newest_unit, unit)
-        self.connection.filled(sum(map(len, reply)))
+        self.connection.filled(sum(map(len, reply)) - self.expected_bytes)
 
     def close(self) -> None:
         """There will be no reply: close the connection."""

@@ -344,6 +344,8 @@ class Dispatcher:
             if parked.cancelled:
                 outcome.cancel()
             parked.on_cancel = outcome.cancel
+            parked.expect(outcome.expected_bytes)
+            outcome.slot = parked.slot
             outcome.then(parked.answer)
         elif isinstance(outcome, OlderConnection | MalformedFrame):
             parked.answer(NO_REPLY)

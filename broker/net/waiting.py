@@ -8,31 +8,46 @@ its purgatory, whose job this is.
 from collections.abc import Callable, Collection, Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Protocol
 
 _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines up to this many, then it is rebuilt
+
+
+class Expecting(Protocol):
+    """What is told how large a reply may be that has not come yet."""
+
+    def expect(self, size_bytes: int) -> None: ...
 
 
 class Parked:
     """A reply that comes later. The handler returns it at once and calls answer() when it knows.
 
     `answer` takes the response, or the KafkaError to refuse the request with. `cancel` is called when the client
-    has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks, which refer back to
-    it: thousands of circles a second would be left to the garbage collector.
+    has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks and of its slot, which
+    refer back to it: thousands of circles a second would be left to the garbage collector.
     """
 
-    __slots__ = ("_on_answer", "cancelled", "on_cancel", "outcome")
+    __slots__ = ("_on_answer", "cancelled", "expected_bytes", "on_cancel", "outcome", "slot")
 
     def __init__(self) -> None:
         self.outcome: object | None = None
         self.cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         self._on_answer: Callable[[object], None] | None = None
+        self.expected_bytes = 0
+        self.slot: Expecting | None = None  # its place among the replies of its connection, once it has one
+
+    def expect(self, size_bytes: int) -> None:
+        """The answer may come to so many bytes: a connection begins no more while those expected are many."""
+        self.expected_bytes = size_bytes
+        if self.slot is not None:
+            self.slot.expect(size_bytes)
 
     def answer(self, outcome: object) -> None:
         """Give the reply. The first answer stands; one that nobody waits for any more is dropped."""
         if self.outcome is None and not self.cancelled:
             self.outcome = outcome
-            on_answer, self._on_answer, self.on_cancel = self._on_answer, None, None
+            on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None
             if on_answer is not None:
                 on_answer(outcome)
 
@@ -53,7 +68,7 @@ class Parked:
         """The connection has gone."""
         if self.outcome is None and not self.cancelled:
             self.cancelled = True
-            on_cancel, self._on_answer, self.on_cancel = self.on_cancel, None, None
+            on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None
             if on_cancel is not None:
                 on_cancel()
 

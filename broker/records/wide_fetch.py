@@ -7,17 +7,16 @@ sends another before it has the answer.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...protocol.messages.fetch import FetchResponse
-from ..net.connection import Connection
 from ..net.turns import Job, Steps
 from ..net.waiting import Parked, Waiter
 from .fetch_sessions import Key, Wanted
+from .running_fetch import RunningFetch, leave_place, take_place
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..handlers.fetch import _Fetch
 
 T = TypeVar("T")
 
@@ -31,32 +30,13 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[first : first + PARTITIONS_A_STEP]
 
 
-class Waits(Protocol):
-    """A fetch of which a connection has one at a time that waits."""
-
-    def end_wait(self) -> None: ...
-
-
-def take_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
-    """This fetch waits; the one of the connection that waited before does not any more."""
-    if before := broker.wide_fetches.get(connection):
-        before.end_wait()
-    broker.wide_fetches[connection] = fetch
-
-
-def leave_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
-    """This fetch does not wait any more."""
-    if broker.wide_fetches.get(connection) is fetch:
-        del broker.wide_fetches[connection]
-
-
 class WideFetch:
     """One of them, under way."""
 
-    def __init__(self, fetch: "_Fetch", broker: "Broker") -> None:
+    def __init__(self, fetch: RunningFetch, broker: "Broker") -> None:
         self._fetch = fetch
         self._broker = broker
-        fetch.wide = self
+        fetch.when_read = self.answer
         self._parked = Parked()
         self._waiter = Waiter([], broker.clock.monotonic_ms() + fetch.max_wait_ms, self._look)
         self._is_reading = True

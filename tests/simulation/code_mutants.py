@@ -252,6 +252,11 @@ def who_has_left_is_worked_for(stack: ExitStack) -> None:
         _replaced(stack, module, "has_left", lambda transport: False)
 
 
+@killed_by("tests/broker/handlers/test_slow_reads.py")
+def a_reply_that_is_still_to_come_counts_nothing(stack: ExitStack) -> None:
+    _replaced(stack, connection.Slot, "expect", lambda self, size_bytes: None)
+
+
 @killed_by("tests/broker/records/test_long_produce.py")
 def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     def wrapper(work: Any) -> Any:

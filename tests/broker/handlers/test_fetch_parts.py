@@ -3,7 +3,8 @@
 import gc
 
 import pytest
-from fencepost.broker.handlers import fetch as handler
+from fencepost.broker.net.connection import WAITING_BYTES
+from fencepost.broker.records import running_fetch
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
@@ -21,7 +22,7 @@ Topic, Part = FetchRequest.Topic, FetchRequest.Topic.Partition
 @pytest.fixture
 def found(monkeypatch):
     """Every part that a fetch was given."""
-    parts, look = [], handler.left_in_file
+    parts, look = [], running_fetch.left_in_file
 
     def left_in_file(*asked):
         slice_ = look(*asked)
@@ -29,7 +30,7 @@ def found(monkeypatch):
             parts.extend(one for one in slice_.buffers if isinstance(one, FilePart))
         return slice_
 
-    monkeypatch.setattr(handler, "left_in_file", left_in_file)
+    monkeypatch.setattr(running_fetch, "left_in_file", left_in_file)
     return parts
 
 
@@ -113,7 +114,7 @@ def test_a_client_that_goes_while_its_fetch_is_read_and_another_is_ready_leaves_
     read = []
     monkeypatch.setattr(broker.disk_lane, "submit", lambda run, done, **_: read.append((run, done)))
     monkeypatch.setattr(broker.store.disk, "is_cold", lambda path: "t-1" in path)
-    client.send(both(), NAMED)
+    client.send(both(max_bytes=WAITING_BYTES // 2), NAMED)  # of more, the second fetch would not be begun
     client.send(fetch("t"), NAMED)
     client.broker.wait(1)
     assert let_go_of(found) == [False, False]

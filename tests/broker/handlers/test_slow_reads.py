@@ -2,11 +2,13 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net.connection import WAITING_BYTES
+from fencepost.broker.records.running_fetch import WAITING_FETCH_BYTES
 from fencepost.protocol import records
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
-from produce_requests import bytes_of, create, fetch, fetched, list_offsets
+from produce_requests import batch, bytes_of, create, fetch, fetched, list_offsets, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn
@@ -61,10 +63,10 @@ def slowly(client, request, version, meanwhile, until=None):
 def seen(part):
     found = []
     named = [(each.producer_id, each.first_offset) for each in part.aborted_transactions]
-    for batch in walk(memoryview(bytes_of(part))):
-        dead = any(producer == batch.producer_id and first == batch.base_offset for producer, first in named)
-        if not batch.is_control and not dead:
-            found += [record.value[:4] for record in records.records(batch)]
+    for each in walk(memoryview(bytes_of(part))):
+        dead = any(producer == each.producer_id and first == each.base_offset for producer, first in named)
+        if not each.is_control and not dead:
+            found += [record.value[:4] for record in records.records(each)]
     return found
 
 
@@ -115,3 +117,31 @@ def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp
     assert part.error_code == ErrorCode.NONE
     assert (part.offset, part.timestamp) == (direct.offset, direct.timestamp)
     assert part.offset >= 9
+
+
+def test_a_client_that_sends_many_fetches_at_once_has_few_answers_made_ahead_of_it(client):
+    """Each of these may bring 1 MiB or so from the disk, and none leaves while the client does not read."""
+    files, lane = client.broker.broker.store.open_files, client.broker.broker.disk_lane
+    for path in list(files._entries):
+        files.forget(path)
+    files.indexes.clear()
+    held, submit = [], lane.submit
+    lane.submit = lambda job, done, **how: held.append((job, done, how))
+    for _ in range(100):
+        client.send(fetch("t", 0, partition_max_bytes=8 << 20, max_wait_ms=60_000), NAMED)
+    client.broker.wait(BEGUN_S)
+    assert len(held) == 1
+    del lane.submit
+    submit(held[0][0], held[0][1], **held[0][2])
+    for _ in range(100):
+        assert bytes_of(fetched(client.receive()))
+
+
+def test_of_one_client_few_fetches_wait_at_once(client):
+    for _ in range(100):
+        client.send(fetch("t", 18, max_wait_ms=10_000), NAMED)
+    client.broker.wait(BEGUN_S)
+    assert len(client.broker.broker.waiting) == WAITING_BYTES // WAITING_FETCH_BYTES + 1
+    client.broker.ask(produce("t", batch()))
+    for _ in range(100):
+        assert bytes_of(fetched(client.receive()))

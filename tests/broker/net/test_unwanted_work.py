@@ -9,7 +9,7 @@ from slow_workers import SlowWorkers
 PARTITIONS = 3
 REQUESTS = {
     "ListOffsets": lambda partition: (list_offsets("t", EARLY_MS, partition=partition), 10),
-    "Fetch": lambda partition: (fetch("t", partition=partition), 12),
+    "Fetch": lambda partition: (fetch("t", partition=partition, partition_max_bytes=100_000), 12),
 }
 
 

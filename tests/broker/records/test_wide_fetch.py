@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
-from fencepost.broker.records import wide_fetch
+from fencepost.broker.records import running_fetch, wide_fetch
 from fencepost.protocol.messages.fetch import FetchRequest
 from produce_requests import answers, batch, bytes_of, create, fetch, produce
 from simulated_broker import SimulatedBroker
@@ -60,6 +60,7 @@ def test_others_are_served_while_it_is_read(broker):
 @pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
 def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, monkeypatch, few, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
+    monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", few)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
     reader = SimulatedClient(broker)
     for _ in range(3):
@@ -75,6 +76,7 @@ def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, mo
 
 def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", PARTITIONS - 1)
+    monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", PARTITIONS - 1)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", PARTITIONS)
     reader = SimulatedClient(broker)
     reader.send(everything(max_wait_ms=60_000), NAMED)
@@ -88,6 +90,7 @@ def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
 @pytest.mark.parametrize("turns_before", range(0, 30, 3))
 def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_before, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", many - 1)
+    monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", many - 1)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
     reader = SimulatedClient(broker)
     reader.send(everything(max_wait_ms=60_000), NAMED)
@@ -106,7 +109,7 @@ def test_a_bug_while_it_reads_again_is_its_own(broker, monkeypatch):
     def fail(self, parts):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(fetches._Fetch, "read_some", fail)
+    monkeypatch.setattr(running_fetch.RunningFetch, "read_some", fail)
     assert answers(writer.ask(produce("t", batch()), 9)) == [(0, 0)]
     assert reader.receive().error_code == -1
     assert len(broker.broker.waiting) == 0

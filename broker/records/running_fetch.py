@@ -1,0 +1,468 @@
+"""One Fetch under way: what it reads of each partition, what it waits for, and what it answers.
+
+The rules: only released records are seen, under read_committed only those below the last stable offset; limits are
+soft, so that the first batch always comes, however large; partitions are read in the order asked. A partition that
+does not exist does not end the wait, an error of reading does. What must come from the disk is read in a worker.
+Of what one connection has sent, little is read or waited for ahead of its answers (Parked.expect).
+Source: Kafka's ReplicaManager.readFromLog, DelayedFetch.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ...effects.lanes import JobDropped
+from ...protocol.encoding import Rows
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ...storage.log.aborted import AbortedTransaction
+from ...storage.log.file_parts import left_in_file, release
+from ...storage.log.reads import AbortedLookup, ColdRead, Gone
+from ...storage.log.segment import Slice
+from ..net.connection import Connection
+from ..net.dispatch import Call
+from ..net.waiting import Parked, Waiter
+from ..topics.partition import Partition, storage_error
+from .fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
+
+if TYPE_CHECKING:
+    from ...storage.log.partition_log import PartitionLog
+    from ..broker import Broker
+
+Answer = FetchResponse.Topic.Partition
+Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
+EpochEndOffset = Answer.EpochEndOffset
+_named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first offset, as the answer has them
+
+TOPIC_IDS_SINCE = 13
+STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and retry it
+READ_COMMITTED = 1
+FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
+WAITING_FETCH_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
+READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
+
+
+class Waits(Protocol):
+    """A fetch of which a connection has one at a time that waits."""
+
+    def end_wait(self) -> None: ...
+
+
+def take_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch waits; the one of the connection that waited before does not any more."""
+    if before := broker.wide_fetches.get(connection):
+        before.end_wait()
+    broker.wide_fetches[connection] = fetch
+
+
+def leave_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
+    """This fetch does not wait any more."""
+    if broker.wide_fetches.get(connection) is fetch:
+        del broker.wide_fetches[connection]
+
+
+class PartitionRead:
+    """One partition of a fetch: what is asked, and what was found."""
+
+    __slots__ = (
+        "answer",
+        "at_least_one",
+        "cold",
+        "key",
+        "max_bytes",
+        "missing",
+        "partition",
+        "seen_bytes",
+        "size_bytes",
+        "wanted",
+    )
+
+    def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
+        self.key = key
+        self.wanted = wanted
+        self.partition = partition
+        self.answer = Answer(partition_index=wanted.index, records=[])
+        self.cold: Callable[[], Found] | None = None  # what a worker is to do for it
+        self.max_bytes = 0
+        self.at_least_one = False
+        self.missing = False  # there is no such partition
+        self.size_bytes = 0
+        self.seen_bytes = 0  # of what had been appended to the partition when it was read
+
+    def told(self) -> LastAnswer:
+        answer = self.answer
+        return LastAnswer(
+            self.size_bytes > 0,
+            answer.error_code,
+            answer.high_watermark,
+            answer.log_start_offset,
+            answer.diverging_epoch is not None,
+        )
+
+
+def _is_missing(read: PartitionRead) -> bool:
+    return read.missing
+
+
+class RunningFetch:
+    """One fetch under way."""
+
+    def __init__(self, broker: "Broker", call: Call, request: FetchRequest, fetching: Fetching) -> None:
+        self.broker = broker
+        self.connection = call.connection
+        self.version = call.version
+        self.by_name = broker.topics.by_name
+        self.by_id = broker.topics.by_id if call.version >= TOPIC_IDS_SINCE else None
+        self.fetching = fetching
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.max_wait_ms = request.max_wait_ms
+        most = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, max(0, most))
+        self.max_bytes = max(0, min(most, max(READ_AT_ONCE_BYTES, self.min_bytes)))
+        self.parts = fetching.partitions()
+        state = request.replica_state
+        self.replica_id = request.replica_id if state is None else state.replica_id
+        self.reads: list[PartitionRead] = []
+        self.quiet: list[tuple[Partition, int]] = []  # partitions of which a session has nothing to tell
+        self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
+        self.left_bytes = self.max_bytes
+        self.at_least_one = True  # the first batch is read, however large
+        self.failed = self.existing = self.any_missing = False  # of the partitions that were read
+        self.parked: Parked | None = None
+        self.waiter: Waiter | None = None
+        self.when_read: Callable[[], None] | None = None  # instead of answering, once all is read from the disk
+        self.jobs_left = 0
+        self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
+
+    def begin(self) -> FetchResponse | Parked:
+        """Read; then answer now, when the disk has delivered, or when there is more."""
+        enough = self._read()
+        if not enough and self.max_wait_ms > 0:
+            return self._wait()
+        if self.jobs_left:
+            self.parked = Parked()
+            self.read_cold()
+            return self.parked
+        return self.response()
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def _wait(self) -> Parked:
+        self.release()
+        broker = self.broker
+        logs: list[Hashable] = [read.partition.log for read in self.reads if read.partition is not None]
+        logs += [partition.log for partition, _ in self.quiet]
+        waiter = Waiter(logs, broker.clock.monotonic_ms() + self.max_wait_ms, self._look)
+        self.parked = Parked()
+        self.parked.expect(WAITING_FETCH_BYTES)
+        self.parked.on_cancel = self._leave
+        self.waiter = waiter
+        if len(self.parts) > FEW_PARTITIONS:
+            take_place(broker, self.connection, self)
+        broker.metrics.fetch_waits += 1
+        broker.park(waiter)
+        return self.parked
+
+    def _leave(self) -> None:
+        assert self.waiter is not None
+        self.broker.waiting.leave(self.waiter)
+        leave_place(self.broker, self.connection, self)
+
+    def end_wait(self) -> None:
+        """Answer as if the time to wait were over."""
+        self._leave()
+        self._look(True)
+
+    def _look(self, at_deadline: bool) -> bool:
+        """Some partition moved, or time is over: whether that ends the wait."""
+        assert self.parked is not None
+        try:
+            done = self._is_done(at_deadline)
+        except Exception as error:  # a bug, which is this fetch's alone: others wait for the same round
+            self.parked.answer(error)
+            done = True
+        if done:
+            leave_place(self.broker, self.connection, self)
+        return done
+
+    def _is_done(self, at_deadline: bool) -> bool:
+        if not at_deadline and not self._may_be_enough():
+            return False
+        if not self._read() and not at_deadline:
+            self.release()
+            return False
+        if self.jobs_left:
+            self.read_cold()
+        else:
+            self._answer()
+        return True
+
+    def _may_be_enough(self) -> bool:
+        """Whether so much was appended meanwhile that reading again is worth while.
+
+        More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
+        appended before, so under read_committed only reading tells.
+        """
+        if self.committed or self.min_bytes <= 1:
+            return True
+        possible = sum(read.size_bytes for read in self.reads)
+        for read in self.reads:
+            if read.partition is None or read.partition.log.offline is not None:
+                return True
+            possible += read.partition.appended_bytes - read.seen_bytes
+        for partition, seen_bytes in self.quiet:
+            possible += partition.appended_bytes - seen_bytes
+        return possible >= self.min_bytes
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Read all partitions anew. Returns whether the answer need not wait for more."""
+        self.begin_reading()
+        self.read_some(self.parts)
+        return self.is_enough()
+
+    def begin_reading(self) -> None:
+        """What was read before counts no more."""
+        self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
+        self.left_bytes, self.at_least_one = self.max_bytes, True
+        self.failed = self.existing = self.any_missing = False
+
+    def read_some(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+        """Read these partitions, within what those before them left of the limit."""
+        left_bytes, at_least_one, failed = self.left_bytes, self.at_least_one, self.failed
+        may_be_quiet = self.fetching.is_incremental
+        for key, wanted in parts:
+            topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
+            partition = None
+            if topic is not None and 0 <= wanted.index < len(topic.partitions):
+                partition = topic.partitions[wanted.index]
+                if may_be_quiet and has_no_news(wanted, partition):
+                    self.quiet.append((partition, partition.appended_bytes))
+                    continue
+            read = PartitionRead(key, wanted, partition)
+            self.reads.append(read)
+            read.max_bytes, read.at_least_one = min(left_bytes, wanted.max_bytes), at_least_one
+            try:
+                if partition is None:
+                    raise self._missing(read, topic is None)
+                self._read_one(read, partition)
+            except KafkaError as error:
+                self._refuse(read, error)
+                failed = failed or not read.missing
+            if read.missing:
+                self.any_missing = True
+            else:
+                self.existing = True
+            if read.size_bytes or read.cold is not None:
+                at_least_one = False
+                left_bytes = max(0, left_bytes - read.size_bytes)
+            failed = failed or read.answer.diverging_epoch is not None
+        self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
+
+    def is_enough(self) -> bool:
+        """Whether, with all partitions read, the answer need not wait for more."""
+        if self.any_missing:
+            self.missing = {read.key for read in self.reads if read.missing}
+            self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
+        nothing_there = not self.existing and not self.quiet
+        enough = self.max_bytes - self.left_bytes >= self.min_bytes
+        return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
+
+    def _missing(self, read: PartitionRead, topic_too: bool) -> KafkaError:
+        read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
+        by_id = topic_too and self.by_id is not None
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _read_one(self, read: PartitionRead, partition: Partition) -> None:
+        wanted, answer, log = read.wanted, read.answer, partition.log
+        max_bytes, at_least_one = read.max_bytes, read.at_least_one
+        if self.replica_id >= 0:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "there are no other replicas")
+        if wanted.leader_epoch >= 0:  # Fetch takes any below zero for none
+            partition.check_leader_epoch(wanted.leader_epoch)
+        if log.offline is not None:
+            partition.check_online()
+        high_watermark, stable = log.high_watermark, log.last_stable_offset
+        read.seen_bytes = partition.appended_bytes
+        offset = wanted.fetch_offset
+        if wanted.last_fetched_epoch >= 0 and self._diverges(read, partition):
+            pass
+        elif not log.released_start <= offset <= log.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        else:
+            below = stable if self.committed else high_watermark
+            if offset < below and (max_bytes > 0 or at_least_one):
+                left = left_in_file(log, offset, max_bytes, below)
+                found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
+                if isinstance(found, ColdRead):
+                    self._needs(read, found.run_committed if self.committed else found.run)
+                    read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
+                else:
+                    self._found(read, log, found)
+                    self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)
+        answer.high_watermark = high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = log.released_start
+        if self.committed and answer.aborted_transactions is None:
+            answer.aborted_transactions = []
+
+    @staticmethod
+    def _diverges(read: PartitionRead, partition: Partition) -> bool:
+        """A reader that knows an epoch is told if its log is longer than ours ever was in it (KIP-595)."""
+        epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
+        if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= read.wanted.last_fetched_epoch and end_offset >= read.wanted.fetch_offset:
+            return False
+        read.answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+    def _found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
+        """What was read of this log just now. What was aborted in it must be of the same moment."""
+        self._take_slice(read, found)
+        if self.committed:
+            aborted = log.aborted_between(read.wanted.fetch_offset, found.next_offset)
+            if isinstance(aborted, AbortedLookup):
+                self._needs(read, aborted.run)
+            else:
+                self._name_aborted(read, aborted)
+
+    @staticmethod
+    def _take_slice(read: PartitionRead, found: Slice) -> None:
+        read.answer.records = found.buffers
+        read.size_bytes = found.size_bytes
+
+    @staticmethod
+    def _name_aborted(read: PartitionRead, aborted: list[AbortedTransaction]) -> None:
+        read.answer.aborted_transactions = cast(list[Answer.AbortedTransaction], Rows(map(_named, aborted)))
+
+    def _refuse(self, read: PartitionRead, error: KafkaError) -> None:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.broker.metrics.error(code)
+        release(read.answer.records or ())
+        aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
+        read.answer = Answer(
+            partition_index=read.wanted.index, error_code=code, records=[], aborted_transactions=aborted
+        )
+        read.size_bytes = 0
+        read.cold = None
+
+    def release(self) -> None:
+        """What was read is not sent, but read again; or never."""
+        for read in self.reads:
+            release(read.answer.records or ())
+            read.answer.records = []
+
+    def forget_reads(self) -> None:
+        """What was read is read again, and takes no memory until then."""
+        self.release()
+        self.reads, self.quiet = [], []
+
+    # ---- from the disk ---------------------------------------------------------------------------------------
+
+    def _needs(self, read: PartitionRead, job: Callable[[], Found]) -> None:
+        """This partition is not answered without a look at the disk."""
+        read.cold = job
+        self.jobs_left += 1
+
+    def read_cold(self) -> None:
+        """Have workers read what is not in memory; the answer goes when all of it is there."""
+        assert self.parked is not None
+        self.parked.expect(sum(read.size_bytes for read in self.reads))
+        for read in self.reads:
+            self._submit(read)
+
+    def _submit(self, read: PartitionRead) -> None:
+        if read.cold is not None:
+            self.broker.metrics.cold_reads += 1
+            self.broker.disk_lane.submit(
+                read.cold, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
+            )
+
+    def _is_wanted(self) -> bool:
+        return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
+
+    def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:
+        """A worker has delivered."""
+        assert self.parked is not None
+        try:
+            self._take(read, result)
+        except Exception as error:
+            self.parked.answer(error)
+
+    def _take(self, read: PartitionRead, result: Found | BaseException) -> None:
+        self.jobs_left -= 1
+        read.cold = None
+        if isinstance(result, JobDropped):
+            pass  # nobody waits for the answer
+        elif isinstance(result, Gone):
+            self._read_again(read)
+        elif isinstance(result, BaseException):
+            self._refuse(read, storage_error(result))
+        elif isinstance(result, Slice):
+            self._take_slice(read, result)
+        elif isinstance(result, tuple):
+            self._take_slice(read, result[0])
+            self._name_aborted(read, result[1])
+        else:
+            self._name_aborted(read, result)
+        if not self.jobs_left:
+            self._answer()
+
+    def _read_again(self, read: PartitionRead) -> None:
+        """Segments that were to be read went meanwhile: the log as it is now says what to answer."""
+        wanted = read.wanted
+        release(read.answer.records or ())
+        read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
+        topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
+        try:
+            if topic is None or wanted.index >= len(topic.partitions):
+                raise self._missing(read, topic is None)
+            read.partition = topic.partitions[wanted.index]
+            self._read_one(read, read.partition)
+        except KafkaError as error:
+            self._refuse(read, error)
+        self._submit(read)
+
+    # ---- the answer ------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """All is there that was waited for."""
+        assert self.parked is not None
+        if self.parked.cancelled:
+            self.release()
+        elif self.when_read is not None:
+            self.when_read()
+        else:
+            self.parked.answer(self.response())
+
+    def response(self) -> FetchResponse:
+        """What the reads come to."""
+        response, named = self.begin_response()
+        self.add_answers(response, self.reads, named)
+        return response
+
+    def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
+        """The response without its partitions, and which of them to name; None for all."""
+        fetching = self.fetching
+        told = [(read.key, read.told()) for read in self.reads] if fetching.remembers else []
+        named = fetching.finish(told, self.broker.clock.monotonic_ms())
+        return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
+
+    @staticmethod
+    def add_answers(response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:
+        """Name what these partitions came to."""
+        topic = response.responses[-1] if response.responses else None
+        for read in reads:
+            if named is not None and read.key not in named:
+                continue
+            wanted = read.wanted
+            name, topic_id = wanted.topic or "", wanted.topic_id or ZERO_UUID
+            if topic is None or topic.topic != name or topic.topic_id != topic_id:
+                topic = FetchResponse.Topic(topic=name, topic_id=topic_id, partitions=[])
+                response.responses.append(topic)
+            topic.partitions.append(read.answer)
