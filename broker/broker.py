@@ -1,4 +1,4 @@
-"""A broker: what handlers may reach, and the order in which its parts begin and end.
+"""A broker: the parts that it is made of, and the order in which they begin and end.
 
 Begin: recover the data directory, read the catalogue and the coordinators' logs, end what was decided, and then, only
 then, listen. End: listen no more, let the open round become durable and its replies leave, close the connections, say
@@ -17,7 +17,8 @@ from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
-from ..storage.store import Store, StoreSettings
+from ..storage.store import StoreSettings
+from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings, address
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
@@ -25,11 +26,13 @@ from .metrics import Metrics
 from .net.connection import Connection
 from .net.dispatch import Dispatcher
 from .net.server import UNBOUNDED, Server
+from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
-from .net.waiting import Waiter, Waiting
 from .records.fetch_sessions import FetchSessions
-from .records.running_fetch import Waits
+from .records.waiting_places import WaitingPlaces
 from .rounds import Rounds
+from .services import Services
+from .shared import Shared
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics
 from .transactions.admission import Admission
@@ -38,7 +41,7 @@ from .transactions.ledger_log import Ledger
 from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
 from .upkeep.coordinator_snapshots import CoordinatorSnapshots, read_from
-from .upkeep.coordinator_sources import snapshots_of
+from .upkeep.coordinator_sources import sources_of
 from .upkeep.housekeeping import Housekeeping, HousekeepingSettings
 
 log = logging.getLogger("fencepost.broker")
@@ -50,27 +53,11 @@ RECORD_THREADS = 2  # they look into batches, which takes time of the processor:
 SEGMENT_THREADS = 5  # a flush takes two, a checkpoint, a removal and a file made ahead one each
 
 
-class Broker:
-    """One broker on one data directory, in the loop that runs start().
+class Broker(Services):
+    """One broker on one data directory, in the loop that runs start(). Handlers know it as Services."""
 
-    What handlers reach: clock, rng, disk, disk_lane, records_lane, settings, store, rounds, topics, waiting,
-    turns, groups, group_offsets, transactions, admission, ledger, fetch_sessions, metrics.
-    """
-
-    store: Store
-    rounds: Rounds
-    housekeeping: Housekeeping
-    topics: Topics
-    groups: GroupCoordinator
-    group_offsets: GroupOffsets
-    transactions: TransactionCoordinator
-    admission: Admission
-    ledger: Ledger
     coordinator_snapshots: CoordinatorSnapshots
-    server: Server
-    turns: Turns
     recovery: RecoveryReport
-    producer_limit: ProducerLimit
 
     def __init__(
         self,
@@ -87,7 +74,7 @@ class Broker:
 
         ignore_dynamic: settings that were or are changed while running are kept, and not obeyed before another start.
         """
-        self.settings = settings
+        self.live_settings = LiveSettings(settings)
         self.ignore_dynamic = ignore_dynamic
         self.most_connections = most_connections
         self.disk = disk or SystemDisk()
@@ -95,8 +82,8 @@ class Broker:
         self.rng = rng or SystemRng()
         self.net = net or SystemNet()
         self.metrics = Metrics()
-        self.waiting = Waiting()
-        self.wide_fetches: dict[Connection, Waits] = {}  # that wait
+        self.waiting = TimedWaiting(self.clock)
+        self.waiting_places = WaitingPlaces()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             settings.min_incremental_fetch_session_eviction_ms,
@@ -104,17 +91,7 @@ class Broker:
         )
         self.on_halt: list[Callable[[BaseException], None]] = []
         self._between: Callable[[Serve], Serve] | None = None
-        self._deadline_timer: asyncio.TimerHandle | None = None
-        self._deadline_ms = 0
         self._started = False
-
-    @property
-    def node_id(self) -> int:
-        return self.settings.node_id
-
-    @property
-    def cluster_id(self) -> str:
-        return self.topics.cluster_id
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -146,7 +123,7 @@ class Broker:
         self._started = True
         try:
             self._assemble()
-            await settle(self)
+            await settle(self.shared, self.group_offsets, self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
@@ -165,14 +142,25 @@ class Broker:
         self.housekeeping = Housekeeping(
             self.store, self.rounds, self._segments_lane, loop, self.clock, _housekeeping_settings(self)
         )
-        self.topics = Topics(self)
+        self.topics = Topics(
+            self.store,
+            self.clock,
+            self.rng,
+            self.live_settings,
+            self.waiting.wake,
+            ignore_dynamic=self.ignore_dynamic,
+        )
         self.topics.load()
-        self.groups = GroupCoordinator(self, loop)
-        self.group_offsets = GroupOffsets(self)
-        self.transactions = TransactionCoordinator(self)
-        self.admission = Admission(self)
-        self.ledger = Ledger(self)
-        self.coordinator_snapshots = snapshots_of(self)
+        self.shared = shared = self._what_coordinators_share()
+        self.group_offsets = GroupOffsets(shared)
+        self.groups = self.group_offsets.groups = GroupCoordinator(shared, self.group_offsets, loop)
+        self.transactions = TransactionCoordinator(shared, self.group_offsets)
+        self.admission = Admission(self.transactions)
+        self.ledger = Ledger(shared, self.transactions)
+        sources = sources_of(self.group_offsets, self.transactions, self.ledger)
+        self.coordinator_snapshots = CoordinatorSnapshots(
+            shared, self.disk, self.housekeeping, self.rounds.halt, sources
+        )
         self.coordinator_snapshots.restore()
         self.group_offsets.load()
         self.groups.start()
@@ -190,12 +178,25 @@ class Broker:
         self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
-        self._sweeps = Sweeps(self, self.housekeeping)
+        self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
-        self.housekeeping.keep(self.ledger.watch(self.housekeeping))
+        self.housekeeping.keep(self.ledger.watch())
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
+
+    def _what_coordinators_share(self) -> Shared:
+        return Shared(
+            store=self.store,
+            clock=self.clock,
+            rng=self.rng,
+            settings=self.live_settings,
+            metrics=self.metrics,
+            turns=self.turns,
+            topics=self.topics,
+            tasks=self.housekeeping,
+            told_offline=self.recovery.offline,
+        )
 
     async def stop(self) -> None:
         """End in order; what was answered is durable, and the directory is free for the next."""
@@ -207,8 +208,7 @@ class Broker:
             self.server.read_no_more()
             await self.idle()
             await self.server.stop()
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
+        self.waiting.stop()
         if hasattr(self, "groups"):
             self.groups.stop()
         if hasattr(self, "coordinator_snapshots"):
@@ -251,34 +251,9 @@ class Broker:
         if hasattr(self, "server"):
             self.server.serve = self._serve if between is None else between(self._serve)
 
-    # ---- fetches that wait -----------------------------------------------------------------------------------
-
     def _released(self, moved: Collection[PartitionLog]) -> None:
         self.waiting.wake(moved)
         self.producer_limit.look(moved)
-
-    def park(self, waiter: Waiter) -> None:
-        """Let a waiter wait: for its logs, and at the latest for its deadline."""
-        self.waiting.park(waiter)
-        if self._deadline_timer is None or waiter.deadline_ms < self._deadline_ms:
-            self._set_deadline_timer()
-
-    def _set_deadline_timer(self) -> None:
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-            self._deadline_timer = None
-        deadline_ms = self.waiting.next_deadline_ms()
-        if deadline_ms is not None:
-            self._deadline_ms = deadline_ms
-            delay_ms = max(0, deadline_ms - self.clock.monotonic_ms())
-            self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._deadline)
-
-    def _deadline(self) -> None:
-        self._deadline_timer = None
-        try:
-            self.waiting.expire(self.clock.monotonic_ms())
-        finally:
-            self._set_deadline_timer()
 
 
 def _store_settings(broker: Broker) -> StoreSettings:

@@ -9,7 +9,6 @@ The same tests run both ways (tests/broker/fast).
 
 import struct
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -29,10 +28,8 @@ from ...protocol.headers import read_request_header
 from ...protocol.primitives import Readable, read_uvarint, uvarint
 from ...storage.journal.journal import UnitRefused
 from ..net.connection import PRODUCE, Connection
+from ..services import Services
 from ..topics.partition import Partition
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 OLDEST = 7  # before, clients may not send zstd
 NEWEST = min(APIS[0].max, 12)  # after, topics have no names
@@ -142,7 +139,7 @@ def _read_plain(frame: Readable, position: int) -> Beginning:
 class FastProduce:
     """Serves what is ordinary, for one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Services) -> None:
         self._topics = broker.topics.by_name
         self._admission = broker.admission
         self._now_ms = broker.clock.now_ms

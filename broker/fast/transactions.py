@@ -6,8 +6,6 @@ answered here. Whatever would be refused, dropped or raised changes nothing and 
 (handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.apis import APIS, decode_request, encode_response
 from ...protocol.errors import KafkaError, MalformedFrame
 from ...protocol.headers import read_request_header
@@ -21,13 +19,11 @@ from ...protocol.messages.transactions import (
 from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted
 from ..net.connection import SMALL_REPLY_BYTES, Connection
+from ..services import Services
 from ..topics.names import INTERNAL
 from ..transactions import machine
 from ..transactions.fence import ADD_PARTITIONS, END_TXN, HIGHEST_TV1_VERSION, Kind
 from ..transactions.transaction import PartitionKey
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 CORRELATION_ID = slice(4, 8)  # in a request as in an answer with its length
 REMEMBERED = 10_000  # requests, of at most so many bytes
@@ -67,7 +63,7 @@ class OrdinaryRequest:
 class FastTransactions:
     """Serves what is ordinary, for one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Services) -> None:
         self._topics = broker.topics.by_name
         self._coordinator = broker.transactions
         self._store = broker.store

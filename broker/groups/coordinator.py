@@ -12,21 +12,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import BrokerHalted
 from ..bugs import contain_bugs
+from ..shared import Shared
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
 from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, said_bytes
 from .memory import GroupMemory
+from .offset_log import GroupOffsets
 from .states import TABLE, Event, State
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -41,15 +39,21 @@ RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
 
 class GroupCoordinator:
-    """What handlers, offsets and transactions reach as broker.groups."""
+    """All groups of one broker, and the timer of their time limits."""
 
-    def __init__(self, broker: "Broker", loop: asyncio.AbstractEventLoop) -> None:
-        settings = broker.settings
+    def __init__(self, shared: Shared, offsets: GroupOffsets, loop: asyncio.AbstractEventLoop) -> None:
+        settings = shared.settings.now
         self.groups: dict[str, Group] = {}
         self.memory = GroupMemory()
         self._rules = Rules(settings.group_max_size, settings.group_initial_rebalance_delay_ms)
-        self._broker = broker
-        self._clock = broker.clock
+        self._offsets = offsets
+        self._settings = shared.settings
+        self._store = shared.store
+        self._clock = shared.clock
+        self._rng = shared.rng
+        self._metrics = shared.metrics
+        self._turns = shared.turns
+        self._tasks = shared.tasks
         self._loop = loop
         self._values: dict[str, bytes] = {}  # what stands in the log, by group
         self._loaded: dict[str, KeptGroup] = {}
@@ -94,7 +98,7 @@ class GroupCoordinator:
         if kept.since_age_ms != UNKNOWN_AGE:
             return kept.since_age_ms
         past_ms = self._clock.now_ms() - kept.since_ms if kept.since_ms >= 0 else 0
-        return self._broker.store.age_ms() - max(0, past_ms)
+        return self._store.age_ms() - max(0, past_ms)
 
     def stop(self) -> None:
         """No alarm rings any more."""
@@ -113,7 +117,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             error = self._unknown(group_id)
-            may_begin = asked.member_id == NO_MEMBER or self._broker.group_offsets.knows(group_id)
+            may_begin = asked.member_id == NO_MEMBER or self._offsets.knows(group_id)
             if error is not ErrorCode.UNKNOWN_MEMBER_ID or not may_begin:
                 reply(Joined(error, asked.member_id))
                 return
@@ -122,7 +126,7 @@ class GroupCoordinator:
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
     def _wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
-        settings = self._broker.settings
+        settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -137,7 +141,7 @@ class GroupCoordinator:
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
         """Whether this group may take so much more; groups that nobody is in and that have no offsets are given up."""
-        memory, offsets = self.memory, self._broker.group_offsets
+        memory, offsets = self.memory, self._offsets
         if growth <= 0 or memory.size_bytes + growth <= most:
             return True
         for empty in list(islice(memory.empty, EVICTED_AT_ONCE)):
@@ -160,13 +164,13 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
-            self._broker.group_offsets.check_online(group_id)
+            self._offsets.check_online(group_id)
         except KafkaError as error:
             return error.code
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _new_id(self, asked: Joining) -> str:
-        unique = f"-{UUID(bytes=self._broker.rng.bytes(16), version=4)}"
+        unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
         if len(name) > MOST_OF_A_NAME // 4:  # an id is a text of the protocol too, and is kept
             name = name.encode()[:MOST_OF_A_NAME].decode(errors="ignore")
@@ -207,8 +211,8 @@ class GroupCoordinator:
         """
         group = self.groups.get(group_id)
         if group is None:
-            if generation >= 0 and not self._broker.group_offsets.knows(group_id):
-                self._broker.group_offsets.check_online(group_id)
+            if generation >= 0 and not self._offsets.knows(group_id):
+                self._offsets.check_online(group_id)
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             group = Group(group_id, self._rules, self._log)
         now_ms = self._clock.monotonic_ms()
@@ -222,11 +226,11 @@ class GroupCoordinator:
 
     def ids(self) -> list[str]:
         """Of every group, and perhaps of some whose offsets count no more."""
-        return list(dict.fromkeys([*self._broker.group_offsets.state.committed, *self.groups]))
+        return list(dict.fromkeys([*self._offsets.state.committed, *self.groups]))
 
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets, in one unit. Raises KafkaError."""
-        group, offsets = self.groups.get(group_id), self._broker.group_offsets
+        group, offsets = self.groups.get(group_id), self._offsets
         offsets.check_online(group_id)
         if group is None and not offsets.knows(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -258,14 +262,14 @@ class GroupCoordinator:
 
     async def forget_from_time_to_time(self) -> None:
         """Forget groups that nobody is in and that have no offsets; some at once, and then others are served."""
-        tasks = self._broker.housekeeping
-        while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
+        tasks = self._tasks
+        while not await tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             for number, group_id in enumerate(list(self.groups), 1):
                 if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
                     return
                 try:
-                    with contain_bugs(self._broker.metrics, f"group {group_id!r}", besides=KafkaError):
-                        if not self._broker.group_offsets.knows(group_id):
+                    with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
+                        if not self._offsets.knows(group_id):
                             self.offsets_expired(group_id)
                 except KafkaError as error:
                     log.warning("groups that nobody is in stay for now: %s", error.text)
@@ -275,15 +279,15 @@ class GroupCoordinator:
 
     def _log(self, group: Group, kept: KeptGroup) -> None:
         """Have a group kept as it is to be. Raises KafkaError, and then nothing was written."""
-        topic, now_ms, age_ms = self._broker.group_offsets.topic, self._clock.now_ms(), self._broker.store.age_ms()
+        topic, now_ms, age_ms = self._offsets.topic, self._clock.now_ms(), self._store.age_ms()
         value = group_records.value(kept._replace(since_ms=now_ms, since_age_ms=age_ms))
-        if len(value) + RECORD_OVERHEAD_BYTES > self._broker.settings.message_max_bytes:
+        if len(value) + RECORD_OVERHEAD_BYTES > self._settings.now.message_max_bytes:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the group is larger than a record may be")
         growth = 2 * (len(value) - len(self._values.get(group.group_id, b"")))
-        if not self._has_room(growth, 2 * self._broker.settings.group_metadata_max_bytes, group.group_id):
+        if not self._has_room(growth, 2 * self._settings.now.group_metadata_max_bytes, group.group_id):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if len(kept.members) > FEW_MEMBERS:
-            self._broker.turns.spend(len(kept.members))
+            self._turns.spend(len(kept.members))
         topic.ensure()
         record = group_records.key(group.group_id), value
         topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=now_ms)])
@@ -304,7 +308,7 @@ class GroupCoordinator:
                 self.memory.count(group, len(self._values.get(group.group_id, b"")))
                 self._see_to(group)
                 if len(group.members) > FEW_MEMBERS:
-                    self._broker.turns.spend(len(group.members) // MEMBERS_PER_UNIT)
+                    self._turns.spend(len(group.members) // MEMBERS_PER_UNIT)
 
     def _see_to(self, group: Group) -> None:
         """Have the alarm ring when the group next has something to do; one that rings early does no harm."""
@@ -347,5 +351,5 @@ class GroupCoordinator:
             return
         with self._event(group):
             group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
-            with contain_bugs(self._broker.metrics, f"group {group.group_id!r}"):
+            with contain_bugs(self._metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)

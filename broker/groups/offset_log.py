@@ -9,7 +9,7 @@ Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOff
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -17,16 +17,15 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import Record
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
+from ..shared import Shared
 from ..topics.internal_topic import InternalTopic
 from ..topics.names import OFFSETS_TOPIC
 from ..upkeep.coordinator_snapshots import Row
 from . import records
+from .machine import Group
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place
 from .states import State
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -38,22 +37,38 @@ MINUTE_MS = 60_000
 GROUP_ROW = 2  # values of a row that is a group's
 
 
-class GroupOffsets:
-    """What handlers, groups and transactions reach as broker.group_offsets."""
+class Groups(Protocol):
+    """What offsets ask of the groups, whose records stand in the same log."""
 
-    def __init__(self, broker: "Broker") -> None:
-        settings = broker.settings
+    def apply(self, key: bytes, value: bytes | None) -> None: ...
+    def records(self) -> Iterator[tuple[bytes, bytes]]: ...
+    def group(self, group_id: str) -> Group | None: ...
+    def offsets_expired(self, group_id: str) -> None: ...
+
+
+class GroupOffsets:
+    """The committed offsets of all groups of one broker, those of open transactions among them.
+
+    groups: set before anything is loaded.
+    """
+
+    groups: Groups
+
+    def __init__(self, shared: Shared) -> None:
+        settings = shared.settings.now
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         }
-        self.topic = InternalTopic(broker, OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
+        self.topic = InternalTopic(shared, OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
         self.state = Offsets()
-        self._broker = broker
-        self._by_id = broker.topics.by_id
-        self._store = broker.store
-        self._clock = broker.clock
+        self._topics = shared.topics
+        self._store = shared.store
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._tasks = shared.tasks
 
     def load(self) -> None:
         """Replay the topic: offsets here, groups to their coordinator. Raises InternalTopicDamaged."""
@@ -61,7 +76,7 @@ class GroupOffsets:
 
     def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
         for record in self.state.apply_batch(partition, batch, contents):
-            self._broker.groups.apply(record.key or b"", record.value)
+            self.groups.apply(record.key or b"", record.value)
 
     # ---- snapshots -------------------------------------------------------------------------------------------
 
@@ -77,7 +92,7 @@ class GroupOffsets:
         for group in list(self.state.committed):
             for key, committed in list(self.state.of_group(group).items()):
                 yield NOBODY, NOBODY, (group, *key), committed
-        yield from self._broker.groups.records()
+        yield from self.groups.records()
 
     def read_row(self, row: Row) -> Row:
         """What rows() gave, from plain values."""
@@ -89,7 +104,7 @@ class GroupOffsets:
     def put_row(self, row: Row) -> None:
         """Take in what read_row gave."""
         if len(row) == GROUP_ROW:
-            self._broker.groups.apply(*row)
+            self.groups.apply(*row)
         else:
             partition, producer_id, place, committed = row
             self.state.put(partition, place, committed, producer_id)
@@ -124,7 +139,7 @@ class GroupOffsets:
             producer_epoch=producer_epoch,
             transactional=producer_id >= 0,
         )
-        largest_bytes = self._broker.topics.by_name[OFFSETS_TOPIC].settings.max_message_bytes
+        largest_bytes = self._topics.by_name[OFFSETS_TOPIC].settings.max_message_bytes
         if len(part.data[0]) > largest_bytes:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")
         self.topic.commit([*also, part])
@@ -168,7 +183,7 @@ class GroupOffsets:
         return any(map(self._counts, self.state.of_group(group).values()))
 
     def _counts(self, committed: Committed) -> bool:
-        return committed.topic_id == ZERO_UUID or committed.topic_id in self._by_id
+        return committed.topic_id == ZERO_UUID or committed.topic_id in self._topics.by_id
 
     # ---- deletion --------------------------------------------------------------------------------------------
 
@@ -207,11 +222,11 @@ class GroupOffsets:
 
     async def forget_from_time_to_time(self) -> None:
         """Look at all groups every offsets.retention.check.interval.ms, some groups at a time."""
-        tasks = self._broker.housekeeping
-        while not await tasks.pause(self._broker.settings.offsets_retention_check_interval_ms / 1000):
+        tasks = self._tasks
+        while not await tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             began_ms = self._clock.monotonic_ms()
             for group in list(self.state.committed):
-                with contain_bugs(self._broker.metrics, f"offsets of group {group!r}"):
+                with contain_bugs(self._metrics, f"offsets of group {group!r}"):
                     while self.forget_expired(group) or self._clock.monotonic_ms() - began_ms >= SLICE_MS:
                         if await tasks.pause(PAUSE_S):
                             return
@@ -231,7 +246,7 @@ class GroupOffsets:
         try:
             self.delete(group, gone)
             if not self.state.of_group(group):
-                self._broker.groups.offsets_expired(group)
+                self.groups.offsets_expired(group)
         except KafkaError as error:
             log.warning("offsets of group %s that have expired stay for now: %s", group, error.text)
             return False
@@ -239,7 +254,7 @@ class GroupOffsets:
 
     def _expired(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
-        found = self._broker.groups.group(group)
+        found = self.groups.group(group)
         unused: Callable[[str], bool] | None = None
         idle_since_ms = None
         if found is None or found.protocol_type is None:
@@ -249,7 +264,7 @@ class GroupOffsets:
         elif found.state is State.STABLE and found.subscribed_topics is not None:
             unused = _other_than(found.subscribed_topics)
         now_ms = self._store.age_ms()
-        retention_ms = self._broker.settings.offsets_retention_minutes * MINUTE_MS
+        retention_ms = self._settings.now.offsets_retention_minutes * MINUTE_MS
         for key, committed in offsets.items():
             expired = (
                 unused is not None and unused(key[0]) and is_expired(committed, idle_since_ms, now_ms, retention_ms)

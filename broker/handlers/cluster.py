@@ -5,7 +5,6 @@ partition; one that cannot be read is listed without a leader. Sources: KIP-511,
 """
 
 import os.path
-from typing import TYPE_CHECKING
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
@@ -28,12 +27,10 @@ from ..net.advertised import advertised
 from ..net.dispatch import HANDLERS, Call, handles
 from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..net.turns import SUBJECT_UNITS, Steps
+from ..services import Services
 from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
@@ -47,7 +44,7 @@ _Page = DescribeTopicPartitionsResponse.Topic
 
 
 @handles(ApiVersionsRequest, waits=False, in_steps=True)
-def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The APIs of Kafka's that have a handler, and the features that they make.
 
     Odd client names are taken as they are; Kafka refuses them, which one client cannot read (T3).
@@ -81,7 +78,7 @@ def api_versions(broker: "Broker", call: Call, request: ApiVersionsRequest) -> A
 
 
 @handles(MetadataRequest, waits=False, in_steps=True)
-def metadata(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
+def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     """Topics by name or id, made on the way where that is asked for and allowed."""
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
@@ -109,7 +106,7 @@ def _with_operations(topic: _Topic) -> _Topic:
     return topic
 
 
-def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
+def _asked_for(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
     """One answer for each distinct topic asked for, in the order of the request."""
     answers: dict[str | bytes | None, _Topic] = {}
     made = 0
@@ -124,7 +121,7 @@ def _asked_for(broker: "Broker", call: Call, request: MetadataRequest) -> Steps[
     return list(answers.values())
 
 
-def _answer(broker: "Broker", call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
+def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < IDS_SINCE):
         return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
@@ -150,7 +147,7 @@ def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
     return _Topic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
-def _described(broker: "Broker", topic: Topic) -> _Topic:
+def _described(broker: Services, topic: Topic) -> _Topic:
     partitions = list(topic.partitions)
     return _Topic(
         name=topic.name,
@@ -177,7 +174,7 @@ def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
 
 
 @handles(DescribeClusterRequest, waits=False)
-def describe_cluster(broker: "Broker", call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def describe_cluster(broker: Services, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """The one broker there is, which is nobody's controller endpoint."""
     refused = _no_endpoint(request.endpoint_type)
     if refused is not None:
@@ -211,7 +208,7 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 
 @handles(DescribeTopicPartitionsRequest, in_steps=True)
 def describe_topic_partitions(
-    broker: "Broker", call: Call, request: DescribeTopicPartitionsRequest
+    broker: Services, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """A page of partitions, topics in the order of their names; the cursor says where the next page begins."""
     names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
@@ -240,7 +237,7 @@ def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _page(broker: "Broker", name: str, first: int, room: int) -> tuple[_Page, int | None]:
+def _page(broker: Services, name: str, first: int, room: int) -> tuple[_Page, int | None]:
     """What fits of one topic, and the index of its first partition that did not."""
     topic = broker.topics.by_name.get(name)
     if topic is None:
@@ -285,7 +282,7 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 
 
 @handles(DescribeLogDirsRequest, in_steps=True)
-def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
+def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     """The data directory, and how many bytes of each partition it holds."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     names = (

@@ -8,7 +8,7 @@ error: offset -1. Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMeta
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
@@ -27,9 +27,7 @@ from ..groups.records import Committed
 from ..groups.states import State
 from ..net.dispatch import Call, handles
 from ..net.turns import AnswerRoom
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..services import Services
 
 BY_ID_SINCE = 10
 BATCHED_SINCE = 8  # OffsetFetch asks for several groups
@@ -52,7 +50,7 @@ class _Wanted(NamedTuple):
 
 
 @handles(OffsetCommitRequest)
-def offset_commit(broker: "Broker", call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """From now on these offsets are where the group goes on."""
     wanted: list[_Wanted] = []
     response = OffsetCommitResponse(topics=[])
@@ -76,7 +74,7 @@ def _expiring(committed: Committed, retention_ms: int) -> Committed:
     return committed._replace(retention_ms=retention_ms)
 
 
-def _check_group(broker: "Broker", version: int, request: OffsetCommitRequest) -> None:
+def _check_group(broker: Services, version: int, request: OffsetCommitRequest) -> None:
     """Raises KafkaError where the group does not take offsets from whoever asks."""
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
     exists = broker.groups.group(group_id) is not None or broker.group_offsets.knows(group_id)
@@ -87,7 +85,7 @@ def _check_group(broker: "Broker", version: int, request: OffsetCommitRequest) -
 
 
 @handles(TxnOffsetCommitRequest)
-def txn_offset_commit(broker: "Broker", call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """With the transaction these offsets will count, or never have been."""
     wanted: list[_Wanted] = []
     response = TxnOffsetCommitResponse(topics=[])
@@ -102,7 +100,7 @@ def txn_offset_commit(broker: "Broker", call: Call, request: TxnOffsetCommitRequ
 
 
 def _commit_in_transaction(
-    broker: "Broker", call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
+    broker: Services, call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
 ) -> None:
     """One unit: that the group's partition joins the transaction, if it does with this, and the offsets."""
     group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
@@ -130,7 +128,7 @@ def _commit_in_transaction(
 
 
 def _sorted_out(
-    broker: "Broker", asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
+    broker: Services, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
     """An answer for each partition of a topic. Those that exist are added to `wanted`."""
     topics = broker.topics
@@ -153,7 +151,7 @@ def _sorted_out(
 
 
 @contextmanager
-def _told_to_all(broker: "Broker", wanted: Sequence[_Wanted]) -> Iterator[None]:
+def _told_to_all(broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
     """An error of the group, or of the unit, is every partition's."""
     try:
         yield
@@ -163,7 +161,7 @@ def _told_to_all(broker: "Broker", wanted: Sequence[_Wanted]) -> Iterator[None]:
             broker.metrics.error(error.code)
 
 
-def _fitting(broker: "Broker", wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
+def _fitting(broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
     """Those whose texts are not too long; the others are told."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
@@ -180,7 +178,7 @@ def _fitting(broker: "Broker", wanted: Sequence[_Wanted]) -> list[tuple[Partitio
 
 
 @handles(OffsetFetchRequest, in_steps=True)
-def offset_fetch(broker: "Broker", call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """The offsets of one group, or of several; told, as everything, when they are durable."""
     stable, room = request.require_stable, AnswerRoom(len(broker.server.connections))
     if call.version < BATCHED_SINCE:
@@ -197,7 +195,7 @@ def offset_fetch(broker: "Broker", call: Call, request: OffsetFetchRequest) -> O
 
 
 def _group_fetched(
-    broker: "Broker", asked: OffsetFetchRequest.Group, by_id: bool, stable: bool, room: AnswerRoom
+    broker: Services, asked: OffsetFetchRequest.Group, by_id: bool, stable: bool, room: AnswerRoom
 ) -> OffsetFetchResponse.Group:
     made = OffsetFetchResponse.Group.Topic
     topics = []
@@ -220,7 +218,7 @@ def _group_fetched(
 
 
 def _by_name(
-    broker: "Broker", asked: Iterable[OffsetFetchRequest.Group.Topic]
+    broker: Services, asked: Iterable[OffsetFetchRequest.Group.Topic]
 ) -> tuple[list[OffsetFetchRequest.Topic], list[OffsetFetchRequest.Group.Topic]]:
     """Topics that were named by their ids, by name; and those whose ids nobody has."""
     known, unknown = [], []
@@ -234,7 +232,7 @@ def _by_name(
 
 
 def _looked_up(
-    broker: "Broker", group_id: str, asked: Sequence[Any] | None
+    broker: Services, group_id: str, asked: Sequence[Any] | None
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
     """The partitions of a group to tell of, by topic. asked: None for all. Raises COORDINATOR_NOT_AVAILABLE."""
     offsets = broker.group_offsets
@@ -248,7 +246,7 @@ def _looked_up(
 
 
 def _fetched(
-    broker: "Broker",
+    broker: Services,
     group_id: str,
     keys: Iterable[PartitionKey],
     stable: bool,
@@ -282,7 +280,7 @@ def _answer(made: Callable[..., Any], index: int, committed: Committed | None, e
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(broker: "Broker", call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Forget offsets that nobody in the group is reading from (KIP-496)."""
     in_use = _topics_in_use(broker, request.group_id)
     gone: list[PartitionKey] = []
@@ -307,7 +305,7 @@ def offset_delete(broker: "Broker", call: Call, request: OffsetDeleteRequest) ->
     return OffsetDeleteResponse(topics=topics)
 
 
-def _topics_in_use(broker: "Broker", group_id: str) -> Callable[[str], bool]:
+def _topics_in_use(broker: Services, group_id: str) -> Callable[[str], bool]:
     """Whether members of the group subscribe to a topic. Raises KafkaError where nothing may be deleted at all."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

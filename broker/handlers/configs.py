@@ -7,7 +7,6 @@ broker. Sources: KIP-133, KIP-226, KIP-339, KIP-569.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.configs import (
@@ -24,11 +23,9 @@ from ..config.options import ConfigType, InvalidOption, Option
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
 from ..net.dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
+from ..services import Services
 from ..topics.names import check_name
 from ..topics.topics import Topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 TOPIC, BROKER = 2, 4  # resource types
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -45,7 +42,7 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 
 
 @handles(DescribeConfigsRequest, in_steps=True)
-def describe_configs(broker: "Broker", call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+def describe_configs(broker: Services, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     """Each setting, where its value comes from, and what it would fall back to."""
     known: _Known = {}
     room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
@@ -79,7 +76,7 @@ def _size_bytes(result: _Result) -> int:
 
 
 def _described_or_refused(
-    broker: "Broker", resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, known: _Known
+    broker: Services, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, known: _Known
 ) -> _Result:
     result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
@@ -100,7 +97,7 @@ def _described_or_refused(
 
 
 def _resource(
-    broker: "Broker", kind: int, name: str
+    broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
     """The table of a resource, where to look up what each of its settings was given, and what tells it from others."""
     if kind == TOPIC:
@@ -119,12 +116,12 @@ def _resource(
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def _topic(broker: "Broker", name: str) -> Topic | None:
+def _topic(broker: Services, name: str) -> Topic | None:
     check_name(name)
     return broker.topics.by_name.get(name)
 
 
-def _check_broker_id(broker: "Broker", name: str, what: str, expected: str) -> None:
+def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if int(name) != broker.node_id:
@@ -159,7 +156,7 @@ def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest
 
 
 @handles(AlterConfigsRequest, in_steps=True)
-def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     """Replace all settings of each resource."""
     doubled = _doubled(request.resources)
 
@@ -174,7 +171,7 @@ def alter_configs(broker: "Broker", call: Call, request: AlterConfigsRequest) ->
 
 @handles(IncrementalAlterConfigsRequest, in_steps=True)
 def incremental_alter_configs(
-    broker: "Broker", call: Call, request: IncrementalAlterConfigsRequest
+    broker: Services, call: Call, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     """Change some settings of each resource."""
     doubled = _doubled(request.resources)
@@ -199,7 +196,7 @@ def _doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
 
 
 def _altered_or_refused(
-    broker: "Broker", resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
+    broker: Services, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
 ) -> tuple[int, str | None]:
     """The error code and message that one resource is answered with."""
     try:
@@ -225,7 +222,7 @@ def _check_entries(resource: _Resource) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
 
 
-def _alter(broker: "Broker", resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
     if resource.resource_type == TOPIC:
         _alter_topic(broker, resource.resource_name, merge, validate_only)
     elif resource.resource_type == BROKER:
@@ -234,7 +231,7 @@ def _alter(broker: "Broker", resource: _Resource, merge: _Merge, validate_only: 
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
-def _alter_topic(broker: "Broker", name: str, merge: _Merge, validate_only: bool) -> None:
+def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = _topic(broker, name)
@@ -247,7 +244,7 @@ def _alter_topic(broker: "Broker", name: str, merge: _Merge, validate_only: bool
         broker.topics.alter_configs(topic, configs)
 
 
-def _alter_broker(broker: "Broker", resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
     name = resource.resource_name
     if name:
         _check_broker_id(broker, name, "Node id", "expected {}")

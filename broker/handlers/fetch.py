@@ -5,7 +5,6 @@ Source: Kafka's KafkaApis.handleFetchRequest.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
@@ -15,16 +14,14 @@ from ..net.waiting import Parked
 from ..records.fetch_sessions import Key, Wanted, add_wanted
 from ..records.running_fetch import FEW_PARTITIONS, READ_COMMITTED, TOPIC_IDS_SINCE, RunningFetch
 from ..records.wide_fetch import WideFetch, chunks
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..services import Services
 
 Outcome = FetchResponse | Parked | Steps[FetchResponse | Parked]
 MANY_PARTITIONS = 500  # more are read in steps
 
 
 @handles(FetchRequest, waits=False, reads_released=True)
-def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Outcome:
+def fetch(broker: Services, call: Call, request: FetchRequest) -> Outcome:
     """Begin a fetch: answer it, or park it."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
@@ -39,7 +36,7 @@ def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Outcome:
     return _begin(broker, call, request, wanted)
 
 
-def _begin_in_steps(broker: "Broker", call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
+def _begin_in_steps(broker: Services, call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
     wanted: dict[Key, Wanted] = {}
     for topic in request.topics:
         for parts in chunks(topic.partitions):
@@ -49,7 +46,7 @@ def _begin_in_steps(broker: "Broker", call: Call, request: FetchRequest) -> Step
     return begun if isinstance(begun, FetchResponse | Parked) else (yield from begun)
 
 
-def _begin(broker: "Broker", call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Outcome:
+def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Outcome:
     fetching = broker.fetch_sessions.begin(
         request.session_id,
         request.session_epoch,

@@ -4,8 +4,6 @@ Every group asked for is answered for. A group that has offsets and never had me
 protocol type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import NO_OPERATIONS
@@ -22,9 +20,7 @@ from ..groups.members import Member
 from ..groups.states import State
 from ..net.dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..services import Services
 
 GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
@@ -35,7 +31,7 @@ _Described = DescribeGroupsResponse.Group
 
 
 @handles(DescribeGroupsRequest, in_steps=True)
-def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """The state, and the members; what they said only while the group is stable."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
     room = AnswerRoom(len(broker.server.connections))
@@ -44,7 +40,7 @@ def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest
 
 
 def _described_or_refused(
-    broker: "Broker", version: int, group_id: str, operations: int, room: AnswerRoom
+    broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom
 ) -> _Described:
     try:
         broker.group_offsets.check_online(group_id)
@@ -64,7 +60,7 @@ def _described_or_refused(
     return _described(broker, version, group_id, operations, room)
 
 
-def _described(broker: "Broker", version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
+def _described(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
     group = broker.groups.group(group_id)
     found = _Described(
         group_id=group_id,
@@ -101,7 +97,7 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
 
 
 @handles(ListGroupsRequest, in_steps=True)
-def list_groups(broker: "Broker", call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
+def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """All groups in one of the states, of one of the types; no filter lets all through."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
@@ -126,7 +122,7 @@ def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
 
 
 @handles(DeleteGroupsRequest, in_steps=True)
-def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
+def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
     """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(
@@ -134,7 +130,7 @@ def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) ->
     )
 
 
-def _deleted(broker: "Broker", group_id: str) -> DeleteGroupsResponse.Result:
+def _deleted(broker: Services, group_id: str) -> DeleteGroupsResponse.Result:
     try:
         broker.groups.delete(group_id)
     except KafkaError as error:

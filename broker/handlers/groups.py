@@ -5,8 +5,6 @@ carries; what a group does is said in groups/. Up to version 3 FindCoordinator h
 only lists, with an error for each key. Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.groups import (
     FindCoordinatorRequest,
@@ -25,9 +23,7 @@ from ..net.advertised import advertised
 from ..net.dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..services import Services
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
@@ -43,7 +39,7 @@ MEMBERS_SINCE = 3  # of LeaveGroup
 
 
 @handles(FindCoordinatorRequest, waits=False, in_steps=True)
-def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
+def find_coordinator(broker: Services, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
     if call.version < BATCHED_SINCE:
         _check_coordinator(broker, request.key_type)
@@ -55,7 +51,7 @@ def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorReque
     )
 
 
-def _coordinator(broker: "Broker", call: Call, key_type: int, key: str) -> _Coordinator:
+def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coordinator:
     try:
         _check_coordinator(broker, key_type)
     except KafkaError as error:
@@ -67,7 +63,7 @@ def _coordinator(broker: "Broker", call: Call, key_type: int, key: str) -> _Coor
     return _Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message="")
 
 
-def _check_coordinator(broker: "Broker", key_type: int) -> None:
+def _check_coordinator(broker: Services, key_type: int) -> None:
     """Raises KafkaError if there is no such coordinator; otherwise its log exists now."""
     if key_type == GROUP:
         broker.group_offsets.topic.ensure()
@@ -81,7 +77,7 @@ def _check_coordinator(broker: "Broker", key_type: int) -> None:
 
 
 @handles(JoinGroupRequest)
-def join_group(broker: "Broker", call: Call, request: JoinGroupRequest) -> Parked:
+def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parked:
     """The answer comes when everybody has joined, or time is over."""
     parked = Parked()
     session_ms = request.session_timeout_ms
@@ -101,7 +97,7 @@ def join_group(broker: "Broker", call: Call, request: JoinGroupRequest) -> Parke
     return parked
 
 
-def _joined(broker: "Broker", version: int, joined: Joined) -> JoinGroupResponse:
+def _joined(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
     if joined.error:
         broker.metrics.error(joined.error)
     name = joined.protocol
@@ -123,7 +119,7 @@ def _joined(broker: "Broker", version: int, joined: Joined) -> JoinGroupResponse
 
 
 @handles(SyncGroupRequest)
-def sync_group(broker: "Broker", call: Call, request: SyncGroupRequest) -> Parked:
+def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parked:
     """The answer comes when the leader has brought the assignments, and they are durable."""
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -142,7 +138,7 @@ def sync_group(broker: "Broker", call: Call, request: SyncGroupRequest) -> Parke
     return parked
 
 
-def _synced(broker: "Broker", synced: Synced) -> SyncGroupResponse:
+def _synced(broker: Services, synced: Synced) -> SyncGroupResponse:
     if synced.error:
         broker.metrics.error(synced.error)
     return SyncGroupResponse(
@@ -154,7 +150,7 @@ def _synced(broker: "Broker", synced: Synced) -> SyncGroupResponse:
 
 
 @handles(HeartbeatRequest, waits=False)
-def heartbeat(broker: "Broker", call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Nothing is told but whether the member belongs to the generation; the client has that from an answer before."""
     error = broker.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
@@ -165,7 +161,7 @@ def heartbeat(broker: "Broker", call: Call, request: HeartbeatRequest) -> Heartb
 
 
 @handles(LeaveGroupRequest)
-def leave_group(broker: "Broker", call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """One member, or from version 3 on many, each with an answer of its own."""
     if call.version < MEMBERS_SINCE:
         error = broker.groups.leave(request.group_id, [Leaving(request.member_id)])[0]

@@ -4,8 +4,6 @@ The rules stand in docs/apis.md. These requests are never fenced by their connec
 the ledger, and a repeated decision is a success.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.ledger import (
     DescribeLedgerRequest,
@@ -20,20 +18,18 @@ from ...protocol.messages.ledger import (
 )
 from ..net.dispatch import Call, handles
 from ..net.turns import Steps, answer_each
+from ..services import Services
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.transaction import NEVER_MS
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key
 
 
 @handles(PrepareTxnRequest)
-def prepare_txn(broker: "Broker", call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
+def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
     """From now on only its decision ends the transaction; refused, and aborted, if that has been taken already."""
     item = Item(request.transactional_id, request.producer_id, request.producer_epoch)
     proposal = Proposal(request.ledger_key, request.number, "", b"", True, False, ())
@@ -56,7 +52,7 @@ def prepare_txn(broker: "Broker", call: Call, request: PrepareTxnRequest) -> Pre
 
 
 @handles(EndTxnsRequest, in_steps=True)
-def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
+def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
     """Decide, in slices where it takes long. The answer leaves when every marker is on disk."""
     proposal = Proposal(
         request.ledger_key,
@@ -77,7 +73,7 @@ def end_txns(broker: "Broker", call: Call, request: EndTxnsRequest) -> Steps[End
     return _answered(broker, deciding.finish())
 
 
-def _answered(broker: "Broker", outcome: Outcome) -> EndTxnsResponse:
+def _answered(broker: Services, outcome: Outcome) -> EndTxnsResponse:
     error, message = ErrorCode.NONE, None
     if outcome.verdict is Verdict.CONFLICT:
         error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
@@ -109,7 +105,7 @@ def _told(entry: Entry | None) -> LedgerEntry | None:
 
 
 @handles(DescribeLedgerRequest, in_steps=True)
-def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
+def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
     """Entries, and who waits."""
     broker.ledger.check_known()
     keys = request.keys
@@ -118,7 +114,7 @@ def describe_ledger(broker: "Broker", call: Call, request: DescribeLedgerRequest
     return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key))))
 
 
-def _described(broker: "Broker", key: str) -> _Key:
+def _described(broker: Services, key: str) -> _Key:
     entry = broker.ledger.entries.get(key)
     age_ms, transactions = broker.store.age_ms(), broker.transactions.transactions
     waiting = []
@@ -142,13 +138,13 @@ def _described(broker: "Broker", key: str) -> _Key:
 
 @handles(RemoveLedgerEntriesRequest, in_steps=True)
 def remove_ledger_entries(
-    broker: "Broker", call: Call, request: RemoveLedgerEntriesRequest
+    broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:
     """Each key by itself."""
     return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _removed(broker, key))))
 
 
-def _removed(broker: "Broker", key: str) -> _Removed:
+def _removed(broker: Services, key: str) -> _Removed:
     try:
         broker.ledger.remove(key)
     except KafkaError as error:

@@ -8,7 +8,6 @@ Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, L
 from collections import Counter
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...effects.lanes import JobDropped
 from ...protocol.errors import ErrorCode, KafkaError
@@ -23,10 +22,8 @@ from ...storage.log.times import LatestLookup, TimeLookup, Timestamped
 from ..net.dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
+from ..services import Services
 from ..topics.partition import Partition, storage_error
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 Asked = ListOffsetsRequest.Topic.Partition
 Answer = ListOffsetsResponse.Topic.Partition
@@ -57,7 +54,7 @@ KNOWN_SINCE = {
 
 
 @handles(ListOffsetsRequest, waits=False, reads_released=True, in_steps=True)
-def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
+def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
     """Answer at once what the log knows, and after a look at its records what it does not."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
@@ -69,7 +66,7 @@ def list_offsets(broker: "Broker", call: Call, request: ListOffsetsRequest) -> S
 class _Listing:
     """One ListOffsets under way."""
 
-    def __init__(self, broker: "Broker", call: Call, request: ListOffsetsRequest) -> None:
+    def __init__(self, broker: Services, call: Call, request: ListOffsetsRequest) -> None:
         self.broker = broker
         self.connection = call.connection
         self.version = call.version
@@ -159,7 +156,7 @@ class _Listing:
 
 @handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True, in_steps=True)
 def offset_for_leader_epoch(
-    broker: "Broker", call: Call, request: OffsetForLeaderEpochRequest
+    broker: Services, call: Call, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Where an epoch ended, for clients that look whether their log was cut (KIP-320)."""
     response = OffsetForLeaderEpochResponse(topics=[])
@@ -170,7 +167,7 @@ def offset_for_leader_epoch(
 
 
 def _end_of_epoch(
-    broker: "Broker", name: str, asked: OffsetForLeaderEpochRequest.Topic.Partition
+    broker: Services, name: str, asked: OffsetForLeaderEpochRequest.Topic.Partition
 ) -> OffsetForLeaderEpochResponse.Topic.Partition:
     answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=asked.partition)
     try:
@@ -184,7 +181,7 @@ def _end_of_epoch(
     return answer
 
 
-def find_partition(broker: "Broker", name: str, index: int) -> Partition:
+def find_partition(broker: Services, name: str, index: int) -> Partition:
     """The partition of that name. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):

@@ -8,7 +8,6 @@ Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalL
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from ...protocol.batches import CODEC_BITS, HEADER_BYTES, Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -23,11 +22,9 @@ from ..net.waiting import Parked
 from ..records.decompression_budget import OverBudget
 from ..records.long_produce import LongProduce
 from ..records.produce_targets import ATTRIBUTES_AT, Target, Targets
+from ..services import Services
 from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -64,7 +61,7 @@ register_fast_path(ProduceRequest, made_by=lambda broker: FastProduce(broker).se
 
 
 @handles(ProduceRequest)
-def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
+def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
     """Append what can be appended; say of every partition what became of it."""
     parked = Parked()
 
@@ -87,14 +84,14 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> ProduceRes
     return None if request.acks == 0 else parked
 
 
-def _outcome(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
+def _outcome(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
     if request.acks != 0:
         return _produce(broker, call, request, targets)
     _produce_unanswered(broker, call, request, targets)
     return None
 
 
-def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> None:
+def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> None:
     """acks=0: the only way to tell of an error is to close the connection, and Kafka does."""
     try:
         response = _produce(broker, call, request, targets)
@@ -108,7 +105,7 @@ def _produce_unanswered(broker: "Broker", call: Call, request: ProduceRequest, t
         call.connection.close_after_replies()
 
 
-def _produce(broker: "Broker", call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse:
+def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse:
     producers = {target.producer for target in targets.all if target.transactional}
     unauthorized = request.transactional_id is None and bool(producers)  # transactions need an id (C-11)
     if producers and request.transactional_id is not None:
@@ -128,7 +125,7 @@ def _produce(broker: "Broker", call: Call, request: ProduceRequest, targets: Tar
     return response
 
 
-def _check_transactional(broker: "Broker", call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
+def _check_transactional(broker: Services, call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
     """What concerns the request as a whole. Raises KafkaError, and OlderConnection if it comes late."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
@@ -139,7 +136,7 @@ def _check_transactional(broker: "Broker", call: Call, transactional_id: str, fo
 
 
 def _join_together(
-    broker: "Broker", call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
+    broker: Services, call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
 ) -> None:
     """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
 
@@ -160,7 +157,7 @@ def _join_together(
 
 
 def _append_or_refuse(
-    broker: "Broker", call: Call, request: ProduceRequest, targets: Targets, topic: Topic, target: Target
+    broker: Services, call: Call, request: ProduceRequest, targets: Targets, topic: Topic, target: Target
 ) -> Answer:
     """One partition, from its records to its answer. What is no KafkaError is a bug and fails the whole request."""
     partition = target.partition
@@ -179,7 +176,7 @@ def _append_or_refuse(
         return answer
 
 
-def _append(broker: "Broker", call: Call, partition: Partition, target: Target, transactional_id: str | None) -> Answer:
+def _append(broker: Services, call: Call, partition: Partition, target: Target, transactional_id: str | None) -> Answer:
     records = target.part.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
@@ -210,7 +207,7 @@ def _append(broker: "Broker", call: Call, partition: Partition, target: Target, 
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
 
-def _admit(broker: "Broker", call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
+def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
     """Ask the coordinator. What it turns away for now must come before what the client has sent behind it."""
     try:
         return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
@@ -220,7 +217,7 @@ def _admit(broker: "Broker", call: Call, partition: Partition, batch: Batch, tra
         raise
 
 
-def _refusal_of_unknown(broker: "Broker", call: Call, batch: Batch) -> ErrorCode | None:
+def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode | None:
     """With what a producer is refused that the partition does not know and that does not begin with 0."""
     if batch.is_transactional and call.version >= TV2_SINCE:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -236,7 +233,7 @@ def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -
     )
 
 
-def _no_room(broker: "Broker", batch: Batch) -> KafkaError:
+def _no_room(broker: Services, batch: Batch) -> KafkaError:
     """Too large for good, or no space for now.
 
     Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
@@ -251,7 +248,7 @@ def _no_room(broker: "Broker", batch: Batch) -> KafkaError:
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
 
 
-def _check_room_for_producer(broker: "Broker", producers: ProducerStates, batch: Batch) -> None:
+def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:
     """Raises KafkaError if the partition cannot remember this new producer.
 
     An id that was never given out evicts nobody: anyone can make those up. The error has an honest client, which has
@@ -273,7 +270,7 @@ def _check_room_for_producer(broker: "Broker", producers: ProducerStates, batch:
     raise KafkaError(error, why)
 
 
-def _refused(broker: "Broker", index: int, error: KafkaError) -> Answer:
+def _refused(broker: Services, index: int, error: KafkaError) -> Answer:
     metrics = broker.metrics
     metrics.error(error.code)
     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

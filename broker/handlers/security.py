@@ -4,8 +4,6 @@ The rule: they are listed and answered as Apache Kafka does on a listener withou
 that a tool is told why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-140.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.acls import (
     CreateAclsRequest,
@@ -22,37 +20,35 @@ from ...protocol.messages.security import (
     SaslHandshakeResponse,
 )
 from ..net.dispatch import Call, handles
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..services import Services
 
 NO_AUTHORIZER = "No Authorizer is configured."
 NO_SASL = "the connection uses no SASL: no such request is expected on it"
 
 
 @handles(SaslHandshakeRequest, waits=False)
-def sasl_handshake(broker: "Broker", call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """No mechanism may be used."""
     broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
 @handles(SaslAuthenticateRequest, waits=False)
-def sasl_authenticate(broker: "Broker", call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """Nobody has to say who he is."""
     broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NO_SASL, auth_bytes=b"")
 
 
 @handles(DescribeAclsRequest, waits=False)
-def describe_acls(broker: "Broker", call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """There are none, and nobody would ask them."""
     broker.metrics.error(ErrorCode.SECURITY_DISABLED)
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
 
 
 @handles(CreateAclsRequest, waits=False)
-def create_acls(broker: "Broker", call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     """None is made: it would protect nothing."""
     broker.metrics.error(ErrorCode.SECURITY_DISABLED)
     refused = CreateAclsResponse.Result(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
@@ -60,7 +56,7 @@ def create_acls(broker: "Broker", call: Call, request: CreateAclsRequest) -> Cre
 
 
 @handles(DeleteAclsRequest, waits=False)
-def delete_acls(broker: "Broker", call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """There are none."""
     broker.metrics.error(ErrorCode.SECURITY_DISABLED)
     refused = DeleteAclsResponse.FilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

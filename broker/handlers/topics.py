@@ -6,7 +6,6 @@ sees, and in its words. A change is in the journal when it is answered; the requ
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.topics import (
@@ -25,10 +24,8 @@ from ...protocol.primitives import ZERO_UUID
 from ..config.settings import TOPIC_OPTIONS, topic_synonyms
 from ..net.dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
+from ..services import Services
 from ..topics.topics import MOST_PARTITIONS, Topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal
 EMPTYING_UNITS = 5  # it may be a unit of the journal
@@ -45,7 +42,7 @@ _Grown = CreatePartitionsResponse.Topic
 
 
 @handles(CreateTopicsRequest, in_steps=True)
-def create_topics(broker: "Broker", call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Make topics, or only say whether they could be made."""
     if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
         return CreateTopicsResponse(
@@ -74,7 +71,7 @@ def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
 
 
 def _created_or_refused(
-    broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
+    broker: Services, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
     try:
         return _created(broker, asked, validate_only, known)
@@ -82,7 +79,7 @@ def _created_or_refused(
         return _Created(name=asked.name, error_code=error.code, error_message=error.text)
 
 
-def _created(broker: "Broker", asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known) -> _Created:
+def _created(broker: Services, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known) -> _Created:
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
     key = frozenset(configs.items())
@@ -108,12 +105,12 @@ def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[
     return given
 
 
-def _config(broker: "Broker", name: str, configs: Mapping[str, str]) -> _Created.Config:
+def _config(broker: Services, name: str, configs: Mapping[str, str]) -> _Created.Config:
     _, value, source = topic_synonyms(name, configs, broker.settings)[0]
     return _Created.Config(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
 
 
-def _number_of_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) -> int:
+def _number_of_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> int:
     """How many partitions the topic gets, from a count or an assignment. Raises KafkaError where that is nonsense."""
     if asked.assignments:
         return _assigned_partitions(broker, asked)
@@ -134,7 +131,7 @@ def _number_of_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) ->
     return broker.settings.num_partitions if asked.num_partitions == -1 else asked.num_partitions
 
 
-def _assigned_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) -> int:
+def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> int:
     for what, given in (("replication factor", asked.replication_factor), ("numPartitions", asked.num_partitions)):
         if given != -1:
             raise KafkaError(
@@ -157,7 +154,7 @@ def _assigned_partitions(broker: "Broker", asked: CreateTopicsRequest.Topic) -> 
     return len(seen)
 
 
-def _check_replicas(broker: "Broker", broker_ids: Sequence[int]) -> None:
+def _check_replicas(broker: Services, broker_ids: Sequence[int]) -> None:
     """Only this broker can be assigned, once."""
     problem = None
     stranger = next((each for each in sorted(broker_ids) if each != broker.node_id), None)
@@ -175,7 +172,7 @@ def _check_replicas(broker: "Broker", broker_ids: Sequence[int]) -> None:
 
 
 @handles(DeleteTopicsRequest, in_steps=True)
-def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
+def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
     """End topics, by name or by id. One that is asked for twice is not deleted, and answered once."""
     if not broker.settings.delete_topic_enable:
         old = call.version < 3
@@ -193,7 +190,7 @@ def delete_topics(broker: "Broker", call: Call, request: DeleteTopicsRequest) ->
     return DeleteTopicsResponse(responses=answers + deleted)
 
 
-def _find(broker: "Broker", asked: DeleteTopicsRequest.Topic) -> Topic | None:
+def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
     topics = broker.topics
     return topics.by_id.get(asked.topic_id) if asked.name is None else topics.by_name.get(asked.name)
 
@@ -204,7 +201,7 @@ def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
     return _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
-def _deleted_or_refused(broker: "Broker", group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
+def _deleted_or_refused(broker: Services, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
     """The answer to all requests for one topic, in the terms in which it was asked for."""
     topic = _find(broker, group[0])
     answer = _Deleted(
@@ -246,7 +243,7 @@ def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
 
 @handles(CreatePartitionsRequest, in_steps=True)
 def create_partitions(
-    broker: "Broker", call: Call, request: CreatePartitionsRequest
+    broker: Services, call: Call, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
     """Give topics more partitions, or only say whether they could have them."""
     if sum(_additional_partitions(broker, asked) for asked in request.topics) > MOST_PARTITIONS:
@@ -271,12 +268,12 @@ def create_partitions(
     return CreatePartitionsResponse(results=answers + doubled)
 
 
-def _additional_partitions(broker: "Broker", asked: CreatePartitionsRequest.Topic) -> int:
+def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topic) -> int:
     topic = broker.topics.by_name.get(asked.name)
     return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
 
-def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
+def _grown_or_refused(broker: Services, asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
     try:
         topic = broker.topics.by_name.get(asked.name)
         if topic is None:
@@ -290,7 +287,7 @@ def _grown_or_refused(broker: "Broker", asked: CreatePartitionsRequest.Topic, va
     return _Grown(name=asked.name)
 
 
-def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest.Topic) -> None:
+def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest.Topic) -> None:
     now = len(topic.partitions)
     if asked.count == now:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
@@ -317,7 +314,7 @@ def _check_growth(broker: "Broker", topic: Topic, asked: CreatePartitionsRequest
 
 @handles(ListPartitionReassignmentsRequest, waits=False)
 def list_partition_reassignments(
-    broker: "Broker", call: Call, request: ListPartitionReassignmentsRequest
+    broker: Services, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """No partition of one broker is ever on its way to another."""
     return ListPartitionReassignmentsResponse()
@@ -327,7 +324,7 @@ def list_partition_reassignments(
 
 
 @handles(DeleteRecordsRequest, reads_released=True, in_steps=True)
-def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
+def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     """Let logs begin later; what lies before is gone for readers at once and from disk some time after."""
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}
     for topic in request.topics:
@@ -344,7 +341,7 @@ def delete_records(broker: "Broker", call: Call, request: DeleteRecordsRequest) 
 
 
 def _emptied_or_refused(
-    broker: "Broker", name: str, asked: DeleteRecordsRequest.Topic.Partition
+    broker: Services, name: str, asked: DeleteRecordsRequest.Topic.Partition
 ) -> DeleteRecordsResponse.Topic.Partition:
     answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)
     try:
@@ -354,7 +351,7 @@ def _emptied_or_refused(
     return answer
 
 
-def _emptied(broker: "Broker", name: str, index: int, offset: int) -> int:
+def _emptied(broker: Services, name: str, index: int, offset: int) -> int:
     """Where the partition's log begins from now on. Raises KafkaError."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):

@@ -7,7 +7,6 @@ Sources: KIP-664, KIP-994, KIP-1152, KIP-1228; Kafka's TransactionStateManager.l
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
@@ -25,12 +24,10 @@ from ...storage.producers.producers import ProducerDescription
 from ..net.dispatch import Call, handles
 from ..net.turns import AnswerRoom, Steps, answer_each
 from ..safe_pattern import InvalidPattern, SafePattern
+from ..services import Services
 from ..topics.names import OFFSETS_TOPIC, check_name
 from ..topics.partition import Partition
 from ..transactions.transaction import MarkerOrder, Status, Transaction
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 PRODUCER_BYTES, STATE_BYTES, PARTITION_BYTES = 42, 100, 4  # of an answer, about
 # What clients ask for again, by itself.
@@ -49,7 +46,7 @@ _STATES = {status.text: status for status in Status}
 
 
 @handles(WriteTxnMarkersRequest, in_steps=True)
-def write_txn_markers(broker: "Broker", call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
     """Each partition has an answer of its own."""
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
@@ -63,12 +60,12 @@ def write_txn_markers(broker: "Broker", call: Call, request: WriteTxnMarkersRequ
     return response
 
 
-def _answer_marker(broker: "Broker", marker: _Asked, name: str, index: int) -> _Marked.Topic.Partition:
+def _answer_marker(broker: Services, marker: _Asked, name: str, index: int) -> _Marked.Topic.Partition:
     code = _marked_or_refused(broker, marker, name, index)
     return _Marked.Topic.Partition(partition_index=index, error_code=code)
 
 
-def _marked_or_refused(broker: "Broker", marker: _Asked, name: str, index: int) -> ErrorCode:
+def _marked_or_refused(broker: Services, marker: _Asked, name: str, index: int) -> ErrorCode:
     try:
         partition = _existing(broker, name, index)
         if partition.rules.internal and name != OFFSETS_TOPIC:
@@ -90,7 +87,7 @@ def _marked_or_refused(broker: "Broker", marker: _Asked, name: str, index: int) 
     return ErrorCode.NONE
 
 
-def _existing(broker: "Broker", name: str, index: int) -> Partition:
+def _existing(broker: Services, name: str, index: int) -> Partition:
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -99,7 +96,7 @@ def _existing(broker: "Broker", name: str, index: int) -> Partition:
 
 @handles(DescribeTransactionsRequest, in_steps=True)
 def describe_transactions(
-    broker: "Broker", call: Call, request: DescribeTransactionsRequest
+    broker: Services, call: Call, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """Every id that is asked for, known or not."""
     states, room = [], AnswerRoom(len(broker.server.connections))
@@ -110,7 +107,7 @@ def describe_transactions(
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _state_of(broker: "Broker", transactional_id: str, room: AnswerRoom) -> _State:
+def _state_of(broker: Services, transactional_id: str, room: AnswerRoom) -> _State:
     try:
         if room.is_full:
             raise KafkaError(*LATER_ID)
@@ -148,7 +145,7 @@ def _state_of(broker: "Broker", transactional_id: str, room: AnswerRoom) -> _Sta
 
 @handles(ListTransactionsRequest, in_steps=True)
 def list_transactions(
-    broker: "Broker", call: Call, request: ListTransactionsRequest
+    broker: Services, call: Call, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
     """Those that pass every filter. A state that is none passes nothing, and is named in the answer."""
     wanted = _Filter(broker, request)
@@ -173,7 +170,7 @@ def list_transactions(
 class _Filter:
     """What a ListTransactions asks for. Raises INVALID_REGULAR_EXPRESSION."""
 
-    def __init__(self, broker: "Broker", request: ListTransactionsRequest) -> None:
+    def __init__(self, broker: Services, request: ListTransactionsRequest) -> None:
         self._states = {_STATES[name] for name in request.state_filters if name in _STATES}
         self._any_state = not request.state_filters
         self.only_open = self._states == {Status.ONGOING}
@@ -211,21 +208,21 @@ class _Filter:
 
 
 @handles(DescribeProducersRequest, in_steps=True)
-def describe_producers(broker: "Broker", call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def describe_producers(broker: Services, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The producers that each partition remembers; told, as everything, when it is durable."""
     topics, room = request.topics, AnswerRoom(len(broker.server.connections))
     return DescribeProducersResponse(topics=Lazy(len(topics), (_producers_of(broker, topic, room) for topic in topics)))
 
 
 def _producers_of(
-    broker: "Broker", asked: DescribeProducersRequest.Topic, room: AnswerRoom
+    broker: Services, asked: DescribeProducersRequest.Topic, room: AnswerRoom
 ) -> DescribeProducersResponse.Topic:
     indexes = asked.partition_indexes
     partitions = (_described_or_refused(broker, asked.name, index, room) for index in indexes)
     return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
 
 
-def _described_or_refused(broker: "Broker", name: str, index: int, room: AnswerRoom) -> _Partition:
+def _described_or_refused(broker: Services, name: str, index: int, room: AnswerRoom) -> _Partition:
     try:
         if room.is_full:
             raise KafkaError(*LATER_PARTITION)

@@ -5,8 +5,6 @@ the coordinator; here is how they are read and answered, which depends on their 
 is told PRODUCER_FENCED only where its client knows the word. Sources: KIP-98, KIP-360, KIP-588, KIP-890.
 """
 
-from typing import TYPE_CHECKING
-
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -21,13 +19,11 @@ from ...protocol.messages.transactions import (
 )
 from ..fast.transactions import FastTransactions
 from ..net.dispatch import Call, handles, register_fast_path
+from ..services import Services
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation
 from ..transactions.transaction import PartitionKey
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 # The versions that know PRODUCER_FENCED.
 FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END_TXN: 2}
@@ -39,7 +35,7 @@ register_fast_path(AddPartitionsToTxnRequest, EndTxnRequest, made_by=lambda brok
 
 
 @handles(InitProducerIdRequest)
-def init_producer_id(broker: "Broker", call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id at epoch 0; with a transactional id the one it has, at the next epoch.
 
     What an idempotent producer says of its former id and of a timeout means nothing.
@@ -63,7 +59,7 @@ def init_producer_id(broker: "Broker", call: Call, request: InitProducerIdReques
     return InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)
 
 
-def _not_initialised(broker: "Broker", code: ErrorCode) -> InitProducerIdResponse:
+def _not_initialised(broker: Services, code: ErrorCode) -> InitProducerIdResponse:
     """Without the id the client spoke of: a refusal gives none."""
     broker.metrics.error(code)
     return InitProducerIdResponse(error_code=code)
@@ -82,7 +78,7 @@ def _check_id(transactional_id: str) -> None:
 
 
 @handles(AddPartitionsToTxnRequest)
-def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """All or none: where one partition does not exist, the others are not attempted."""
     added: dict[PartitionKey, int] = {}
     missing: dict[PartitionKey, ErrorCode] = {}
@@ -111,7 +107,7 @@ def add_partitions(broker: "Broker", call: Call, request: AddPartitionsToTxnRequ
     return _partitions_answered(broker, request, _told(error, ADD_PARTITIONS, call.version))
 
 
-def _not_attempted(broker: "Broker", codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
+def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
     """As in Kafka each partition is answered once here, however often it was named."""
     broker.metrics.error(ErrorCode.OPERATION_NOT_ATTEMPTED)
     topics: dict[str, list[_Result]] = {}
@@ -122,7 +118,7 @@ def _not_attempted(broker: "Broker", codes: dict[PartitionKey, ErrorCode]) -> Ad
 
 
 def _partitions_answered(
-    broker: "Broker", request: AddPartitionsToTxnRequest, error: ErrorCode
+    broker: Services, request: AddPartitionsToTxnRequest, error: ErrorCode
 ) -> AddPartitionsToTxnResponse:
     if error:
         broker.metrics.error(error)
@@ -139,7 +135,7 @@ def _partitions_answered(
 
 
 @handles(AddOffsetsToTxnRequest)
-def add_offsets(broker: "Broker", call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """The partition that holds the group's offsets becomes part of the transaction."""
     _check_id(request.transactional_id)
     error = broker.transactions.add_offsets(
@@ -157,7 +153,7 @@ def add_offsets(broker: "Broker", call: Call, request: AddOffsetsToTxnRequest) -
 
 
 @handles(EndTxnRequest)
-def end_txn(broker: "Broker", call: Call, request: EndTxnRequest) -> EndTxnResponse:
+def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort. The answer leaves when every marker is on disk: then every reader sees the outcome."""
     _check_id(request.transactional_id)
     decision = broker.transactions.end(

@@ -77,7 +77,7 @@ class Connection:
         "unsent_bytes",
     )
 
-    def __init__(self, owner: Owner, max_frame_bytes: int) -> None:
+    def __init__(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None

@@ -14,7 +14,7 @@ import importlib
 import logging
 from collections.abc import Callable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...protocol.apis import APIS, Api, decode_request, encode_response, encode_response_in_steps
 from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
@@ -24,6 +24,7 @@ from ...protocol.primitives import Buffer, Readable
 from ...protocol.schema import schema_of
 from ...storage.store import BrokerHalted
 from ..metrics import counted_at
+from ..services import Services
 from .connection import Connection, OlderConnection, Slot
 from .features import highest_served
 from .refusals import refusal
@@ -31,9 +32,6 @@ from .request_limits import SMALL_BYTES, check_extent, read_in_steps
 from .turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from .unserved_apis import UNSERVED
 from .waiting import Parked
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -55,7 +53,7 @@ AREAS = (
 PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce
 
-Answer = Callable[["Broker", "Call", Any], Any]
+Answer = Callable[[Services, "Call", Any], Any]
 FastPath = Callable[[Connection, Readable], bool]
 """Answers a request that is ordinary and returns True; or changes nothing and returns False."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,7 +103,7 @@ NOT_YET = Encoded([])  # the request cannot be handled before something is relea
 
 
 HANDLERS: dict[int, Handler] = {}
-FAST_PATHS: list[tuple[tuple[int, ...], Callable[["Broker"], FastPath]]] = []
+FAST_PATHS: list[tuple[tuple[int, ...], Callable[[Services], FastPath]]] = []
 
 
 def handles(
@@ -131,7 +129,7 @@ def handles(
     return register
 
 
-def register_fast_path(*requests: type, made_by: Callable[["Broker"], FastPath]) -> None:
+def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
     """These requests are first offered to what made_by(broker) returns, one for each broker.
 
     A fast path does in fewer steps what the handlers of `requests` would do, and only where nothing is out of the
@@ -151,7 +149,7 @@ def load_handlers() -> dict[int, Handler]:
 class Dispatcher:
     """Serves the requests of all connections of one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Services) -> None:
         self._broker = broker
         self._handlers = load_handlers()
         self._metrics = broker.metrics

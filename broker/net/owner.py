@@ -1,13 +1,13 @@
 """What a connection sees of the server it belongs to, and of the store behind that."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from ...protocol.primitives import Readable
 from ..metrics import Metrics
 
-if TYPE_CHECKING:
-    from .connection import Connection
+C = TypeVar("C", contravariant=True)
+"""The connection's own class."""
 
 
 class Stored(Protocol):
@@ -23,7 +23,7 @@ class Stored(Protocol):
         """The newest unit: who waits for it waits for all that was written so far."""
 
 
-class Owner(Protocol):
+class Owner(Protocol[C]):
     """What a connection asks of the server it belongs to."""
 
     metrics: Metrics
@@ -31,29 +31,29 @@ class Owner(Protocol):
     @property
     def store(self) -> Stored: ...
 
-    def touch(self, connection: "Connection", /) -> None:
+    def touch(self, connection: C, /) -> None:
         """Have flush() called at the end of this turn, and at releases while something waits."""
 
-    def serve(self, connection: "Connection", frame: Readable, /) -> None:
+    def serve(self, connection: C, frame: Readable, /) -> None:
         """Handle one request: call reply() or park(), or neither if it is not to be answered."""
 
-    def reserve(self, connection: "Connection", size_bytes: int) -> bool:
+    def reserve(self, connection: C, size_bytes: int) -> bool:
         """Room for more of a large frame. False: wait; admitted() is called when there is."""
 
-    def give_back(self, connection: "Connection", size_bytes: int) -> None:
+    def give_back(self, connection: C, size_bytes: int) -> None:
         """The large frame is handled, or will never come: this is all the room that it had."""
 
-    def stalled(self, connection: "Connection") -> None:
+    def stalled(self, connection: C) -> None:
         """The connection waits for the store to take more; relieved() is called when it does."""
 
     def soon(self, work: Callable[[], None], /) -> object:
         """Call back in a turn of its own."""
 
-    def failed(self, connection: "Connection", error: Exception) -> None:
+    def failed(self, connection: C, error: Exception) -> None:
         """A request could not even be refused: cut the connection."""
 
-    def malformed(self, connection: "Connection", reason: str) -> None:
+    def malformed(self, connection: C, reason: str) -> None:
         """The connection is closed for what it sent."""
 
-    def lost(self, connection: "Connection") -> None:
+    def lost(self, connection: C) -> None:
         """The connection has gone."""

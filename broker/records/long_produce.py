@@ -9,18 +9,15 @@ sent that wants no answer is written though it has left.
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...effects.lanes import forget_locals
 from ...protocol.batches import Batch
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection
+from ..services import Services
 from ..topics.partition import FEW_RECORDS, Partition
 from .decompression_budget import DecompressionBudget
 from .produce_targets import Targets
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -30,7 +27,7 @@ class LongProduce:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: Services,
         connection: Connection,
         targets: Targets,
         finish: Callable[[], None],

@@ -9,7 +9,7 @@ Source: Kafka's ReplicaManager.readFromLog, DelayedFetch.
 
 from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from ...effects.lanes import JobDropped
 from ...protocol.encoding import Rows
@@ -20,15 +20,14 @@ from ...storage.log.aborted import AbortedTransaction
 from ...storage.log.file_parts import left_in_file, release
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
-from ..net.connection import Connection
 from ..net.dispatch import Call
 from ..net.waiting import Parked, Waiter
+from ..services import Services
 from ..topics.partition import Partition, storage_error
 from .fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog
-    from ..broker import Broker
 
 Answer = FetchResponse.Topic.Partition
 Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
@@ -41,25 +40,6 @@ READ_COMMITTED = 1
 FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 WAITING_FETCH_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
-
-
-class Waits(Protocol):
-    """A fetch of which a connection has one at a time that waits."""
-
-    def end_wait(self) -> None: ...
-
-
-def take_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
-    """This fetch waits; the one of the connection that waited before does not any more."""
-    if before := broker.wide_fetches.get(connection):
-        before.end_wait()
-    broker.wide_fetches[connection] = fetch
-
-
-def leave_place(broker: "Broker", connection: Connection, fetch: Waits) -> None:
-    """This fetch does not wait any more."""
-    if broker.wide_fetches.get(connection) is fetch:
-        del broker.wide_fetches[connection]
 
 
 class PartitionRead:
@@ -108,7 +88,7 @@ def _is_missing(read: PartitionRead) -> bool:
 class RunningFetch:
     """One fetch under way."""
 
-    def __init__(self, broker: "Broker", call: Call, request: FetchRequest, fetching: Fetching) -> None:
+    def __init__(self, broker: Services, call: Call, request: FetchRequest, fetching: Fetching) -> None:
         self.broker = broker
         self.connection = call.connection
         self.version = call.version
@@ -159,15 +139,15 @@ class RunningFetch:
         self.parked.on_cancel = self._leave
         self.waiter = waiter
         if len(self.parts) > FEW_PARTITIONS:
-            take_place(broker, self.connection, self)
+            broker.waiting_places.take(self.connection, self)
         broker.metrics.fetch_waits += 1
-        broker.park(waiter)
+        broker.waiting.park(waiter)
         return self.parked
 
     def _leave(self) -> None:
         assert self.waiter is not None
         self.broker.waiting.leave(self.waiter)
-        leave_place(self.broker, self.connection, self)
+        self.broker.waiting_places.leave(self.connection, self)
 
     def end_wait(self) -> None:
         """Answer as if the time to wait were over."""
@@ -183,7 +163,7 @@ class RunningFetch:
             self.parked.answer(error)
             done = True
         if done:
-            leave_place(self.broker, self.connection, self)
+            self.broker.waiting_places.leave(self.connection, self)
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:

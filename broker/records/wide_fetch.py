@@ -7,16 +7,14 @@ sends another before it has the answer.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...protocol.messages.fetch import FetchResponse
 from ..net.turns import Job, Steps
 from ..net.waiting import Parked, Waiter
+from ..services import Services
 from .fetch_sessions import Key, Wanted
-from .running_fetch import RunningFetch, leave_place, take_place
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from .running_fetch import RunningFetch
 
 T = TypeVar("T")
 
@@ -33,7 +31,7 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 class WideFetch:
     """One of them, under way."""
 
-    def __init__(self, fetch: RunningFetch, broker: "Broker") -> None:
+    def __init__(self, fetch: RunningFetch, broker: Services) -> None:
         self._fetch = fetch
         self._broker = broker
         fetch.when_read = self.answer
@@ -46,9 +44,9 @@ class WideFetch:
     def begin(self) -> Steps[FetchResponse | Parked]:
         """Read; the response, or where it comes later."""
         if not self._is_late:
-            take_place(self._broker, self._fetch.connection, self)
+            self._broker.waiting_places.take(self._fetch.connection, self)
             self._parked.on_cancel = self._leave
-            self._broker.park(self._waiter)
+            self._broker.waiting.park(self._waiter)
         response = yield from self._read(first=True)
         return self._parked if response is None else response
 
@@ -102,7 +100,7 @@ class WideFetch:
 
     def _leave(self) -> None:
         self._broker.waiting.leave(self._waiter)
-        leave_place(self._broker, self._fetch.connection, self)
+        self._broker.waiting_places.leave(self._fetch.connection, self)
 
     def end_wait(self) -> None:
         """Answer as if the time to wait were over."""

@@ -7,7 +7,6 @@ Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...protocol import batches
 from ...protocol.batches import Batch, CorruptBatch
@@ -17,10 +16,8 @@ from ...storage.journal.journal import Part, UnitRefused
 from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
 from ...storage.log.reads import ColdRead
+from ..shared import Shared
 from .java_hash import partition_for
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 READ_BYTES = 1 << 20
 NOBODY = -1  # no producer, no epoch
@@ -35,16 +32,17 @@ class InternalTopicDamaged(Exception):
 class InternalTopic:
     """One such topic of one broker. `name` need not exist yet."""
 
-    def __init__(self, broker: "Broker", name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    def __init__(self, shared: Shared, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """partitions, configs: for the day it is made."""
         self.name = name
-        self._topics = broker.topics
-        self._store = broker.store
-        self._told_offline = broker.recovery.offline
+        self._topics = shared.topics
+        self._store = shared.store
+        self._told_offline = shared.told_offline
         self._sound_from: dict[int, int] = {}  # by partition: all batches from this offset on were looked at
         self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
         self._partitions = partitions
         self._configs = configs
+        self._topics.made_when_needed[name] = self.ensure
 
     @property
     def exists(self) -> bool:

@@ -6,7 +6,7 @@ Source: Kafka's UnifiedLog.append and LogValidator; the order matters, because i
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...protocol import batches
 from ...protocol.batches import Batch
@@ -17,7 +17,6 @@ from ..records.decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog
-    from .topics import Topic
 
 NO_LEADER_EPOCH = -1  # what a client sends that does not know one
 NO_TIMESTAMP = -1
@@ -28,6 +27,13 @@ ATTRIBUTES_AT = 22  # the low byte
 FEW_RECORDS = 2_000
 BYTES_LIKE_A_RECORD = 32  # compressing so many takes as long as looking at one record
 UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions of records
+
+
+class NamedTopic(Protocol):
+    """What a partition knows of its topic."""
+
+    name: str
+    id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Partition:
     __slots__ = ("index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
 
     def __init__(
-        self, log: "PartitionLog", topic: "Topic", index: int, rules: AppendRules, leader_epoch: int = 0
+        self, log: "PartitionLog", topic: NamedTopic, index: int, rules: AppendRules, leader_epoch: int = 0
     ) -> None:
         self.log = log
         self.topic = topic

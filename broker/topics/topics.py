@@ -7,14 +7,18 @@ is gone for everybody at once. Ids are given once and for ever: a topic made aga
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...effects.clock import Clock
+from ...effects.rng import Rng
 from ...protocol.compression import Codec
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.journal.journal import Part
 from ...storage.log.settings import LogSettings
+from ...storage.store import Store
+from ..config.live_settings import LiveSettings
 from ..config.options import InvalidOption
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
@@ -22,9 +26,6 @@ from .catalogue_log import CatalogueLog
 from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unified
 from .partition import AppendRules, Partition
 from .producer_ids import ProducerIds
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -63,15 +64,32 @@ class _Ruled(NamedTuple):
 class Topics:
     """All topics of a broker, and what else its catalogue holds."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rng: Rng,
+        settings: LiveSettings,
+        wake: Callable[[Collection[Hashable]], None],
+        *,
+        ignore_dynamic: bool = False,
+    ) -> None:
+        """wake: called with the logs of topics that are gone, for whoever waits for them.
+
+        ignore_dynamic: settings that were changed while running are kept, and not obeyed.
+        """
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
-        self._broker = broker
-        self._store = broker.store
+        self.made_when_needed: dict[str, Callable[[], None]] = {}  # internal topics, by name: what makes each
+        self._store = store
+        self._rng = rng
+        self._broker_settings = settings
+        self._wake = wake
+        self._ignore_dynamic = ignore_dynamic
         self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
         self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
-        self._log = CatalogueLog(broker.store, broker.clock)
+        self._log = CatalogueLog(store, clock)
         self._producer_ids = ProducerIds(self._log)
         self.catalogue = self._log.catalogue
 
@@ -80,7 +98,7 @@ class Topics:
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])
-        self._broker.settings = self._with_dynamic(self._broker.settings)
+        self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
 
@@ -132,21 +150,20 @@ class Topics:
 
         A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
         """
-        if not self._broker.settings.auto_create_topics_enable or name == CLUSTER_TOPIC:
+        if not self._broker_settings.now.auto_create_topics_enable or name == CLUSTER_TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        broker = self._broker
-        for coordinated in (broker.group_offsets.topic, broker.transactions.topic, broker.ledger.topic):
-            if coordinated.name == name:
-                coordinated.ensure()
-                return self.by_name[name]
-        return self.create(name, self._broker.settings.num_partitions)
+        make = self.made_when_needed.get(name)
+        if make is not None:
+            make()
+            return self.by_name[name]
+        return self.create(name, self._broker_settings.now.num_partitions)
 
     def delete(self, topic: Topic) -> None:
         """End a topic and its logs; fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
         self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
         self._reflect(topic.id)
-        self._broker.waiting.wake(logs)
+        self._wake(logs)
 
     def add_partitions(self, topic: Topic, total: int) -> None:
         """Let the topic have `total` partitions."""
@@ -179,9 +196,9 @@ class Topics:
 
     def _settings_of(self, configs: Mapping[str, str]) -> TopicSettings:
         """The same object for the same configs, as long as they are asked for one after the other."""
-        broker, known = self._broker.settings, self._last_settings
-        if known is None or known[0] is not broker or known[1] != configs:
-            known = self._last_settings = broker, dict(configs), TopicSettings.of(configs, broker)
+        now, known = self._broker_settings.now, self._last_settings
+        if known is None or known[0] is not now or known[1] != configs:
+            known = self._last_settings = now, dict(configs), TopicSettings.of(configs, now)
         return known[2]
 
     def _rules(self, settings: TopicSettings, internal: bool) -> "_Ruled":
@@ -206,7 +223,7 @@ class Topics:
         """Let these be all that is set for one broker or for all. Raises InvalidOption."""
         self.check_broker_configs(broker, configs)
         self._log.commit([broker_configs_changed(broker, configs)])
-        self._broker.settings = self._with_dynamic(self._broker.settings)
+        self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
 
@@ -215,12 +232,12 @@ class Topics:
         known = _known(configs)
         for name, text in known.items():
             BROKER_OPTIONS[name].parse_dynamic(text)
-        self._broker.settings.with_layer(_layer(broker), known)
+        self._broker_settings.now.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
         for broker in ("", str(settings.node_id)):
             stored = _known(self.broker_configs(broker))
-            if self._broker.ignore_dynamic:
+            if self._ignore_dynamic:
                 for name, text in stored.items():
                     log.warning("set while running, and ignored by this start: %s=%s", name, text)
                 continue
@@ -271,7 +288,7 @@ class Topics:
     def _new_topic_id(self) -> bytes:
         """A random (version 4) UUID whose text begins with no '-', which would look like a flag (KIP-516)."""
         while True:
-            drawn = bytearray(self._broker.rng.bytes(16))
+            drawn = bytearray(self._rng.bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40
             drawn[8] = drawn[8] & 0x3F | 0x80
             if text_id(drawn)[0] != "-" and bytes(drawn) not in self.by_id:

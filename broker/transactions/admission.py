@@ -7,7 +7,7 @@ Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -15,12 +15,10 @@ from ...storage.log.partition_log import PartitionLog
 from ..net.connection import Connection
 from ..topics.partition import Partition
 from . import machine
+from .coordinator import TransactionCoordinator
 from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
 from .transaction import PartitionKey, Transaction
 from .unit import PART_BYTES
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
 ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRANSACTION_ABORTABLE
@@ -45,10 +43,10 @@ class Joining(NamedTuple):
 class Admission:
     """Asked by Produce and TxnOffsetCommit of one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._coordinator = broker.transactions
-        self._transactions = broker.transactions.transactions
-        self._fence_policy = broker.transactions.fence_policy
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+        self._transactions = coordinator.transactions
+        self._fence_policy = coordinator.fence_policy
 
     def admit_batch(self, transactional_id: str, batch: Batch, partition: Partition, version: int) -> Joining | None:
         """May this batch be written there, and what is to be logged with it? Raises KafkaError.

@@ -11,12 +11,13 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
+from ..groups.offset_log import GroupOffsets
 from ..net.connection import Connection
+from ..shared import Shared
 from ..topics.internal_topic import InternalTopic
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
 from ..topics.partition import Partition
@@ -29,9 +30,6 @@ from .state_batch import state_batch
 from .transaction import Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
 
-if TYPE_CHECKING:
-    from ..broker import Broker
-
 FEW_PARTITIONS = 50  # of a transaction: all of them are written with each of its states
 HOMES_KEPT = 10_000
 EVICTED_AT_ONCE = 20  # for one new id, if the setting was lowered
@@ -41,23 +39,26 @@ EVICTION_ATTEMPTS = 10  # for one new id, if partitions of the log are offline
 class TransactionCoordinator:
     """All transactional ids of one broker. The state: transactions, by_producer_id, open and unused."""
 
-    def __init__(self, broker: "Broker") -> None:
-        settings = broker.settings
+    def __init__(self, shared: Shared, offsets: GroupOffsets) -> None:
+        settings = shared.settings.now
         self.transactions: dict[str, Transaction] = {}
         self.by_producer_id: dict[int, str] = {}
         self.open: dict[str, None] = {}  # ids with an open transaction
         self.unused: OrderedDict[str, None] = OrderedDict()  # ids without one, the longest unused first
         self.prepared = PreparedIds()
-        self.fence_policy = FencePolicy(broker)
+        self.fence_policy = FencePolicy(shared.settings, shared.clock, shared.metrics)
         self.topic = InternalTopic(
-            broker,
+            shared,
             STATE_TOPIC,
             settings.transaction_state_log_num_partitions,
             {"segment.bytes": str(settings.transaction_state_log_segment_bytes)},
         )
-        self._broker = broker
-        self._store = broker.store
-        self._clock = broker.clock
+        self._offsets = offsets
+        self._topics = shared.topics
+        self._store = shared.store
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._turns = shared.turns
         self._homes: dict[str, tuple[int, bytes]] = {}  # of ids in use: partition of the topic, and key
 
     # ---- the state -------------------------------------------------------------------------------------------
@@ -95,29 +96,33 @@ class TransactionCoordinator:
 
     def given(self, transactional_id: str) -> Inputs:
         """What a decision about this id needs from outside."""
-        new_producer_id = self._broker.topics.next_producer_id
+        new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
         return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
         """Whether the id goes with the end of its transaction."""
-        prefix = self._broker.settings.transactional_id_ephemeral_prefix
+        prefix = self._settings.now.transactional_id_ephemeral_prefix
         return bool(prefix) and transactional_id.startswith(prefix)
+
+    def new_unit(self) -> TransactionUnit:
+        """An empty one, to be filled and committed in one step."""
+        return TransactionUnit(self._store, self._topics, self._offsets.end_transaction)
 
     def log(self, transactional_id: str, decision: Decision, given: Inputs) -> None:
         """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
         if decision.states:
             partitions = len(decision.states[0].partitions)
             if partitions > FEW_PARTITIONS:
-                self._broker.turns.spend(partitions)
-            unit = TransactionUnit(self._broker)
+                self._turns.spend(partitions)
+            unit = self.new_unit()
             self._write(unit, transactional_id, decision, given)
             unit.commit()
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
         """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
-        unit = TransactionUnit(self._broker)
+        unit = self.new_unit()
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)
         unit.commit()
@@ -157,7 +162,7 @@ class TransactionCoordinator:
     def init_producer_id(self, request: Initialisation, version: int, connection: Connection) -> Decision:
         """The pair to produce with; raises KafkaError."""
         transactional_id = request.transactional_id
-        settings = self._broker.settings
+        settings = self._settings.now
         self.topic.ensure()
         txn = self.find(transactional_id)
         self.fence_policy.check_policy(INIT_PRODUCER_ID, version)
@@ -291,7 +296,7 @@ class TransactionCoordinator:
             if decision.states:
                 self.log(transactional_id, decision, given)
                 return
-        unit = TransactionUnit(self._broker)
+        unit = self.new_unit()
         unit.mark(order._replace(partitions={key: log_id}), self._clock.now_ms(), coordinator_epoch)
         unit.commit()
 
@@ -303,7 +308,7 @@ class TransactionCoordinator:
         by_partition: dict[int, list[str]] = {}
         for transactional_id in transactional_ids:
             by_partition.setdefault(self.topic.partition_for(transactional_id), []).append(transactional_id)
-        unit, forgotten = TransactionUnit(self._broker), []
+        unit, forgotten = self.new_unit(), []
         now_ms = self._clock.now_ms()
         for partition, ids in by_partition.items():
             try:
@@ -320,7 +325,7 @@ class TransactionCoordinator:
 
     def offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
         """The partition that holds the group's offsets, and its log."""
-        topic = self._broker.group_offsets.topic
+        topic = self._offsets.topic
         topic.ensure()
         partition = topic.partition_for(group_id)
         return (OFFSETS_TOPIC, partition), topic.log(partition).log_id

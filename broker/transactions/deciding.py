@@ -120,7 +120,7 @@ class Deciding:
         self._up_to_date = False
         if txn is None or txn.prepared is None:
             return
-        if item is not None and wrong_with(item, txn, self._proposal, self._ledger.is_there):
+        if item is not None and wrong_with(item, txn, self._proposal, self._ledger.logs.__contains__):
             return
         given = self._coordinator.given(name)
         decision = machine.settle_prepared(txn, self._proposal.commit and item is not None, given)
@@ -132,7 +132,7 @@ class Deciding:
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
-        logs, partitions = self._ledger.broker.store.logs, txn.partitions
+        logs, partitions = self._ledger.logs, txn.partitions
         if any(topic == OFFSETS_TOPIC for topic, _ in partitions) or not logs.keys() >= set(partitions.values()):
             return None
         return [(logs[log_id], marker) for log_id in partitions.values()]
@@ -161,7 +161,7 @@ class Deciding:
 
     def _refused(self) -> tuple[tuple[str, ErrorCode], ...]:
         """Listed transactions that cannot end so, with the reason."""
-        transactions, is_there, plans = self._coordinator.transactions, self._ledger.is_there, self._plans
+        transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
         whole = not self._proposal.commit or gone.isdisjoint(self._marked() if gone else ())
         return tuple(
@@ -180,7 +180,7 @@ class Deciding:
         written = self._written_anew()
         now_ms = ledger.now_ms()
         entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
-        unit = TransactionUnit(ledger.broker)
+        unit = self._coordinator.new_unit()
         unit.add(ledger.append_of(proposal.key, entry))
         for each in written:
             unit.add(each.append)
@@ -210,7 +210,7 @@ class Deciding:
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
         """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
-        logs = self._ledger.broker.store.logs
+        logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
         for each in written:
             if not odd:

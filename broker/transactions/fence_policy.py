@@ -5,17 +5,16 @@ log, and raised as OlderConnection, which closes that connection without an answ
 """
 
 import logging
-from typing import TYPE_CHECKING
 
+from ...effects.clock import Clock
 from ...protocol.apis import APIS
 from ...protocol.errors import ErrorCode, KafkaError
+from ..config.live_settings import LiveSettings
 from ..config.transaction_settings import V1_POLICIES
+from ..metrics import Metrics
 from ..net.connection import Connection, OlderConnection
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .transaction import Transaction
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -26,10 +25,10 @@ SILENT_MS = 1000  # after a line about a connection that was closed by the fence
 class FencePolicy:
     """The fences of one broker's transactional ids, and what its policy says of them."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._clock = broker.clock
-        self._metrics = broker.metrics
+    def __init__(self, settings: LiveSettings, clock: Clock, metrics: Metrics) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
         self._fences = Fences()
         self._silent_until_ms = 0
 
@@ -38,14 +37,14 @@ class FencePolicy:
 
     def check_policy(self, api: int, version: int) -> None:
         """Raises KafkaError UNSUPPORTED_VERSION where old clients are not served."""
-        if version <= HIGHEST_TV1_VERSION[api] and self._broker.settings.transaction_v1_policy == REFUSE:
+        if version <= HIGHEST_TV1_VERSION[api] and self._settings.now.transaction_v1_policy == REFUSE:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
             )
 
     def admit(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
         """Of a request whose pair is the current one. Raises OlderConnection for one of TV1 that came late."""
-        if version > HIGHEST_TV1_VERSION[api] or self._broker.settings.transaction_v1_policy != FENCING:
+        if version > HIGHEST_TV1_VERSION[api] or self._settings.now.transaction_v1_policy != FENCING:
             return
         fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)
         if not fence.passes(kind, connection.number):
@@ -57,7 +56,7 @@ class FencePolicy:
         """Whether check_policy and admit would say nothing. False leaves no trace but in the fence: ask them."""
         if version > HIGHEST_TV1_VERSION[api]:
             return True
-        policy = self._broker.settings.transaction_v1_policy
+        policy = self._settings.now.transaction_v1_policy
         if policy != FENCING:
             return policy == ALLOW
         fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)

@@ -7,22 +7,20 @@ transaction.prepared.alert.ms is named in the log of the broker, once, and count
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ..bugs import contain_bugs
+from ..shared import Shared
 from ..topics.internal_topic import InternalTopic
 from ..topics.names import LEDGER_TOPIC
 from . import machine
+from .coordinator import TransactionCoordinator
 from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
 from .transaction import NEVER_MS, Decision, Prepared, Transaction
 from .unit import Append
-
-if TYPE_CHECKING:
-    from ..broker import Broker
-    from .sweeps import Tasks
 
 log = logging.getLogger("fencepost.broker")
 
@@ -42,12 +40,16 @@ class Preparation(NamedTuple):
 class Ledger:
     """All entries. `apply` is the only way in, live and in replay."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, shared: Shared, coordinator: TransactionCoordinator) -> None:
         self.entries: dict[str, Entry] = {}
-        self.broker = broker
-        self.coordinator = broker.transactions
-        self.is_there = broker.store.logs.__contains__
-        self.topic = InternalTopic(broker, LEDGER_TOPIC, 1, {})
+        self.coordinator = coordinator
+        self.logs = shared.store.logs
+        self.topic = InternalTopic(shared, LEDGER_TOPIC, 1, {})
+        self._store = shared.store
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._tasks = shared.tasks
         self._told: set[str] = set()  # transactional ids that wait for long and were named in the log
 
     def load(self) -> None:
@@ -67,7 +69,7 @@ class Ledger:
 
     def now_ms(self) -> int:
         """Wall time."""
-        return self.broker.clock.now_ms()
+        return self._clock.now_ms()
 
     def append_of(self, key: str, entry: Entry) -> Append:
         """The record of an entry, for a unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
@@ -81,7 +83,7 @@ class Ledger:
     def ready_for(self, proposal: Proposal) -> None:
         """Make the log, and see that there is room for one more key. Raises KafkaError."""
         self.check_known()
-        most = self.broker.settings.max_ledger_entries
+        most = self._settings.now.max_ledger_entries
         if proposal.key not in self.entries and len(self.entries) >= most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"{len(self.entries)} keys are in use already (max.ledger.entries)"
@@ -110,7 +112,7 @@ class Ledger:
 
     def _check_limits(self, timeout_ms: int) -> None:
         """Of one more transaction that is to wait. Raises KafkaError INVALID_TRANSACTION_TIMEOUT, POLICY_VIOLATION."""
-        settings, waiting = self.broker.settings, len(self.coordinator.prepared)
+        settings, waiting = self._settings.now, len(self.coordinator.prepared)
         if timeout_ms == NEVER_MS and not settings.transaction_two_phase_commit_enable:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -155,15 +157,15 @@ class Ledger:
 
     # ---- those that wait for long ----------------------------------------------------------------------------
 
-    async def watch(self, tasks: "Tasks") -> None:
+    async def watch(self) -> None:
         """Look for them from time to time, until the broker ends."""
-        while not await tasks.pause(min(self.broker.settings.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
-            with contain_bugs(self.broker.metrics, "the look at transactions that wait for long"):
+        while not await self._tasks.pause(min(self._settings.now.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
+            with contain_bugs(self._metrics, "the look at transactions that wait for long"):
                 self.look()
 
     def look(self) -> None:
         """Name, once, each transaction that waits for longer than transaction.prepared.alert.ms; and count them."""
-        alert_ms, age_ms = self.broker.settings.transaction_prepared_alert_ms, self.broker.store.age_ms()
+        alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()
         for name in self.coordinator.prepared.all():
             txn = self.coordinator.transactions[name]
@@ -174,7 +176,7 @@ class Ledger:
                 if name not in self._told:
                     _tell(txn, txn.prepared, waited_ms)
         self._told = late
-        self.broker.metrics.prepared_for_long = len(late)
+        self._metrics.prepared_for_long = len(late)
 
 
 def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:

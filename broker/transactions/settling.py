@@ -11,16 +11,19 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ...effects.clock import Clock
 from ...protocol.batches import read
 from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, control_marker
+from ..groups.offset_log import GroupOffsets
+from ..shared import Shared
 from ..topics.catalogue import Change, MarkerDebt, marker_paid
 from ..topics.names import OFFSETS_TOPIC
 from . import machine
+from .coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from ...storage.journal.journal import Part
-    from ..broker import Broker
 
 log = logging.getLogger("fencepost.broker")
 
@@ -31,38 +34,37 @@ WAIT_FOR_ROOM_S = 10.0
 Owed = tuple[tuple[int, int], MarkerDebt]
 
 
-async def settle(broker: "Broker") -> None:
+async def settle(shared: Shared, offsets: GroupOffsets, coordinator: TransactionCoordinator) -> None:
     """Pay and finish all there is. Raises KafkaError if there is no room for it on the disk."""
-    while debts := list(islice(_payable(broker), SLICE)):
-        await _with_room(broker, lambda: _pay(broker, debts))
-    coordinator = broker.transactions
+    while debts := list(islice(_payable(shared), SLICE)):
+        await _with_room(shared.clock, lambda: _pay(shared, offsets, debts))
     for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed(txn)]:
         log.info("transaction %r was decided and not ended: it is now", transactional_id)
-        await _with_room(broker, lambda: coordinator.finish(transactional_id))  # noqa: B023
+        await _with_room(shared.clock, lambda: coordinator.finish(transactional_id))  # noqa: B023
 
 
-async def _with_room(broker: "Broker", work: Callable[[], None]) -> None:
+async def _with_room(clock: Clock, work: Callable[[], None]) -> None:
     """Do it, as soon as the journal has a file ready for it."""
-    deadline = broker.clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
+    deadline = clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
     while True:
         try:
             work()
             return
         except KafkaError:
-            if broker.clock.monotonic_ms() >= deadline:
+            if clock.monotonic_ms() >= deadline:
                 raise
         await asyncio.sleep(ROOM_CHECK_S)
 
 
-def _payable(broker: "Broker") -> list[Owed]:
+def _payable(shared: Shared) -> list[Owed]:
     """Debts of logs that are here, or gone for good."""
-    logs = broker.store.logs
-    debts = broker.topics.catalogue.marker_debts.items()
+    logs = shared.store.logs
+    debts = shared.topics.catalogue.marker_debts.items()
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]
 
 
-def _pay(broker: "Broker", debts: list[Owed]) -> None:
-    store, wall_ms = broker.store, broker.clock.now_ms()
+def _pay(shared: Shared, offsets: GroupOffsets, debts: list[Owed]) -> None:
+    store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []
     told: list[tuple[int, int, bool]] = []
@@ -77,7 +79,7 @@ def _pay(broker: "Broker", debts: list[Owed]) -> None:
         if owner.topic == OFFSETS_TOPIC:
             told.append((owner.partition, producer_id, debt.commit))
         log.info("%s-%s is told that producer %s has ended", owner.topic, owner.partition, producer_id)
-    broker.topics.commit(changes, parts)
+    shared.topics.commit(changes, parts)
     for partition, producer_id, commit in told:
-        log_end = broker.group_offsets.topic.log(partition).end_offset
-        broker.group_offsets.end_transaction(partition, producer_id, commit, log_end - 1)
+        log_end = offsets.topic.log(partition).end_offset
+        offsets.end_transaction(partition, producer_id, commit, log_end - 1)

@@ -9,15 +9,13 @@ between them; what finds no room on the disk is tried again with the next pass, 
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.errors import KafkaError
 from ...storage.store import BrokerHalted
 from ..bugs import contain_bugs
+from ..shared import Shared
 from . import machine
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from .coordinator import TransactionCoordinator
 
 log = logging.getLogger("fencepost.broker")
 
@@ -28,21 +26,15 @@ EXPIRED_AT_ONCE = 500
 LOOKED_AT_ONCE = 5_000
 
 
-class Tasks(Protocol):
-    """What a sweep needs of whoever runs it."""
-
-    @property
-    def ending(self) -> bool: ...
-    async def pause(self, seconds: float) -> bool: ...
-
-
 class Sweeps:
     """The passes over all transactional ids of one broker."""
 
-    def __init__(self, broker: "Broker", tasks: Tasks) -> None:
-        self._broker = broker
-        self._coordinator = broker.transactions
-        self._tasks = tasks
+    def __init__(self, shared: Shared, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+        self._settings = shared.settings
+        self._store = shared.store
+        self._metrics = shared.metrics
+        self._tasks = shared.tasks
         self._next_deadline_ms: int | None = None  # of the open ones that the last pass left, the earliest age
 
     async def abort_late(self) -> None:
@@ -51,7 +43,7 @@ class Sweeps:
         That is transaction.abort.timed.out.transaction.cleanup.interval.ms. It is shorter where one that was seen open
         will be too old by then: readers wait for it.
         """
-        interval_ms = self._broker.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        interval_ms = self._settings.now.transaction_abort_timed_out_transaction_cleanup_interval_ms
         while not self._tasks.ending:
             self._next_deadline_ms = None
             await self._pass(self._abort_pass)
@@ -60,11 +52,11 @@ class Sweeps:
     def _next_late_ms(self) -> float:
         """How long until the first of those that the last pass left open is too old."""
         deadline_ms = self._next_deadline_ms
-        return math.inf if deadline_ms is None else deadline_ms + 1 - self._broker.store.age_ms()
+        return math.inf if deadline_ms is None else deadline_ms + 1 - self._store.age_ms()
 
     async def expire_ids(self) -> None:
         """Every transaction.remove.expired.transaction.cleanup.interval.ms."""
-        interval_ms = self._broker.settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        interval_ms = self._settings.now.transaction_remove_expired_transaction_cleanup_interval_ms
         while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
             await self._pass(self._expiry_pass)
 
@@ -83,7 +75,7 @@ class Sweeps:
 
     async def _abort(self, ids: Sequence[str]) -> None:
         for number, transactional_id in enumerate(ids, 1):
-            with contain_bugs(self._broker.metrics, f"transaction {transactional_id!r}"):
+            with contain_bugs(self._metrics, f"transaction {transactional_id!r}"):
                 self._abort_one(transactional_id)
             if number % ABORTED_AT_ONCE == 0 and await self._tasks.pause(SLICE_PAUSE_S):
                 return
@@ -97,7 +89,7 @@ class Sweeps:
 
     def _late(self, ids: Sequence[str]) -> list[str]:
         """Those that are too old now. Keeps the earliest deadline of the others."""
-        transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
+        transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         found = []
         for transactional_id in ids:
             txn = transactions.get(transactional_id)
@@ -131,12 +123,12 @@ class Sweeps:
             raise
         except Exception:
             for transactional_id in ids:
-                with contain_bugs(self._broker.metrics, f"transactional id {transactional_id!r}, which expires"):
+                with contain_bugs(self._metrics, f"transactional id {transactional_id!r}, which expires"):
                     self._coordinator.forget([transactional_id])
 
     def _unused(self, ids: Sequence[str]) -> list[str]:
-        transactions, age_ms = self._coordinator.transactions, self._broker.store.age_ms()
-        expiration_ms = self._broker.settings.transactional_id_expiration_ms
+        transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
+        expiration_ms = self._settings.now.transactional_id_expiration_ms
         found = []
         for transactional_id in ids:
             txn = transactions.get(transactional_id)

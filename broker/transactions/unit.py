@@ -5,40 +5,42 @@ topic made again under the same name gets nothing; a log that is gone is passed 
 waiting: its marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from ...protocol.batches import Batch, made
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal.journal import UnitRefused
 from ...storage.log.partition_log import PartitionLog
+from ...storage.store import Store
 from ..topics.catalogue import Change, MarkerDebt, marker_owed
 from ..topics.names import OFFSETS_TOPIC
+from ..topics.topics import Topics
 from .transaction import MarkerOrder
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
 PART_BYTES = 32  # framing of a part in the journal, at most
 
 Append = tuple[PartitionLog, Batch]
 """A batch, and the log that it is for."""
+EndTransaction = Callable[[int, int, bool, int], None]
+"""Partition of __consumer_offsets, producer id, whether it was committed, offset of the marker."""
 
 
 class TransactionUnit:
     """Collects batches, and commits them as one unit."""
 
-    __slots__ = ("_broker", "_debts", "_ends", "_offsets", "_size", "_store", "appends")
+    __slots__ = ("_debts", "_end_transaction", "_ends", "_offsets", "_size", "_store", "_topics", "appends")
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, store: Store, topics: Topics, end_transaction: EndTransaction) -> None:
+        """end_transaction: called once the unit is committed, for each of its markers in __consumer_offsets."""
         self.appends: list[Append] = []
-        self._broker = broker
-        self._store = broker.store
+        self._store = store
+        self._topics = topics
+        self._end_transaction = end_transaction
         self._size = 0
         self._debts: dict[tuple[int, int], MarkerDebt] = {}
-        self._offsets: list[tuple[int, int, bool, int]] = []  # for the group coordinator: see end_transaction
+        self._offsets: list[tuple[int, int, bool, int]] = []  # for end_transaction
         self._ends: dict[int, int] = {}  # of logs of __consumer_offsets in this unit
 
     def add(self, append: Append) -> None:
@@ -76,7 +78,7 @@ class TransactionUnit:
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
         """An earlier debt decides: nothing that came after it can stand in a log that was offline."""
         key = log_id, order.producer_id
-        earlier = self._broker.topics.catalogue.marker_debts.get(key)
+        earlier = self._topics.catalogue.marker_debts.get(key)
         commit = order.commit if earlier is None else earlier.commit
         epoch = order.producer_epoch if earlier is None else max(earlier.producer_epoch, order.producer_epoch)
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
@@ -100,12 +102,12 @@ class TransactionUnit:
         except UnitRefused as refused:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
         for partition, producer_id, commit, offset in self._offsets:
-            self._broker.group_offsets.end_transaction(partition, producer_id, commit, offset)
+            self._end_transaction(partition, producer_id, commit, offset)
 
     def _commit_with(self, debts: Iterable[Change]) -> None:
         parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]
         try:
-            self._broker.topics.commit(list(debts), parts)
+            self._topics.commit(list(debts), parts)
         except KafkaError as error:
             raise _no_room() from error
 

@@ -18,11 +18,12 @@ from ...effects.disk import Disk, TryLater
 from ...storage import checkpoints, layout
 from ...storage.store import BrokerHalted
 from ...storage.store_checkpoint import LogEntry
+from ..shared import Shared
 from ..topics.internal_topic import InternalTopic
 from ..topics.names import INTERNAL
+from .housekeeping import Housekeeping
 
 if TYPE_CHECKING:
-    from ..broker import Broker
     from ..topics.partition import Partition
 
 log = logging.getLogger("fencepost.broker")
@@ -109,10 +110,21 @@ def _newest_positions(disk: Disk, directory: str) -> Positions:
 class CoordinatorSnapshots:
     """Takes and restores snapshots of all coordinators of one broker."""
 
-    def __init__(self, broker: "Broker", sources: Sequence[Source]) -> None:
-        self._broker = broker
-        self._disk = broker.disk
-        self._directory = broker.settings.log_dir
+    def __init__(
+        self,
+        shared: Shared,
+        disk: Disk,
+        housekeeping: Housekeeping,
+        halt: Callable[[BaseException], None],
+        sources: Sequence[Source],
+    ) -> None:
+        """halt: called with an error after which nobody knows what is on disk."""
+        self._store = shared.store
+        self._topics = shared.topics
+        self._housekeeping = housekeeping
+        self._disk = disk
+        self._halt = halt
+        self._directory = shared.settings.now.log_dir
         self._sources = sources
         self._taken_bytes = 0  # appended to the logs when the last one was begun
         self._size_bytes = 0  # of the last one
@@ -161,7 +173,7 @@ class CoordinatorSnapshots:
         """Whether the logs are those that the snapshot knew, and have all that came since. Raises ValueError."""
         if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
             raise ValueError("its entries are of another version")
-        by_name = self._broker.topics.by_name
+        by_name = self._topics.by_name
         topics = {source.topic.name: source.topic for source in self._sources}
         for name, of_topic in positions.items():
             for index, log_id, offset in of_topic:
@@ -177,7 +189,7 @@ class CoordinatorSnapshots:
 
     def _partitions(self) -> Iterator["Partition"]:
         names = [source.topic.name for source in self._sources]
-        return (each for name in names if (topic := self._broker.topics.by_name.get(name)) for each in topic.partitions)
+        return (each for name in names if (topic := self._topics.by_name.get(name)) for each in topic.partitions)
 
     # ---- taking one ------------------------------------------------------------------------------------------
 
@@ -191,7 +203,7 @@ class CoordinatorSnapshots:
 
     async def take_last(self) -> None:
         """At an orderly end, if anything was appended since the last one, and the state was wholly read."""
-        wanted = self.complete and not self._taking and self._broker.halted is None
+        wanted = self.complete and not self._taking and self._store.halted is None
         if not wanted or self._appended_bytes() <= self._taken_bytes:
             return
         try:
@@ -199,7 +211,7 @@ class CoordinatorSnapshots:
         except (TryLater, BrokerHalted):
             pass  # the logs have it all
         except OSError as error:
-            self._broker.rounds.halt(error)
+            self._halt(error)
 
     def _overtaken(self) -> bool:
         return any(each.log.cleaned_offset > _known(self._positions, each) for each in self._partitions())
@@ -221,7 +233,7 @@ class CoordinatorSnapshots:
             self._taking = False
 
     async def _take(self) -> None:
-        tasks, store = self._broker.housekeeping, self._broker.store
+        housekeeping, store = self._housekeeping, self._store
         taken_bytes = self._appended_bytes()
         positions: Positions = {}
         for partition in self._partitions():
@@ -232,10 +244,10 @@ class CoordinatorSnapshots:
             of_source = slices.setdefault(source.topic.name, [])
             for packed in _sliced(source.rows()):
                 of_source.append(packed)
-                await tasks.pause(PAUSE_S)
+                await housekeeping.pause(PAUSE_S)
         number = max(self._numbers(), default=0) + 1
-        await tasks.synced(store.last_unit)
-        self._size_bytes = await tasks.job(lambda: self._write(number, positions, slices))
+        await housekeeping.synced(store.last_unit)
+        self._size_bytes = await housekeeping.job(lambda: self._write(number, positions, slices))
         self._taken_bytes, self._positions = taken_bytes, positions
         self.taken += 1
 

@@ -4,6 +4,7 @@ Most were real once, here or in other brokers (KAFKA-17754, KAFKA-9807, KAFKA-53
 mutant patches classes while brokers run; `hunt` tells by which seed it was caught, and by what.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -281,13 +282,12 @@ def markers_come_after_the_answer(stack):
     def wrapper(mark):
         def marked(self, order, *more):
             def later():
-                store = self._broker.store
-                if store.halted is None:
-                    unit = TransactionUnit(self._broker)
+                if self._store.halted is None:
+                    unit = TransactionUnit(self._store, self._topics, self._end_transaction)
                     mark(unit, order, *more)
                     unit.commit()
 
-            self._broker._loop.call_later(0.03, later)
+            asyncio.get_running_loop().call_later(0.03, later)
 
         return marked
 
@@ -364,7 +364,7 @@ def a_commit_is_answered_and_not_logged(stack):
 def markers_go_to_whatever_has_the_name_now(stack):
     def wrapper(mark):
         def marked(self, order, *more):
-            topics = self._broker.topics.by_name
+            topics = self._topics.by_name
             places = {key: topics[key[0]].partitions[key[1]].log.log_id for key in order.partitions if key[0] in topics}
             mark(self, order._replace(partitions=places), *more)
 

@@ -99,7 +99,7 @@ def test_the_policy_for_old_clients_holds_here_too():
         broker.ask(create("t"))
         txn = begun(broker)
         assert [txn.add("t", 0), txn.end(True)] == [[OK], OK]
-        broker.broker.settings = BrokerSettings(transaction_v1_policy="refuse")
+        broker.broker.live_settings.now = BrokerSettings(transaction_v1_policy="refuse")
         assert txn.client.ask(txn.ending(True), 3).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 

@@ -404,7 +404,7 @@ def test_an_unknown_producer_refused_at_the_limit_is_not_overtaken_by_its_next_b
         broker.ask(create("t"))
         assert code(broker.ask(produce("t", idempotent(0)))) == OK
         assert code(broker.ask(produce("t", idempotent(0, producer_id=8)))) == ErrorCode.UNKNOWN_PRODUCER_ID
-        broker.broker.settings = BrokerSettings()
+        broker.broker.live_settings.now = BrokerSettings()
         next_one = produce("t", idempotent(1, producer_id=8))
         assert code(broker.ask(next_one)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert code(broker.ask(produce("t", idempotent(0, producer_id=8)))) == OK

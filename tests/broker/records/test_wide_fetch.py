@@ -68,10 +68,10 @@ def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, mo
     began_ms = broker.broker.clock.monotonic_ms()
     assert [found(reader.receive()) for _ in range(2)] == [[], []]
     assert broker.broker.clock.monotonic_ms() - began_ms < 1_000
-    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (1, 1)
+    assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (1, 1)
     assert found(reader.receive()) == []
     assert broker.broker.clock.monotonic_ms() - began_ms >= 60_000
-    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
+    assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
 
 
 def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
@@ -83,7 +83,7 @@ def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
     assert reader.quiet(1)
     broker.ask(produce("t", batch(), partition=3), 9)
     assert found(reader.receive()) == [3]
-    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches)) == (0, 0)
+    assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
 
 
 @pytest.mark.parametrize("many", [4, PARTITIONS])
@@ -98,7 +98,7 @@ def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_b
         broker.wait(0)
     reader.close()
     broker.wait(1)
-    assert (len(broker.broker.waiting), len(broker.broker.wide_fetches), len(broker.broker.turns)) == (0, 0, 0)
+    assert (len(broker.broker.waiting), len(broker.broker.waiting_places), len(broker.broker.turns)) == (0, 0, 0)
 
 
 def test_a_bug_while_it_reads_again_is_its_own(broker, monkeypatch):

@@ -87,7 +87,7 @@ def test_a_limit_that_was_lowered_is_reached_little_by_little():
         for number in range(100):
             assert Txn(broker, f"x{number}").init() == OK
         changed = broker.broker.settings.__class__(max_transactional_ids=10)
-        broker.broker.settings = changed
+        broker.broker.live_settings.now = changed
         sizes = []
         for number in range(6):
             assert Txn(broker, f"y{number}").init() == OK

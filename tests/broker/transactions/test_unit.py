@@ -24,7 +24,6 @@ class Partitions:
         self.room_bytes = 1 << 40
         self.written, self.told = [], []
         self.logged = []
-        self.store = self.group_offsets = self.topics = self
         self.catalogue = SimpleNamespace(marker_debts={})
 
     def admits(self, size_bytes, *, internal):
@@ -55,7 +54,7 @@ def order(producer_id, partitions, *, commit=True):
 
 def filled(broker, kinds):
     """A unit of these parts, and what its bytes are with the framing of each."""
-    unit, log = TransactionUnit(broker), broker.logs[0]
+    unit, log = TransactionUnit(broker, broker, broker.end_transaction), broker.logs[0]
     size = 0
     for kind in kinds:
         if kind == "batch":
@@ -88,7 +87,7 @@ def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kin
 
 def test_several_markers_for_one_partition_of_offsets_stand_one_behind_the_other():
     broker = Partitions(40, 90)
-    unit = TransactionUnit(broker)
+    unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {OFFSETS: 0}), 1_000)
     unit.mark(order(8, {OFFSETS: 1, **DATA}, commit=False), 1_000)
     unit.mark(order(9, {OFFSETS: 0}, commit=False), 1_000)
@@ -99,7 +98,7 @@ def test_several_markers_for_one_partition_of_offsets_stand_one_behind_the_other
 
 def test_partitions_whose_log_is_gone_are_passed_over_and_a_unit_of_none_writes_nothing():
     broker = Partitions(0)
-    unit = TransactionUnit(broker)
+    unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
     unit.commit()
     assert (broker.written, broker.told) == ([], [])
@@ -111,7 +110,7 @@ def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
     broker.logs[1].offline = "damaged"
     if earlier is not None:
         broker.catalogue.marker_debts[1, 7] = earlier
-    unit = TransactionUnit(broker)
+    unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {("t", 0): 0, ("u", 0): 1}, commit=True), 1_000)
     unit.commit()
     epoch, commit = (3, True) if earlier is None else (max(earlier.producer_epoch, 3), earlier.commit)

@@ -1,0 +1,43 @@
+"""What waits, and the timer of the loop that ends each wait at its deadline."""
+
+import asyncio
+
+from ...effects.clock import Clock
+from .waiting import Waiter, Waiting
+
+
+class TimedWaiting(Waiting):
+    """As Waiting, which is pure; expire() is called by itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def park(self, waiter: Waiter) -> None:
+        """Begin to wait: for the waiter's logs, and at the latest for its deadline. Only in the loop."""
+        super().park(waiter)
+        if self._timer is None or waiter.deadline_ms < self._timer_ms:
+            self._set_timer()
+
+    def stop(self) -> None:
+        """No deadline ends a wait any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        self.stop()
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is not None:
+            self._timer_ms = deadline_ms
+            delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        try:
+            self.expire(self._clock.monotonic_ms())
+        finally:
+            self._set_timer()

@@ -1,0 +1,32 @@
+"""Which fetch of each connection waits, of those of which only one may."""
+
+from typing import Protocol
+
+from ..net.connection import Connection
+
+
+class Waits(Protocol):
+    """A fetch of which a connection has one at a time that waits."""
+
+    def end_wait(self) -> None: ...
+
+
+class WaitingPlaces:
+    """One place a connection."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Connection, Waits] = {}
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def take(self, connection: Connection, fetch: Waits) -> None:
+        """This fetch waits; the one of the connection that waited before does not any more."""
+        if before := self._taken.get(connection):
+            before.end_wait()
+        self._taken[connection] = fetch
+
+    def leave(self, connection: Connection, fetch: Waits) -> None:
+        """This fetch does not wait any more."""
+        if self._taken.get(connection) is fetch:
+            del self._taken[connection]

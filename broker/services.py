@@ -1,0 +1,64 @@
+"""What the function that answers a request may use: the parts of one broker, all of which are below the handlers."""
+
+from ..effects.clock import Clock
+from ..effects.disk import Disk
+from ..effects.lanes import Lane
+from ..effects.rng import Rng
+from ..storage.store import Store
+from .config.live_settings import LiveSettings
+from .config.settings import BrokerSettings
+from .groups.coordinator import GroupCoordinator
+from .groups.offset_log import GroupOffsets
+from .metrics import Metrics
+from .net.server import Server
+from .net.timed_waiting import TimedWaiting
+from .net.turns import Turns
+from .records.fetch_sessions import FetchSessions
+from .records.waiting_places import WaitingPlaces
+from .rounds import Rounds
+from .topics.producer_limit import ProducerLimit
+from .topics.topics import Topics
+from .transactions.admission import Admission
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.ledger_log import Ledger
+from .upkeep.housekeeping import Housekeeping
+
+
+class Services:
+    """Filled in by Broker, in the order in which its parts begin. Handlers read it, and replace nothing in it."""
+
+    live_settings: LiveSettings
+    disk: Disk
+    clock: Clock
+    rng: Rng
+    metrics: Metrics
+    store: Store
+    rounds: Rounds
+    housekeeping: Housekeeping
+    disk_lane: Lane
+    records_lane: Lane
+    turns: Turns
+    topics: Topics
+    producer_limit: ProducerLimit
+    groups: GroupCoordinator
+    group_offsets: GroupOffsets
+    transactions: TransactionCoordinator
+    admission: Admission
+    ledger: Ledger
+    waiting: TimedWaiting
+    waiting_places: WaitingPlaces
+    fetch_sessions: FetchSessions
+    server: Server
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """As they are now."""
+        return self.live_settings.now
+
+    @property
+    def node_id(self) -> int:
+        return self.live_settings.now.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.topics.cluster_id

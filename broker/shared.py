@@ -1,0 +1,38 @@
+"""What the coordinators of one broker have in common: the parts below them, each of which knows nothing of them."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..effects.clock import Clock
+from ..effects.rng import Rng
+from ..storage.store import Store
+from .config.live_settings import LiveSettings
+from .metrics import Metrics
+from .net.turns import Turns
+from .topics.topics import Topics
+
+
+class Tasks(Protocol):
+    """What somebody who works from time to time needs of whoever runs them all.
+
+    pause: wait so many seconds, or until the broker ends; returns whether it does.
+    """
+
+    @property
+    def ending(self) -> bool: ...
+    async def pause(self, seconds: float) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """These parts. told_offline: by directory, why a log that recovery left as it is is offline."""
+
+    store: Store
+    clock: Clock
+    rng: Rng
+    settings: LiveSettings
+    metrics: Metrics
+    turns: Turns
+    topics: Topics
+    tasks: Tasks
+    told_offline: dict[str, str]
