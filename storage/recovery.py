@@ -1,9 +1,30 @@
 """From a data directory as a crash left it to a store that may serve. There is no other way to open one.
 
-A re-read proves nothing: bytes that read well may not be on disk. So segments are cut to the last checkpoint, units
-of the journal above it are applied again, everything they brought is written anew and synced, two checkpoints say
-so, the old journal goes, and only then does a fresh journal begin. A crash anywhere in between leaves the old
-checkpoint and the old journal as they were, or the new ones complete (docs/formats.md, "Recovery").
+The state to restore is a function of two things: the newest checkpoint, which names every log with its segments and
+their sizes, and the units of the journal above it, in their order. Applying a unit here is the same code that applied
+it before the crash (PartitionLog.apply), so there is one definition of what a unit does.
+
+A re-read proves nothing. Bytes that can be read may be in the page cache alone: the process was killed, and the sync
+that would have brought them to the disk never ran. If recovery answered from them and the power failed then, they
+would be gone though a client has seen them. So recovery writes anew whatever it takes over from the journal:
+
+    1  read the newest sound checkpoint, and let the journal be judged (journal/scan.py): damaged, or where it ends.
+       Until here nothing is changed: a damaged directory stays as it is.
+    2  open each log and cut its segments to the sizes in the checkpoint; what is longer was written after it.
+       A log that does not fit goes offline, alone, and its units are kept in DIR/journal-parts.
+    3  apply first what earlier starts kept for logs that were offline, then every unit above the checkpoint.
+    4  write all that these brought into segments, and sync them.
+    5  write two checkpoints that need no journal. Two, since of the last two either one alone must always be enough.
+    6  begin a fresh journal, which removes the old one, and write a checkpoint that names it.
+
+A crash anywhere in between leaves either the old checkpoint with the old journal, untouched, or the new checkpoint,
+complete. So recovery may be interrupted and begun again any number of times: crash points cut the power at each of its
+steps, and again in the recovery of that (tests/support/crash_points.py).
+
+Errors. What tells something about the bytes (a checksum, a length) is damage: of one log, or of the whole directory if
+it is the journal or the checkpoints. What tells nothing about them (no descriptors, no memory) refuses the start with
+nothing changed (system_errors.py): taking it for damage would put acknowledged records out of reach.
+docs/formats.md, "Recovery", has the same in terms of files.
 """
 
 import contextlib

@@ -1,10 +1,25 @@
 """The transaction coordinator: every transactional id's state, and the only one that reads and writes its log.
 
-The rule: decide on memory (machine.py), commit one unit, apply the states that were logged; all in one
-step of the loop, so pipelined requests see each other, and a reply waits for the last unit at its decision. A decision
-that cannot be committed changed nothing. A replay applies the same states in the same order. At most
-max.transactional.ids are known: a new one takes the place of the one that was not used for longest, which leaves
-memory as it does when it expires, with a null value in the log.
+How a request goes:
+
+    handler -> coordinator   find the id's state; the connection fence (fence_policy.py); is its log partition online?
+            -> machine       decide: a pure function of state and request, by one table (table.py). Nothing changes yet
+            -> unit          the state record, and for an end PREPARE, a marker for each partition, and COMPLETE:
+                             all of it is one unit of the journal, committed or not at all
+            -> apply         the last state that was logged becomes the state in memory
+            <- reply         leaves when the unit is released, as any reply
+
+All of this is one step of the loop, without an await. So there is no lock and no half-made state to be seen: pipelined
+requests see each other, and a decision that cannot be committed (no room, or its log is offline) changed nothing.
+
+Since the markers are in the same unit as the decision, a commit that was answered is visible everywhere, after a crash
+too; Kafka's markers come later, from other brokers. A partition that is offline gets a debt in the same unit instead,
+and its marker when it is back (settling.py).
+
+A replay at start applies the same states in the same order; `apply` is the only way into memory.
+
+Limits. At most max.transactional.ids are known: a new one takes the place of the one that was not used for longest,
+which leaves memory as it does when it expires, with a null value in the log.
 Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890.
 """
 

@@ -1,10 +1,30 @@
 """The connection fence: of one producer's requests, those on an older connection come too late.
 
-The rule: per (transactional id, producer id, epoch) and kind of request, the newest connection whose request passed the
-epoch check is remembered; the same kind of request from an older one is dropped and that connection closed. One
-connection is first in, first out, so only a request that was held up on a connection the client has given up can be
-out of order: with TV1 such an EndTxn would end a later transaction of the same epoch. Only requests
-of TV1 are fenced: a TV2 client's epoch moves with every transaction. A stale epoch is refused before and moves nothing.
+The problem. With transactions of version 1 (TV1, before KIP-890) a producer keeps its epoch for many transactions, and
+no request says which transaction it means. So a request that was held up and arrives late takes effect on whatever
+transaction is open then:
+
+    connection 1   EndTxn(commit) of transaction A ............................ arrives late
+    connection 2           retry: EndTxn(commit) of A, answered; transaction B begins, data of B
+                                                                                 ^ commits the half of B that is here
+
+Kafka has this defect (KAFKA-17754), and TV2 cures it: each end of a transaction raises the epoch, so late requests have
+a stale one. But no Python client speaks TV2 yet.
+
+The observation. TCP keeps the order of one connection. A request can be late only if its client has given up the
+connection that it is on, and has gone on over a newer one. Connections are numbered as they are accepted.
+
+The rule. For each (transactional id, producer id, epoch) and each kind of request, the newest connection is remembered
+whose request passed the epoch check. A request of that kind on an older connection is dropped unanswered, and its
+connection is closed: its client has stopped to wait for the answer. Three kinds, because clients use up to three
+connections at once, one to each coordinator and one for data; each of them is in order by itself.
+
+Why it is safe to drop. The client cannot tell a dropped request from one that was lost on the way, and must cope with
+that anyhow. Why a stale epoch moves nothing: it is refused before the fence is asked, so an old incarnation cannot
+push out the new one.
+
+What remains open: a late request of a kind that has come over no newer connection yet, and proxies that share
+connections between clients (docs/guarantees.md).
 """
 
 from enum import IntEnum

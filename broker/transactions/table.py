@@ -68,6 +68,8 @@ class Action(Enum):
 
 Cell: TypeAlias = ErrorCode | Action
 
+# A number is an error code: 0 success, nothing is changed; 48 INVALID_TXN_STATE; 49 INVALID_PRODUCER_ID_MAPPING;
+# 51 CONCURRENT_TRANSACTIONS; 90 PRODUCER_FENCED. A word is an Action.
 _GRID = """
 EVENT           UNKNOWN EMPTY      ONGOING     PREPARED    PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT
 INIT            create  bump       abort+begin abort+begin 51             51            bump            bump

@@ -75,6 +75,7 @@ _WORDS = {
     "error": State.ABORTABLE_ERROR, "unknown": State.UNKNOWN_OUTCOME, "fatal": State.FATAL,
 }  # fmt: skip
 
+# A word of _WORDS is the next state; any other is a Refusal, by its value.
 _GRID = """
 EVENT           uninit  init    ready   stale   open    flush   commit   abort   error   unknown  fatal
 INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     broken

@@ -1,9 +1,39 @@
-"""The write-ahead journal: every change of every log is a unit in it, and one sync makes a whole round durable.
+"""The write-ahead journal: every change of every log is a unit in it, and one sync makes many units durable.
 
-Rules: unit and round numbers only grow; a round begins on a block, says which one was synced before it,
-and is released when written (and synced, if it was to be); one is in flight at a time; a sync covers every file with
-unsynced rounds, so nothing released can stand behind a hole. Making a Journal says that all units of earlier ones are
-in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
+Why. A broker has thousands of partitions, and each answer waits for a sync. To sync a file for each partition would be
+one sync for each of them; one journal for all is one sync for all. The segments are written later, from memory, and
+need no hurry: until a checkpoint names them, the journal has everything.
+
+Units and rounds. A unit is what is all or nothing: a batch, a topic's creation, the end of a transaction with all its
+markers. Units are collected while the loop turns. A round is the units that one gathered write takes. Its header has
+a checksum over what it is and where it is written, so bytes of an earlier life of the file never pass for a round.
+
+The three points of a unit's life:
+    appended   in memory and applied to the logs' state; nobody may see or be answered because of it
+    written    its round is in the file
+    synced     a sync ended that began after the write; from now on it survives a power cut
+A unit is released when it is synced, or in the mode `os` when it is written. Replies and reads wait for the release.
+
+One round at a time. The next round is written only when the one before has been written (and synced, if it is to be):
+so rounds stand in the file in their order, and what comes behind a hole was never released. A sync covers every file
+that has unsynced rounds, for a round may begin a new file. While a sync runs, units collect for the next round: the
+slower the device, the larger the rounds.
+
+What a crash may leave. The end of the last round may be torn. It was not released, so it may be cut. But a round that
+was synced and does not read well afterwards is damage, and must never be cut in silence. The two look alike; what tells
+them apart is `synced_through`: each round header names the last round that was known to be synced when it was written.
+If a sound header behind a broken round n has synced_through >= n, round n was durable, and the broker does not start
+(scan.py). That is why an idle journal writes one more round without units, the seal: it names the last one.
+
+Files. They are made ahead at full size and synced (files.py, preparing.py), so that a write changes neither size nor
+allocation. A file is used again once all its units are at or below the older of the last two checkpoints.
+
+Errors. After a failed write or sync nobody knows what is on disk, not even after a second sync that succeeds: the page
+cache may have dropped what was not written. So nothing of that round is released, now or later, and the broker halts.
+
+Incarnations. Unit and round numbers only grow, over all starts. Making a Journal says that all units of earlier ones
+are in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
+docs/formats.md has every byte.
 """
 
 import functools
