@@ -1,8 +1,12 @@
 """fencepost: a message broker you install with pip, speaking the Apache Kafka wire protocol, and its Python client.
 
 The rule: a name is imported when it is first used, so importing the package costs next to nothing.
+
+In a checkout the other packages stand beside this one and not in it (docs/decisions/0001). Python started there finds
+this one first, whatever is installed; so the folder above is searched as well.
 """
 
+import os.path
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -65,6 +69,10 @@ if TYPE_CHECKING:
     from .client.values import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
+
+_ABOVE = os.path.dirname(__path__[0])
+if not os.path.isdir(os.path.join(__path__[0], "client")) and os.path.isfile(os.path.join(_ABOVE, "client/errors.py")):
+    __path__.append(_ABOVE)
 
 _MODULES = {
     "broker.embedded.broker": "Broker BrokerHaltedError",

@@ -56,3 +56,40 @@ def test_a_copy_in_a_folder_named_a_b_c_installs_and_passes_tests(copy, editable
     tests = [python, "-P", "-m", "pytest", "-q", "tests/test_tidy.py", "tests/protocol/test_errors.py"]
     done = subprocess.run(tests, capture_output=True, text=True, cwd=copy / "a-b.c")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+FROM_THE_CHECKOUT = """
+import importlib, os
+import fencepost, pyspark_fencepost
+for name in [name for name in fencepost.__all__ if not name.startswith("__")]:
+    getattr(fencepost, name)
+for name in "effects protocol storage broker client spark testing cli bench".split():
+    found = importlib.import_module("fencepost." + name).__file__
+    assert os.path.samefile(found, name + "/__init__.py"), found
+"""
+
+
+def test_a_checkout_that_stands_before_an_installed_wheel_is_imported_whole(copy):
+    python = install(copy)
+    # As a worker of Spark begins: -c and -m put the current directory before what is installed.
+    done = subprocess.run([python, "-c", FROM_THE_CHECKOUT], capture_output=True, text=True, cwd=copy / "a-b.c")
+    assert done.returncode == 0, done.stderr
+    command = [python, "-m", "fencepost", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=copy / "a-b.c")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_installed_takes_no_neighbour_for_a_part_of_it(copy):
+    python = install(copy)
+    (site,) = (copy / "venv" / "lib").glob("python*/site-packages")
+    for name in ("broker", "client", "neighbour"):
+        (site / name).mkdir()
+        (site / name / "__init__.py").touch()
+    probe = """
+import importlib.util
+from fencepost import client
+assert client.__file__.endswith("fencepost/client/__init__.py"), client.__file__
+assert importlib.util.find_spec("fencepost.neighbour") is None
+"""
+    done = subprocess.run([python, "-I", "-c", probe], capture_output=True, text=True, cwd=copy)
+    assert done.returncode == 0, done.stderr
