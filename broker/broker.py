@@ -20,16 +20,16 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings, address
+from .dispatch import Dispatcher
+from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
 from .metrics import Metrics
 from .net.connection import Connection
-from .net.dispatch import Dispatcher
 from .net.server import UNBOUNDED, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
-from .records.fetch_sessions import FetchSessions
-from .records.waiting_places import WaitingPlaces
+from .net.waiting_places import WaitingPlaces
 from .rounds import Rounds
 from .services import Services
 from .shared import Shared

@@ -7,14 +7,14 @@ from ..effects.rng import Rng
 from ..storage.store import Store
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
+from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
 from .metrics import Metrics
 from .net.server import Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
-from .records.fetch_sessions import FetchSessions
-from .records.waiting_places import WaitingPlaces
+from .net.waiting_places import WaitingPlaces
 from .rounds import Rounds
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics

@@ -1,5 +1,6 @@
 """What the coordinators of one broker have in common: the parts below them, each of which knows nothing of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from ..storage.store import Store
 from .config.live_settings import LiveSettings
 from .metrics import Metrics
 from .net.turns import Turns
+from .topics.internal_topic import InternalTopic
 from .topics.topics import Topics
 
 
@@ -36,3 +38,7 @@ class Shared:
     topics: Topics
     tasks: Tasks
     told_offline: dict[str, str]
+
+    def internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> InternalTopic:
+        """A coordinator's topic, made when it is first needed, and then with these partitions and configs."""
+        return InternalTopic(self.topics, self.store, self.told_offline, name, partitions, configs)

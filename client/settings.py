@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from .errors import InvalidConfigurationError
-from .producer.partitioner import PARTITIONERS, Partitioner
+from .partitioner import PARTITIONERS, Partitioner
 from .security import Mechanism, Security, SecurityProtocol
 from .serialization import HasDeserialize, HasSerialize, way_of
 

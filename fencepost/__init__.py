@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .client.producer.delivery import Delivery as Delivery
     from .client.producer.pool import ProducerPool as ProducerPool
     from .client.producer.producer import Producer as Producer
+    from .client.producer.transaction import Transaction as Transaction
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
     from .client.snapshots import AdminSnapshot as AdminSnapshot
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from .client.snapshots import PartitionSnapshot as PartitionSnapshot
     from .client.snapshots import PoolSnapshot as PoolSnapshot
     from .client.snapshots import ProducerSnapshot as ProducerSnapshot
-    from .client.transactions.transaction import Transaction as Transaction
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
     from .client.values import OffsetAndTimestamp as OffsetAndTimestamp

@@ -9,7 +9,7 @@ Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOff
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -18,9 +18,7 @@ from ...protocol.records import Record
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..shared import Shared
-from ..topics.internal_topic import InternalTopic
 from ..topics.names import OFFSETS_TOPIC
-from ..upkeep.coordinator_snapshots import Row
 from . import records
 from .machine import Group
 from .offsets import Offsets, PartitionKey, is_expired
@@ -35,6 +33,10 @@ SLICE_MS = 4
 PAUSE_S = 0.002
 MINUTE_MS = 60_000
 GROUP_ROW = 2  # values of a row that is a group's
+
+
+Row = tuple[Any, ...]
+"""A row of a snapshot: see rows()."""
 
 
 class Groups(Protocol):
@@ -61,7 +63,7 @@ class GroupOffsets:
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         }
-        self.topic = InternalTopic(shared, OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
+        self.topic = shared.internal_topic(OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
         self.state = Offsets()
         self._topics = shared.topics
         self._store = shared.store

@@ -23,8 +23,8 @@ from ...protocol.messages.cluster import (
     MetadataResponse,
 )
 from ...protocol.primitives import ZERO_UUID
+from ..dispatch import HANDLERS, Call, handles
 from ..net.advertised import advertised
-from ..net.dispatch import HANDLERS, Call, handles
 from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..net.turns import SUBJECT_UNITS, Steps
 from ..services import Services

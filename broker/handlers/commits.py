@@ -22,10 +22,10 @@ from ...protocol.messages.offsets import (
 )
 from ...protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ...protocol.primitives import ZERO_UUID
+from ..dispatch import Call, handles
 from ..groups.offsets import PartitionKey
 from ..groups.records import Committed
 from ..groups.states import State
-from ..net.dispatch import Call, handles
 from ..net.turns import AnswerRoom
 from ..services import Services
 

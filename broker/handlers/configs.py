@@ -21,7 +21,7 @@ from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
 from ..config.options import ConfigType, InvalidOption, Option
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..services import Services
 from ..topics.names import check_name

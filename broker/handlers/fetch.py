@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
+from ..fetch_sessions import Key, Wanted, add_wanted
 from ..net.turns import Steps
 from ..net.waiting import Parked
-from ..records.fetch_sessions import Key, Wanted, add_wanted
-from ..records.running_fetch import FEW_PARTITIONS, READ_COMMITTED, TOPIC_IDS_SINCE, RunningFetch
-from ..records.wide_fetch import WideFetch, chunks
+from ..requests.running_fetch import FEW_PARTITIONS, READ_COMMITTED, TOPIC_IDS_SINCE, RunningFetch
+from ..requests.wide_fetch import WideFetch, chunks
 from ..services import Services
 
 Outcome = FetchResponse | Parked | Steps[FetchResponse | Parked]

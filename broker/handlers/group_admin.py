@@ -15,10 +15,10 @@ from ...protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ..dispatch import Call, handles
 from ..groups.machine import Group
 from ..groups.members import Member
 from ..groups.states import State
-from ..net.dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..services import Services
 

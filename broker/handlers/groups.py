@@ -18,9 +18,9 @@ from ...protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ..dispatch import Call, handles
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
 from ..net.advertised import advertised
-from ..net.dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
 from ..services import Services

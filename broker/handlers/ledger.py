@@ -16,7 +16,7 @@ from ...protocol.messages.ledger import (
     RemoveLedgerEntriesRequest,
     RemoveLedgerEntriesResponse,
 )
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..services import Services
 from ..transactions.deciding import Deciding, Outcome

@@ -19,7 +19,7 @@ from ...protocol.messages.offsets import (
 )
 from ...storage.log.reads import Gone
 from ...storage.log.times import LatestLookup, TimeLookup, Timestamped
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
 from ..services import Services

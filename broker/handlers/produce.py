@@ -15,14 +15,14 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
+from ..dispatch import Call, handles, register_fast_path
 from ..fast.produce import FastProduce
 from ..net.connection import OlderConnection
-from ..net.dispatch import Call, handles, register_fast_path
 from ..net.waiting import Parked
-from ..records.decompression_budget import OverBudget
-from ..records.long_produce import LongProduce
-from ..records.produce_targets import ATTRIBUTES_AT, Target, Targets
+from ..requests.long_produce import LongProduce
+from ..requests.produce_targets import ATTRIBUTES_AT, Target, Targets
 from ..services import Services
+from ..topics.decompression_budget import OverBudget
 from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining
 

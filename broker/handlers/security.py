@@ -19,7 +19,7 @@ from ...protocol.messages.security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..services import Services
 
 NO_AUTHORIZER = "No Authorizer is configured."

@@ -22,7 +22,7 @@ from ...protocol.messages.topics import (
 )
 from ...protocol.primitives import ZERO_UUID
 from ..config.settings import TOPIC_OPTIONS, topic_synonyms
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..services import Services
 from ..topics.topics import MOST_PARTITIONS, Topic

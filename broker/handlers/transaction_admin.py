@@ -21,7 +21,7 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ...storage.producers.producers import ProducerDescription
-from ..net.dispatch import Call, handles
+from ..dispatch import Call, handles
 from ..net.turns import AnswerRoom, Steps, answer_each
 from ..safe_pattern import InvalidPattern, SafePattern
 from ..services import Services

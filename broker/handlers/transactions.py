@@ -17,8 +17,8 @@ from ...protocol.messages.transactions import (
     InitProducerIdResponse,
     TxnTopicResult,
 )
+from ..dispatch import Call, handles, register_fast_path
 from ..fast.transactions import FastTransactions
-from ..net.dispatch import Call, handles, register_fast_path
 from ..services import Services
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID

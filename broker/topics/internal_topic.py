@@ -16,8 +16,9 @@ from ...storage.journal.journal import Part, UnitRefused
 from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
 from ...storage.log.reads import ColdRead
-from ..shared import Shared
+from ...storage.store import Store
 from .java_hash import partition_for
+from .topics import Topics
 
 READ_BYTES = 1 << 20
 NOBODY = -1  # no producer, no epoch
@@ -32,12 +33,20 @@ class InternalTopicDamaged(Exception):
 class InternalTopic:
     """One such topic of one broker. `name` need not exist yet."""
 
-    def __init__(self, shared: Shared, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """partitions, configs: for the day it is made."""
+    def __init__(
+        self,
+        topics: Topics,
+        store: Store,
+        told_offline: dict[str, str],
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+    ) -> None:
+        """partitions, configs: for the day it is made. told_offline: see Shared."""
         self.name = name
-        self._topics = shared.topics
-        self._store = shared.store
-        self._told_offline = shared.told_offline
+        self._topics = topics
+        self._store = store
+        self._told_offline = told_offline
         self._sound_from: dict[int, int] = {}  # by partition: all batches from this offset on were looked at
         self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
         self._partitions = partitions

@@ -13,7 +13,7 @@ from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.record_scan import check_keys, outside
 from ...protocol.records import recompressed
-from ..records.decompression_budget import DecompressionBudget
+from .decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog

@@ -33,7 +33,6 @@ from ...protocol.records import Record
 from ..groups.offset_log import GroupOffsets
 from ..net.connection import Connection
 from ..shared import Shared
-from ..topics.internal_topic import InternalTopic
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
 from ..topics.partition import Partition
 from . import machine, records
@@ -62,8 +61,7 @@ class TransactionCoordinator:
         self.unused: OrderedDict[str, None] = OrderedDict()  # ids without one, the longest unused first
         self.prepared = PreparedIds()
         self.fence_policy = FencePolicy(shared.settings, shared.clock, shared.metrics)
-        self.topic = InternalTopic(
-            shared,
+        self.topic = shared.internal_topic(
             STATE_TOPIC,
             settings.transaction_state_log_num_partitions,
             {"segment.bytes": str(settings.transaction_state_log_segment_bytes)},

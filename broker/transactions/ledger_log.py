@@ -14,7 +14,6 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ..bugs import contain_bugs
 from ..shared import Shared
-from ..topics.internal_topic import InternalTopic
 from ..topics.names import LEDGER_TOPIC
 from . import machine
 from .coordinator import TransactionCoordinator
@@ -44,7 +43,7 @@ class Ledger:
         self.entries: dict[str, Entry] = {}
         self.coordinator = coordinator
         self.logs = shared.store.logs
-        self.topic = InternalTopic(shared, LEDGER_TOPIC, 1, {})
+        self.topic = shared.internal_topic(LEDGER_TOPIC, 1, {})
         self._store = shared.store
         self._settings = shared.settings
         self._clock = shared.clock

@@ -20,7 +20,7 @@ from ..tables import duration, many
 
 if TYPE_CHECKING:
     from ...client.producer.producer import Producer
-    from ...client.transactions.transaction import Transaction
+    from ...client.producer.transaction import Transaction
     from ...client.values import RecordMetadata
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

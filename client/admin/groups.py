@@ -21,8 +21,8 @@ from ...protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from ..assignors.consumer_protocol import decode_assignment
 from ..errors import ClientError, UnsupportedVersionError
-from ..group.consumer_protocol import decode_assignment
 from ..values import OffsetAndMetadata, TopicPartition
 from .asking import Answer, Asking, all_of, by_topic, one_or_more, refuse
 from .values import GroupDescription, GroupListing, MemberDescription

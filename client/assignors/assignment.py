@@ -6,8 +6,8 @@ Source: Kafka's ConsumerPartitionAssignor.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from ..group.consumer_protocol import Subscription
 from ..values import TopicPartition
+from .consumer_protocol import Subscription
 
 Partitions = Mapping[str, int]
 """Topics, and how many partitions each has."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from ...protocol.errors import MalformedFrame
-from ..group.consumer_protocol import NO_GENERATION, Reader, Subscription, encode_partitions
 from ..values import TopicPartition
 from .assignment import Assigned, LastAssignment, Members, Partitions, subscribed
+from .consumer_protocol import NO_GENERATION, Reader, Subscription, encode_partitions
 from .java_order import hash_order, text_hash
 from .sticky_equal import assign_equal
 from .sticky_unequal import assign_unequal

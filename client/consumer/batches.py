@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
 from ..errors import AlreadyCommittedError, CommitOutcomeUnknownError, IllegalStateError
+from ..group.subscription import Need, PartitionState, Subscription
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
-from .subscription import Need, PartitionState, Subscription
 
 if TYPE_CHECKING:
     from ..transactions.sources import Sources

@@ -15,6 +15,7 @@ from ..arguments import check_topic_name, offset_of, positive
 from ..config_names import settings_from
 from ..errors import IllegalStateError, RequestTimedOutError
 from ..group.group import Group
+from ..group.subscription import EARLIEST, LATEST
 from ..net.environment import SYSTEM, Environment
 from ..settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
 from ..snapshots import ConsumerSnapshot
@@ -22,7 +23,6 @@ from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestam
 from .batches import Batch, Batches
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
 from .polls import CLOSING_MS, Polls, release
-from .subscription import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -19,6 +19,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ..errors import ClosedError, FatalError, OffsetOutOfRangeError, code_of, error_of, is_retriable
+from ..group.subscription import LATEST, Need, PartitionState, Subscription
 from ..net.cluster import Cluster
 from ..net.connection import Connection, broken
 from ..records.fetched import Fetched
@@ -27,7 +28,6 @@ from ..settings import ConsumerSettings
 from ..values import TopicPartition
 from .fetch_session import Ask, FetchSession, Wanted
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
-from .subscription import LATEST, Need, PartitionState, Subscription
 
 log = logging.getLogger("fencepost.client")
 LANE = "fetch"

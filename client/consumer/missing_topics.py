@@ -3,8 +3,8 @@
 import logging
 
 from ...protocol.errors import ErrorCode
+from ..group.subscription import Subscription
 from ..net.cluster import Cluster
-from .subscription import Subscription
 
 log = logging.getLogger("fencepost.client")
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from ..errors import ClosedError, IllegalStateError
 from ..group.group import Group
+from ..group.subscription import Subscription
 from ..net.cluster import Cluster
 from ..net.environment import Environment
 from ..settings import ConsumerSettings
@@ -18,7 +19,6 @@ from .fetcher import Fetcher
 from .missing_topics import MissingTopics
 from .positions import Positions
 from .reading import Reading
-from .subscription import Subscription
 from .whole_topics import WholeTopics
 
 CLOSING_MS = 5_000

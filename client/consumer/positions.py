@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
 from ..errors import NoOffsetError, is_retriable
+from ..group.subscription import EARLIEST, LATEST, Need, PartitionState, Subscription
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from .subscription import EARLIEST, LATEST, Need, PartitionState, Subscription
 
 if TYPE_CHECKING:
     from ..group.group import Group

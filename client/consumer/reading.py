@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import NoOffsetError, OffsetOutOfRangeError
+from ..group.subscription import Need, PartitionState, Subscription
 from ..records.fetched import Fetched
 from ..settings import ConsumerSettings
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 from .batches import Batch
 from .positions import RESETS
-from .subscription import Need, PartitionState, Subscription
 
 NO_RECORDS: Iterator[Record] = iter(())
 

@@ -7,10 +7,10 @@ noticed would else be lost.
 
 from collections.abc import Callable
 
+from ..group.subscription import EARLIEST, Need, Subscription
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
-from .subscription import EARLIEST, Need, Subscription
 
 
 class WholeTopics:

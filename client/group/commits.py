@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ...protocol.errors import ErrorCode
-from ..consumer.subscription import Subscription
 from ..errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgressError
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
 from ..values import ConsumerGroupMetadata, TopicPartition
 from .membership import Membership, Stamp, State
 from .offsets import Committed, GroupOffsets, Offsets
+from .subscription import Subscription
 
 log = logging.getLogger("fencepost.client")
 

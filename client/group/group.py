@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..assignors.assignors import assignors_of
-from ..consumer.subscription import Subscription
 from ..errors import ClosedError, IllegalStateError, InvalidConfigurationError, is_retriable
 from ..net.cluster import Cluster
 from ..net.environment import Environment
@@ -23,6 +22,7 @@ from .commits import GroupCommits
 from .heartbeat import HeartbeatTask
 from .joining import Joining
 from .membership import Membership, State, Terms
+from .subscription import Subscription
 
 log = logging.getLogger("fencepost.client")
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from ...protocol.errors import ErrorCode, MalformedFrame
 from ...protocol.messages.groups import JoinGroupResponse
 from ..assignors.assignment import Assignor, Members
+from ..assignors.consumer_protocol import Assignment, Subscription, decode_subscription, encode_assignment
 from ..errors import ClientError
-from .consumer_protocol import Assignment, Subscription, decode_subscription, encode_assignment
 
 
 def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:

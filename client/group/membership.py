@@ -22,9 +22,7 @@ from ...protocol.messages.groups import (
 )
 from ..assignors.assignment import Assignor, LastAssignment
 from ..assignors.assignors import cooperates
-from ..errors import code_of
-from ..values import ConsumerGroupMetadata, TopicPartition
-from .consumer_protocol import (
+from ..assignors.consumer_protocol import (
     NO_GENERATION,
     PROTOCOL_TYPE,
     Assignment,
@@ -32,6 +30,8 @@ from .consumer_protocol import (
     decode_assignment,
     encode_subscription,
 )
+from ..errors import code_of
+from ..values import ConsumerGroupMetadata, TopicPartition
 
 
 class State(Enum):

@@ -16,8 +16,8 @@ from ...protocol.batches import read
 from ...protocol.producing import compressed, framed, payload
 from ...protocol.records import records
 from ..errors import RecordTooLargeError
+from ..partitioner import next_sticky, partition_of
 from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
-from .partitioner import next_sticky, partition_of
 from .sequences import Lane, Numbered
 
 RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record take, unless it is a giant

@@ -30,9 +30,9 @@ from ..settings import AdminSettings, Bootstrap, ConnectionSettings, ProducerSet
 from ..snapshots import PoolLife, PoolSnapshot
 from ..transactions.sources import FromGroup, Sources
 from ..transactions.table import State
-from ..transactions.transaction import Transaction, run_until_committed
 from .producer import Producer
 from .slots import Slots
+from .transaction import Transaction, run_until_committed
 
 if TYPE_CHECKING:
     from typing import Self, Unpack

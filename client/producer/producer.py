@@ -18,19 +18,19 @@ from ..config_names import settings_from
 from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
+from ..partitioner import placing_of
 from ..serialization import Serializers
 from ..settings import Bootstrap, ProducerSettings, producer_settings
 from ..snapshots import ProducerSnapshot, told
 from ..transactions.driver import TransactionDriver
 from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
-from ..transactions.transaction import Transaction, run_until_committed
 from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 from .batching import Accumulator, Batch, Topic
 from .delivery import Delivery
-from .partitioner import placing_of
 from .send_permission import PlainPermission
 from .sender import Sender
+from .transaction import Transaction, run_until_committed
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -18,6 +18,7 @@ from ..consumer.consumer import Consumer
 from ..producer.delivery import Delivery
 from ..producer.pool import ProducerPool
 from ..producer.producer import Producer
+from ..producer.transaction import Transaction
 from ..security import Security
 from ..settings import (
     SECURITY_KEYWORDS,
@@ -28,7 +29,6 @@ from ..settings import (
     ProducerKeywords,
     ProducerSettings,
 )
-from ..transactions.transaction import Transaction
 from . import setting_docs
 
 INTRODUCTION = """\

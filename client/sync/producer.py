@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..errors import AbortableTransactionError
 from ..producer.delivery import Delivery as AsyncDelivery
 from ..producer.producer import Producer as AsyncProducer
+from ..producer.transaction import Transaction as AsyncTransaction
 from ..transactions.machine import Outcome
-from ..transactions.transaction import Transaction as AsyncTransaction
 from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
 from .blocking import Blocking, forwarded, inner_of
 from .loop_thread import LoopThread

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
@@ -28,7 +28,6 @@ from ..net.cluster import Cluster, CoordinatorKind
 from ..net.connection import log
 from ..net.environment import Environment
 from ..net.retry import Deadline
-from ..producer.send_permission import Sending
 from ..settings import ProducerSettings
 from ..values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 from .adding_partitions import AddingPartitions
@@ -42,6 +41,15 @@ from .tries import Tries
 
 SHIELD_S = 5.0
 """How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
+
+
+class Sending(Protocol):
+    """What a driver needs of the sender, which is made after it."""
+
+    def wake(self) -> None: ...
+    async def flush(self) -> None: ...
+    def drop_unsent(self, error: KafkaError) -> None: ...
+    async def settle(self) -> None: ...
 
 
 class TransactionDriver:

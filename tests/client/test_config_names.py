@@ -3,7 +3,7 @@
 import pytest
 from fencepost.client.config_names import settings_from
 from fencepost.client.errors import InvalidConfigurationError
-from fencepost.client.producer.partitioner import PARTITIONERS
+from fencepost.client.partitioner import PARTITIONERS
 from fencepost.client.settings import ConsumerSettings, ProducerSettings, consumer_settings, producer_settings
 
 BROKER = {"bootstrap.servers": "a"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from fencepost.client.assignors.assignment import LastAssignment
 from fencepost.client.assignors.assignors import assignors_of
-from fencepost.client.group.consumer_protocol import (
+from fencepost.client.assignors.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,

@@ -17,9 +17,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as AioSticky
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
-from fencepost.client.consumer.subscription import Subscription
-from fencepost.client.group.consumer_protocol import decode_assignment
+from fencepost.client.assignors.consumer_protocol import decode_assignment
 from fencepost.client.group.group import Group
+from fencepost.client.group.subscription import Subscription
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.settings import consumer_settings

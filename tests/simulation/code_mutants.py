@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.config.options import Option
+from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
-from fencepost.broker.net.dispatch import load_handlers
-from fencepost.broker.records.decompression_budget import DecompressionBudget
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics import partition
+from fencepost.broker.topics.decompression_budget import DecompressionBudget
 from fencepost.broker.topics.producer_limit import ProducerLimit
 from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
@@ -257,7 +257,7 @@ def a_reply_that_is_still_to_come_counts_nothing(stack: ExitStack) -> None:
     _replaced(stack, connection.Slot, "expect", lambda self, size_bytes: None)
 
 
-@killed_by("tests/broker/records/test_long_produce.py")
+@killed_by("tests/broker/requests/test_long_produce.py")
 def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     def wrapper(work: Any) -> Any:
         return lambda self, produced, wall_ms: 0 if len(produced) < 4096 else work(self, produced, wall_ms)
@@ -265,7 +265,7 @@ def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     _around(stack, partition.Partition, "work_inside", wrapper)
 
 
-@killed_by("tests/broker/records/test_long_produce.py")
+@killed_by("tests/broker/requests/test_long_produce.py")
 def what_is_decompressed_is_not_counted(stack: ExitStack) -> None:
     def wrapper(payload_of: Any) -> Any:
         def taken(self: Any, batch: Any) -> bytes:

@@ -6,13 +6,13 @@ from math import inf
 from typing import Any
 from unittest import mock
 
+from fencepost.client import partitioner
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.reading import Reading
-from fencepost.client.consumer.subscription import Rewinds, Subscription
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
-from fencepost.client.producer import partitioner
+from fencepost.client.group.subscription import Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool
 from fencepost.client.producer.producer import Producer
@@ -302,6 +302,6 @@ def sdk_a_callback_stays_when_it_is_removed(stack: ExitStack) -> None:
     _replaced(stack, Delivery, "remove_done_callback", lambda self, call: 0)
 
 
-@killed_by("tests/client/producer/test_partitioner.py")
+@killed_by("tests/client/test_partitioner.py")
 def sdk_keys_go_where_no_other_client_sends_them(stack: ExitStack) -> None:
     _around(stack, partitioner, "murmur2", lambda murmur2: lambda key: murmur2(key) ^ 1)

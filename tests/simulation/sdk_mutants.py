@@ -5,9 +5,9 @@ Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.reading import Reading
-from fencepost.client.consumer.subscription import PartitionState, Subscription
 from fencepost.client.group.heartbeat_times import HeartbeatTimes
 from fencepost.client.group.offsets import GroupOffsets
+from fencepost.client.group.subscription import PartitionState, Subscription
 from fencepost.client.producer.sender import Sender
 from fencepost.client.records.fetched import AbortedFilter
 from fencepost.client.transactions.driver import TransactionDriver

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from fencepost.client.consumer.subscription import Subscription
 from fencepost.client.group.group import Group
+from fencepost.client.group.subscription import Subscription
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.environment import Environment
 from fencepost.client.settings import ConsumerSettings

@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 
 from fencepost.client.consumer.fetcher import Fetcher
-from fencepost.client.consumer.subscription import Subscription
 from fencepost.client.errors import BrokerUnreachableError
+from fencepost.client.group.subscription import Subscription
 from fencepost.client.net.environment import Environment
 from fencepost.client.net.retry import Backoff
 from fencepost.client.net.topology import Metadata, Node, Partition, Topic

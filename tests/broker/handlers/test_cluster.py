@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.net.dispatch import HANDLERS
+from fencepost.broker.dispatch import HANDLERS
 from fencepost.broker.net.features import OWN_APIS_FROM, offered
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,

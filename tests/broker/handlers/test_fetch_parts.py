@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from fencepost.broker.net.connection import WAITING_BYTES
-from fencepost.broker.records import running_fetch
+from fencepost.broker.requests import running_fetch
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
@@ -170,8 +170,8 @@ def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkey
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("fencepost.broker.net.dispatch.encode_response", broken)
-    monkeypatch.setattr("fencepost.broker.net.dispatch.log.disabled", True)  # what was logged would keep the frames
+    monkeypatch.setattr("fencepost.broker.dispatch.encode_response", broken)
+    monkeypatch.setattr("fencepost.broker.dispatch.log.disabled", True)  # what was logged would keep the frames
     with pytest.raises(ConnectionError):
         client.ask(fetch("t"), NAMED)
     monkeypatch.undo()

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.connection import WAITING_BYTES
-from fencepost.broker.records.running_fetch import WAITING_FETCH_BYTES
+from fencepost.broker.requests.running_fetch import WAITING_FETCH_BYTES
 from fencepost.protocol import records
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode

@@ -20,7 +20,7 @@ Seen = list[tuple[int, int, bytes | None, bytes | None]]
 
 
 def topic_of(broker: Broker, partitions: int = 3) -> InternalTopic:
-    return InternalTopic(broker.shared, NAME, partitions, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
+    return broker.shared.internal_topic(NAME, partitions, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
 
 
 def replayed(broker: Broker) -> Seen:

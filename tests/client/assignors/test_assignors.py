@@ -2,8 +2,8 @@
 
 import pytest
 from fencepost.client.assignors.assignors import assignors_of, cooperates
+from fencepost.client.assignors.consumer_protocol import Subscription
 from fencepost.client.errors import InvalidConfigurationError
-from fencepost.client.group.consumer_protocol import Subscription
 from fencepost.client.values import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st

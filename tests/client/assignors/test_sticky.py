@@ -5,6 +5,7 @@ import itertools
 import pytest
 from fencepost.client.assignors.assignment import LastAssignment
 from fencepost.client.assignors.assignors import assignors_of
+from fencepost.client.assignors.consumer_protocol import Subscription
 from fencepost.client.assignors.java_order import hash_order, text_hash
 from fencepost.client.assignors.sticky import (
     Claim,
@@ -13,7 +14,6 @@ from fencepost.client.assignors.sticky import (
     said_in_user_data,
     settle,
 )
-from fencepost.client.group.consumer_protocol import Subscription
 from fencepost.client.values import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,7 @@
 """Which broker is read from: the follower that the leader names for our rack, and the leader again after trouble."""
 
 import pytest
-from fencepost.client.consumer.subscription import Need
+from fencepost.client.group.subscription import Need
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.protocol.errors import ErrorCode
 from scripted_fetches import ScriptedFetches

@@ -2,8 +2,8 @@
 
 import pytest
 from fencepost.client.consumer.reading import Reading
-from fencepost.client.consumer.subscription import Need, Subscription
 from fencepost.client.errors import CorruptRecordError, OffsetOutOfRangeError
+from fencepost.client.group.subscription import Need, Subscription
 from fencepost.client.records.fetched import Fetched
 from fencepost.client.settings import consumer_settings
 from fencepost.client.values import TopicPartition

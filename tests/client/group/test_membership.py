@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.client.assignors.assignors import assignors_of
-from fencepost.client.group.consumer_protocol import Assignment, decode_subscription, encode_assignment
+from fencepost.client.assignors.consumer_protocol import Assignment, decode_subscription, encode_assignment
 from fencepost.client.group.membership import TABLE, Api, GivingUp, Membership, Stamp, State, Terms, Turn
 from fencepost.client.values import ConsumerGroupMetadata, TopicPartition
 from fencepost.protocol.errors import ErrorCode, MalformedFrame

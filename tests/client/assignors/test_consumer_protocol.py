@@ -1,7 +1,7 @@
 """What members tell each other: Kafka's bytes, and what is refused of others'."""
 
 import pytest
-from fencepost.client.group.consumer_protocol import (
+from fencepost.client.assignors.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fencepost.broker.records.produce_targets import Targets
+from fencepost.broker.requests.produce_targets import Targets
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import ProduceRequest
 from produce_requests import EARLY_MS, batch, create, idempotent

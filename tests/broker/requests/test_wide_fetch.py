@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
-from fencepost.broker.records import running_fetch, wide_fetch
+from fencepost.broker.requests import running_fetch, wide_fetch
 from fencepost.protocol.messages.fetch import FetchRequest
 from produce_requests import answers, batch, bytes_of, create, fetch, produce
 from simulated_broker import SimulatedBroker

@@ -15,8 +15,8 @@ from ...protocol.batches import Batch
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection
 from ..services import Services
+from ..topics.decompression_budget import DecompressionBudget
 from ..topics.partition import FEW_RECORDS, Partition
-from .decompression_budget import DecompressionBudget
 from .produce_targets import Targets
 
 log = logging.getLogger("fencepost.broker")

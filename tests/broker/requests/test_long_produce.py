@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from fencepost.broker.records.decompression_budget import LEAST_BYTES, RATIO
+from fencepost.broker.topics.decompression_budget import LEAST_BYTES, RATIO
 from fencepost.broker.topics.partition import BYTES_LIKE_A_RECORD, FEW_RECORDS, Partition
 from fencepost.protocol.batches import walk
 from fencepost.protocol.compression import Codec, compress
@@ -307,7 +307,7 @@ def test_a_request_of_many_small_batches_that_decompress_to_much_is_refused_in_p
 
 def test_a_batch_that_says_it_has_millions_of_records_is_not_decompressed(broker, client, workers, monkeypatch):
     sent = zstd_batch(b"small", LEAST_BYTES + 1)
-    name = "fencepost.broker.records.decompression_budget.payload_of"
+    name = "fencepost.broker.topics.decompression_budget.payload_of"
     monkeypatch.setattr(name, lambda *_: pytest.fail("decompressed"))
     begun(client, workers, produce("keys", sent))
     finish(client, workers)

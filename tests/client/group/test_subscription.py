@@ -2,7 +2,7 @@
 
 from math import inf
 
-from fencepost.client.consumer.subscription import Rewinds
+from fencepost.client.group.subscription import Rewinds
 from hypothesis import given
 from hypothesis import strategies as st
 

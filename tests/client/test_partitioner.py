@@ -2,7 +2,7 @@
 
 import confluent_kafka
 import pytest
-from fencepost.client.producer.partitioner import murmur2, next_sticky, partition_of, placing_of
+from fencepost.client.partitioner import murmur2, next_sticky, partition_of, placing_of
 
 VECTORS = {  # of Kafka's UtilsTest
     b"21": -973932308,

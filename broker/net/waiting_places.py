@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ..net.connection import Connection
+from .connection import Connection
 
 
 class Waits(Protocol):

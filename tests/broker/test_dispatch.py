@@ -3,8 +3,8 @@
 import struct
 
 import pytest
-from fencepost.broker.net import dispatch
-from fencepost.broker.net.dispatch import load_handlers
+from fencepost.broker import dispatch
+from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.net.unserved_apis import UNSERVED
 from fencepost.broker.net.waiting import Parked
 from fencepost.protocol.errors import ErrorCode, KafkaError

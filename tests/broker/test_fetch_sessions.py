@@ -1,8 +1,8 @@
 from itertools import count
 
 import pytest
-from fencepost.broker.records import fetch_sessions
-from fencepost.broker.records.fetch_sessions import (
+from fencepost.broker import fetch_sessions
+from fencepost.broker.fetch_sessions import (
     FINAL_EPOCH,
     HIGHEST_EPOCH,
     INITIAL_EPOCH,

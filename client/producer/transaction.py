@@ -8,20 +8,41 @@ was made from is told how it ended, because its consumer's position depends on i
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
+from ..transactions.driver import TransactionDriver
+from ..transactions.machine import Outcome
+from ..transactions.sources import FromGroup, Sources, offsets_of
+from ..transactions.table import State
 from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
-from .driver import TransactionDriver
-from .machine import Outcome
-from .sources import FromGroup, Sources, offsets_of
-from .table import State
-
-if TYPE_CHECKING:
-    from ..producer.delivery import Delivery
-    from ..producer.producer import Producer
+from .delivery import Delivery
 
 T = TypeVar("T")
+
+
+class Sends(Protocol):
+    """What a transaction needs of its producer."""
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Delivery: ...
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> RecordMetadata: ...
 
 
 class Transaction:
@@ -29,7 +50,7 @@ class Transaction:
 
     def __init__(
         self,
-        producer: "Producer",
+        producer: Sends,
         driver: TransactionDriver,
         batch: FromGroup | None = None,
         label: str | None = None,
@@ -69,7 +90,7 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
-    ) -> "Delivery":
+    ) -> Delivery:
         """As Producer.send: waits for room in the buffer only, and returns the delivery. Commit waits for all."""
         self._check_open()
         return await self._producer.send(topic, value, key, partition, timestamp_ms, headers)
