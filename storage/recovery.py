@@ -222,7 +222,7 @@ class _Recovery:
         return 0, StoreCheckpoint(0, 0, 0, 1, 1, layout.CATALOGUE_LOG_ID + 1, 0, [_catalogue_entry(self.settings)])
 
     def _open_log(self, entry: LogEntry, age_ms: int) -> None:
-        log = PartitionLog.open(
+        log = opening.open_log(
             self.disk,
             layout.log_directory(self.directory, entry.topic, entry.partition, entry.log_id),
             entry.log_id,

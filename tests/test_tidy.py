@@ -109,6 +109,8 @@ PURE = [
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 
+ON_FLOORS = ["broker", "client", "cli", "effects", "protocol", "spark", "testing"]  # their sub-packages, too
+
 NOT_INSTALLED = {"fencepost.bench.bars", "fencepost.bench.contest", "fencepost.bench.loads", "fencepost.bench.peers"}
 
 TOP_LEVEL = {("spark", "autoload"): "pyspark_fencepost"}  # packages whose names others prescribe
@@ -159,6 +161,68 @@ def test_imports_point_down():
         if found:
             upward[short(path)] = f"{area} may not import {sorted(found)}"
     assert not upward
+
+
+def module_of(path: Path) -> str:
+    """`broker.net.server`, as the file stands under the root."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_within(package: str) -> dict[str, set[str]]:
+    """Of each module of a package, which others of it are imported, those for types alone too."""
+    paths = {module_of(path): path for path in MODULES if area_of(path) == package}
+    graph: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = ".".join((*parts[: -node.level], *(node.module or "").split("."))).strip(".")
+                for each in node.names:
+                    found = f"{base}.{each.name}" if f"{base}.{each.name}" in paths else base
+                    if found in paths and found != name:
+                        graph[name].add(found)
+    return graph
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Some nodes that lead to each other in a circle; empty if there is none."""
+    done: set[str] = set()
+
+    def follow(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return trail[trail.index(name) :]
+        if name not in done:
+            for each in sorted(graph[name]):
+                if found := follow(each, [*trail, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := follow(name, []))), [])
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    circles = {area: circle for area in AREAS if (circle := circle_in(imports_within(area)))}
+    assert not circles
+
+
+def rooms_of(package: str) -> dict[str, set[str]]:
+    """Of each sub-package, and each module beside them, which others it imports."""
+    rooms: dict[str, set[str]] = {}
+    for name, imports in imports_within(package).items():
+        room, *uses = (".".join(each.split(".")[:2]) for each in (name, *imports))
+        rooms.setdefault(room, set()).update(set(uses) - {room})
+    return rooms
+
+
+def test_no_packages_import_each_other_in_a_circle():
+    circles = {area: circle for area in ON_FLOORS if (circle := circle_in(rooms_of(area)))}
+    assert not circles
+
+
+def test_a_circle_is_seen():
+    assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 def test_pure_modules_do_not_touch_the_outside():

@@ -7,7 +7,6 @@ older producer snapshot, the last stable offset. When the keys exceed the map, a
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ...effects.disk import Buffer
 from ...effects.gathering import SLICE_BYTES, write_gathered
@@ -20,17 +19,16 @@ from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, In
 from ..log.indexes import EVERY_BATCH, load_indexes
 from ..log.reads import judged_unreadable
 from ..log.segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
-from ..producers import encoding, snapshots
+from ..log.state import LogState
+from ..producers import encoding
+from ..producers.snapshots import KIND, VERSION, Snapshot
 from .compaction_rules import AbortedSpans, KeyMap, Rules
-
-if TYPE_CHECKING:
-    from ..log.partition_log import PartitionLog
 
 SLICE_MS = 4
 MOST_KEYS = 250_000  # about 50 MB of map
 
 
-def cleanable(log: "PartitionLog", bound: int, now_ms: int) -> list[SegmentState]:
+def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
     """The segments a run may rewrite: all but the last, wholly below `bound`, and old enough."""
     found: list[SegmentState] = []
     for state in log.segments[:-1]:
@@ -40,7 +38,7 @@ def cleanable(log: "PartitionLog", bound: int, now_ms: int) -> list[SegmentState
     return found
 
 
-def is_due(log: "PartitionLog", states: Sequence[SegmentState], now_ms: int) -> bool:
+def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
     """Whether enough was written since the last run, by share of bytes or by age. Source: Kafka's LogToClean."""
     dirty = [state for state in states if state.end_offset > log.cleaned_offset]
     if not dirty:
@@ -58,18 +56,23 @@ class Compaction:
 
     def __init__(
         self,
-        log: "PartitionLog",
+        log: LogState,
         states: list[SegmentState],
+        generation: int,
+        snapshots: Sequence[Snapshot],
         aborted: Callable[[], list[AbortedTransaction]],
         monotonic_ms: Callable[[], int],
         now_ms: int,
         most_keys: int = MOST_KEYS,
     ) -> None:
-        """states: the segments to rewrite, the first of the log. aborted: finds what was aborted there; may block."""
+        """states: the segments to rewrite, the first of the log; those that are written are of this generation.
+
+        snapshots: of the log's producers, ascending. aborted: finds what was aborted in `states`; may block.
+        """
         self.states = states
         self.outputs: list[SegmentState] = []
         self.finished = False
-        self.generation = log.next_generation
+        self.generation = generation
         self.end_offset = states[-1].end_offset  # everything below is clean after this run
         self.paths: list[str] = []  # of all files written
         self._log = log
@@ -77,7 +80,7 @@ class Compaction:
         self._settings = log.settings
         self._start_offset = log.released_start
         self._dirty_offset = max(log.cleaned_offset, states[0].base_offset)
-        self._snapshots = list(log.snapshots.kept)
+        self._snapshots = tuple(snapshots)
         self._find_aborted = aborted
         self._monotonic_ms = monotonic_ms
         self._now_ms = now_ms
@@ -160,9 +163,9 @@ class Compaction:
         newest = self._snapshots[-1] if self._snapshots else None
         if newest is None or newest.empty:
             return last_batches, last_epochs
-        path = self._log.snapshots.path(newest)
+        path = newest.path_in(self._log.directory)
         try:
-            payload = checkpoints.read_file(self._files.disk, path, snapshots.KIND, snapshots.VERSION)
+            payload = checkpoints.read_file(self._files.disk, path, KIND, VERSION)
             producers = encoding.unpack(payload)
         except (checkpoints.Damaged, OSError, ValueError) as problem:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no compaction without {path}: {problem}") from problem

@@ -7,7 +7,6 @@ began is gone. If so to the byte, it is put back into the file, so that it need 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -17,14 +16,12 @@ from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpa
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
 from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentState, scan
-
-if TYPE_CHECKING:
-    from .partition_log import PartitionLog
+from .state import LogState
 
 EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry for each batch
 
 
-def load_indexes(log: "PartitionLog", states: Sequence[SegmentState], number: int) -> Indexes:
+def load_indexes(log: LogState, states: Sequence[SegmentState], number: int) -> Indexes:
     """The indexes of one of these segments. states: from the log's first on, since aborts are derived from all of them.
 
     Raises: SegmentDamaged, OSError.
@@ -47,7 +44,7 @@ def load_indexes(log: "PartitionLog", states: Sequence[SegmentState], number: in
     return loaded
 
 
-def load_places(log: "PartitionLog", state: SegmentState) -> Indexes:
+def load_places(log: LogState, state: SegmentState) -> Indexes:
     """Only where batches stand. Keeps nothing, and writes nothing: for a log that is being opened. Raises as above."""
     return Indexes(*(_load_entries(log.open_files, f"{log.directory}/{state.stem}", state) or _derive(log, state)))
 
@@ -59,7 +56,7 @@ def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[byt
     return None if offset_entries is None or time_entries is None else (offset_entries, time_entries)
 
 
-def _load_aborted(log: "PartitionLog", states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
+def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
     state = states[number]
     path = f"{log.directory}/{state.stem}{TXN_SUFFIX}"
     entries = _entries(log.open_files, path, state.txn_index, TXN_ENTRY.size)
@@ -90,7 +87,7 @@ def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> by
     return entries if len(entries) == row.entries * entry_bytes and crc32c(entries) == row.crc else None
 
 
-def _derive(log: "PartitionLog", state: SegmentState) -> tuple[bytes, bytes]:
+def _derive(log: LogState, state: SegmentState) -> tuple[bytes, bytes]:
     """The entries of `.index` and `.timeindex`, as a flush or a compaction makes them."""
     growth = IndexGrowth(state.base_offset, EVERY_BATCH if state.compacted else log.settings.index_interval_bytes)
     with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
@@ -110,7 +107,7 @@ def derive_aborted(segments: Iterable[Iterable[Batch]]) -> list[AbortedTransacti
     return found
 
 
-def _batches(log: "PartitionLog", state: SegmentState) -> Iterator[Batch]:
+def _batches(log: LogState, state: SegmentState) -> Iterator[Batch]:
     with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
         for _, batch in scan(file, state):
             yield batch

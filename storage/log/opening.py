@@ -9,8 +9,8 @@ before the first file is changed. Indexes are looked at when first used.
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ...effects.disk import Disk
 from ...protocol.batches import Batch
 from .. import checkpoints, layout
 from ..journal import kept_parts
@@ -20,10 +20,10 @@ from .aborted import TXN_ENTRY
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from .indexes import load_places
 from .manifest import Manifest, Retired
+from .open_files import OpenFiles
+from .partition_log import PartitionLog
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, parse_name, scan
-
-if TYPE_CHECKING:
-    from .partition_log import PartitionLog
+from .settings import LogSettings
 
 logger = logging.getLogger("fencepost.storage")
 
@@ -38,8 +38,33 @@ class _Unusable(Exception):
     """Why the log must stay offline."""
 
 
+def open_log(
+    disk: Disk,
+    directory: str,
+    log_id: int,
+    topic: str,
+    partition: int,
+    settings: LogSettings,
+    open_files: OpenFiles,
+    manifest: object,
+    age_ms: int,
+    *,
+    look_from: int | None = None,
+    unreadable_is_damage: bool = False,
+) -> PartitionLog:
+    """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
+
+    Changes no file: the caller goes on with tidy, and then applies the journal's units above.
+    Raises: as restore.
+    """
+    log = PartitionLog(disk, directory, log_id, topic, partition, settings, open_files)
+    if manifest is not None:
+        restore(log, manifest, age_ms, look_from=look_from, unreadable_is_damage=unreadable_is_damage)
+    return log
+
+
 def restore(
-    log: "PartitionLog", row: object, age_ms: int, *, look_from: int | None = None, unreadable_is_damage: bool = False
+    log: PartitionLog, row: object, age_ms: int, *, look_from: int | None = None, unreadable_is_damage: bool = False
 ) -> None:
     """Bring a new PartitionLog to the state of a manifest, or put it offline with a reason. Changes no file.
 
@@ -78,7 +103,7 @@ def restore(
     log.opened = manifest
 
 
-def tidy(log: "PartitionLog") -> None:
+def tidy(log: PartitionLog) -> None:
     """Cut and remove what a restored log's manifest does not count. Raises: OSError."""
     manifest, log.opened = log.opened, None
     if manifest is None:
@@ -88,7 +113,7 @@ def tidy(log: "PartitionLog") -> None:
     _remove_leftovers(log, manifest, names)
 
 
-def leave_as_it_is(log: "PartitionLog", reason: str) -> None:
+def leave_as_it_is(log: PartitionLog, reason: str) -> None:
     """Damage found right after recovery, before anybody used the log: from now on as if it had been found above."""
     if log.offline is None:
         log.offline = reason
@@ -99,7 +124,7 @@ def leave_as_it_is(log: "PartitionLog", reason: str) -> None:
         log.open_files.indexes.drop(f"{log.directory}/{state.stem}")
 
 
-def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
+def _adopt(log: PartitionLog, manifest: Manifest, age_ms: int) -> None:
     """Ages that lie ahead (the store's age may go back a little in a crash) count from now."""
     log.start_offset = log.released_start = manifest.start_offset
     log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
@@ -114,7 +139,7 @@ def _adopt(log: "PartitionLog", manifest: Manifest, age_ms: int) -> None:
     log.next_generation = max((state.generation for state in manifest.segments), default=0) + 1
 
 
-def _check_files(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
     """Everything the manifest counts must be there, and be as long as it says."""
     end = -1
     problems: list[str] = []
@@ -136,14 +161,14 @@ def _check_files(log: "PartitionLog", manifest: Manifest, names: set[str]) -> No
         raise _Unusable(f"{problems[0]}{more}: {_ranges(missing)}; {RESTORE_HINT}")
 
 
-def _try_active(log: "PartitionLog") -> None:
+def _try_active(log: PartitionLog) -> None:
     """The replay will write to the newest segment: can it be opened, and read up to where it goes on?"""
     for state in log.segments[-1:]:
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
             file.read(1, state.size_bytes - 1)
 
 
-def _end_of_sound(log: "PartitionLog", path: str, state: SegmentState) -> int:
+def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
     """The offset behind the last batch that reads well, from the segment's beginning on."""
     end_offset = state.base_offset
     try:
@@ -166,7 +191,7 @@ def _ranges(missing: list[tuple[int, int]]) -> str:
     return "offsets " + ", ".join(f"{first} to {end - 1}" for first, end in merged[:5]) + " are missing"
 
 
-def _cut(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
+def _cut(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
     """Bytes behind those that count were never trusted, and go. Only the last segment can have index entries behind."""
     for state in manifest.segments:
         _cut_file(log, f"{state.stem}{LOG_SUFFIX}", state.size_bytes)
@@ -180,14 +205,14 @@ def _cut(log: "PartitionLog", manifest: Manifest, names: set[str]) -> None:
                 _cut_file(log, state.stem + suffix, size_bytes)
 
 
-def _cut_file(log: "PartitionLog", name: str, size_bytes: int) -> None:
+def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
     path = f"{log.directory}/{name}"
     if log.disk.size(path) > size_bytes:
         with log.open_files.use(path) as file:
             file.truncate(size_bytes)
 
 
-def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
+def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
     """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there.
 
     unreadable_is_damage: what the device cannot read does not read well. Raises: _Unusable, OSError.
@@ -221,7 +246,7 @@ def _restore_producers(log: "PartitionLog", manifest: Manifest, age_ms: int, *, 
     log.warnings.extend(problems)
 
 
-def _apply_above(log: "PartitionLog", offset: int) -> None:
+def _apply_above(log: PartitionLog, offset: int) -> None:
     """Apply to the producers what segments hold from `offset` on.
 
     A batch is as old as its segment's newest: not older than it is, and not made young by the restart.
@@ -232,13 +257,13 @@ def _apply_above(log: "PartitionLog", offset: int) -> None:
             log.snapshots.taken_bytes += batch.size
 
 
-def _look(log: "PartitionLog", offset: int) -> None:
+def _look(log: PartitionLog, offset: int) -> None:
     """Is every batch from `offset` on sound? Of what was compacted above it, all. Raises: SegmentDamaged, OSError."""
     for _ in _batches_above(log, offset if offset >= log.cleaned_offset else 0):
         pass
 
 
-def _batches_above(log: "PartitionLog", offset: int) -> Iterator[tuple[SegmentState, Batch]]:
+def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentState, Batch]]:
     """What segments hold from `offset` on, CRCs and order checked. Raises: SegmentDamaged, OSError."""
     for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
@@ -253,7 +278,7 @@ def _batches_above(log: "PartitionLog", offset: int) -> Iterator[tuple[SegmentSt
                     yield state, batch
 
 
-def _remove_leftovers(log: "PartitionLog", manifest: Manifest, names: list[str]) -> None:
+def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -> None:
     """Files that the manifest does not name.
 
     Above its end they are of a life whose checkpoint was lost, and their names will be needed. Below, an older

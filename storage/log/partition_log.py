@@ -15,9 +15,7 @@ from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cleaning.compaction import MOST_KEYS, Compaction, cleanable, is_due
 from ..cleaning.retention import new_start
-from ..producers.producers import ProducerStates
 from ..producers.snapshots import ProducerSnapshots, SnapshotJob
-from . import opening
 from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .manifest import Manifest, Retired
@@ -25,16 +23,12 @@ from .open_files import OpenFiles
 from .reads import AbortedLookup, ColdRead, aborted_in_memory, continue_in_tail, read_tail, read_warm
 from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
 from .settings import LogSettings as LogSettings
+from .state import LogState
 from .times import LatestLookup, TimeLookup
 
 
-class PartitionLog:
-    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
-
-    Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
-    below high_watermark and from released_start on. checkpointed_offset: what the newest durable checkpoint counts;
-    retention stays below it.
-    """
+class PartitionLog(LogState):
+    """checkpointed_offset: what the newest durable checkpoint counts; retention stays below it."""
 
     def __init__(
         self,
@@ -46,30 +40,12 @@ class PartitionLog:
         settings: LogSettings,
         open_files: OpenFiles,
     ) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.log_id = log_id
-        self.topic = topic
-        self.partition = partition
-        self.settings = settings
-        self.open_files = open_files
-        self.producers = ProducerStates()
-        self.offline: str | None = None
-        self.deleted = False
-        self.start_offset = 0
-        self.released_start = 0  # start_offset, once the unit that moved it is durable
-        self.end_offset = 0
-        self.high_watermark = 0
-        self.flushed_offset = 0
+        super().__init__(disk, directory, log_id, topic, partition, settings, open_files)
         self.checkpointed_offset = 0
-        self.tail_bytes = 0
-        self.segments: list[SegmentState] = []  # ascending; a changed state is another object
         self.retired: list[Retired] = []  # files that newer manifests do not name any more
         self.snapshots = ProducerSnapshots(self)
         self.next_generation = 1  # of compaction; above any that was ever seen here
-        self.cleaned_offset = 0  # compaction has been through everything below
         self.compacting = False
-        self.made_directory = False
         self.evidence: object = None  # the manifest of a log that could not be opened: stays as it is
         self.warnings: list[str] = []  # damage at opening that lost nothing
         self.opened: Manifest | None = None  # as restored, until what it does not name is removed
@@ -84,32 +60,6 @@ class PartitionLog:
         self._unsynced_directories: dict[str, int] = {}  # the same, of names made in them
         self._manifest: Manifest | None = None
         self._offered: Manifest | None = None
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        log_id: int,
-        topic: str,
-        partition: int,
-        settings: LogSettings,
-        open_files: OpenFiles,
-        manifest: object,
-        age_ms: int,
-        *,
-        look_from: int | None = None,
-        unreadable_is_damage: bool = False,
-    ) -> "PartitionLog":
-        """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
-
-        Changes no file: the caller goes on with opening.tidy, and then applies the journal's units above.
-        Raises: as opening.restore.
-        """
-        log = cls(disk, directory, log_id, topic, partition, settings, open_files)
-        if manifest is not None:
-            opening.restore(log, manifest, age_ms, look_from=look_from, unreadable_is_damage=unreadable_is_damage)
-        return log
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -243,11 +193,6 @@ class PartitionLog:
     def _must_be_online(self) -> None:
         if self.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.offline}")
-
-    def holds(self, states: Sequence[SegmentState]) -> bool:
-        """Whether all these segments still count, perhaps grown. May be asked by workers."""
-        held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
-        return not self.deleted and all((state.base_offset, state.generation) in held for state in states)
 
     @property
     def tail_batches(self) -> int:
@@ -462,7 +407,7 @@ class PartitionLog:
         aborted = self.aborted_between(states[0].base_offset, states[-1].end_offset)
         self.compacting = True
         find = aborted.run if isinstance(aborted, AbortedLookup) else lambda: aborted
-        run = Compaction(self, states, find, monotonic_ms, now_ms, most_keys)
+        run = Compaction(self, states, self.next_generation, self.snapshots.kept, find, monotonic_ms, now_ms, most_keys)
         self.next_generation += 1
         return run
 

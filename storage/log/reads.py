@@ -9,7 +9,6 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ...effects.disk import Buffer
 from ...protocol.errors import ErrorCode, KafkaError
@@ -19,9 +18,7 @@ from .flush import TailBatch
 from .index import Indexes
 from .indexes import load_indexes
 from .segment import LOG_SUFFIX, NOTHING_HERE, SegmentDamaged, SegmentState, Slice, Span, read_span
-
-if TYPE_CHECKING:
-    from .partition_log import PartitionLog
+from .state import LogState
 
 logger = logging.getLogger("fencepost.storage")
 
@@ -64,7 +61,7 @@ class Gone(Exception):
 
 
 @contextmanager
-def judge_errors(log: "PartitionLog", states: Sequence[SegmentState]) -> Iterator[None]:
+def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None]:
     """Say what an error in reading means. states: all segments that are read, as they were captured.
 
     Raises: Gone if one of them counts no more; else KafkaError KAFKA_STORAGE_ERROR, and on damage the log is offline.
@@ -89,7 +86,7 @@ def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: in
 class ColdRead:
     """A read that has to wait for the device. `run` in a worker gives the slice. Raises: Gone; KafkaError as read."""
 
-    def __init__(self, log: "PartitionLog", span: Span, aborted: list[AbortedTransaction]) -> None:
+    def __init__(self, log: LogState, span: Span, aborted: list[AbortedTransaction]) -> None:
         """aborted: of the span, what the log has in memory, behind the segments."""
         self._log = log
         self._states = tuple(log.segments)
@@ -122,7 +119,7 @@ class ColdRead:
         return Slice([], 0, span.offset)
 
 
-def read_warm(log: "PartitionLog", states: Sequence[SegmentState], span: Span) -> Slice | None:
+def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slice | None:
     """As ColdRead, but without waiting: None if it had to."""
     files = log.open_files
     for number in range(segment_number(states, span.offset), len(states)):
@@ -148,7 +145,7 @@ class AbortedLookup:
     Raises: Gone; KafkaError KAFKA_STORAGE_ERROR.
     """
 
-    def __init__(self, log: "PartitionLog", offset: int, below: int, known: list[AbortedTransaction]) -> None:
+    def __init__(self, log: LogState, offset: int, below: int, known: list[AbortedTransaction]) -> None:
         """known: what the log found in memory, behind the segments."""
         self._log = log
         self._states = tuple(log.segments)
@@ -170,7 +167,7 @@ class _NotInMemory(Exception):
     """The indexes of a segment would have to be read."""
 
 
-def aborted_in_memory(log: "PartitionLog", offset: int, below: int) -> list[AbortedTransaction] | None:
+def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTransaction] | None:
     """Entries of the log's segments that overlap [offset, below); None if an index that is needed has to be read."""
 
     def load(number: int) -> Indexes:
@@ -201,7 +198,7 @@ def _aborted_in(
     return found
 
 
-def judged_unreadable(log: "PartitionLog", error: SegmentDamaged | OSError) -> KafkaError:
+def judged_unreadable(log: LogState, error: SegmentDamaged | OSError) -> KafkaError:
     """A segment that counts cannot be read: the error to answer. For damage, and not for want of descriptors, memory or
     rights, the log goes offline."""
     if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):

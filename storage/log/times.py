@@ -7,7 +7,7 @@ Source: Kafka's LogSegment.findOffsetByTimestamp, RecordBatch.offsetOfMaxTimesta
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...protocol import batches
 from ...protocol.batches import Batch
@@ -18,9 +18,7 @@ from .flush import TailBatch
 from .indexes import load_indexes
 from .reads import judge_errors
 from .segment import LOG_SUFFIX, SegmentState, scan
-
-if TYPE_CHECKING:
-    from .partition_log import PartitionLog
+from .state import LogState
 
 
 class Timestamped(NamedTuple):
@@ -33,7 +31,7 @@ class Timestamped(NamedTuple):
 class _Lookup(ABC):
     """What a search needs of the log, captured on the loop."""
 
-    def __init__(self, log: "PartitionLog", states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
+    def __init__(self, log: LogState, states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
         self._log = log
         self._states = tuple(states)
         self._tail = tail
@@ -83,7 +81,7 @@ class _Lookup(ABC):
 class TimeLookup(_Lookup):
     """Finds the first record with at least this timestamp."""
 
-    def __init__(self, log: "PartitionLog", tail: list[TailBatch], below: int, timestamp: int) -> None:
+    def __init__(self, log: LogState, tail: list[TailBatch], below: int, timestamp: int) -> None:
         super().__init__(log, log.segments, tail, below)
         self._timestamp = timestamp
 

@@ -9,13 +9,11 @@ producers are packed in slices, between which appends go on.
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...effects.disk import Disk
 from .. import checkpoints
-
-if TYPE_CHECKING:
-    from ..log.partition_log import PartitionLog
+from ..log.state import LogState
 
 KIND = "producers"
 VERSION = 1
@@ -34,6 +32,10 @@ class Snapshot(NamedTuple):
     def name(self) -> str:
         """The name of its file."""
         return f"{self.offset:020d}{'.copy' * self.copy}{SUFFIX}"
+
+    def path_in(self, directory: str) -> str:
+        """The path of its file; directory: of the log."""
+        return f"{directory}/{self.name}"
 
 
 def parse_name(name: str) -> Snapshot | None:
@@ -85,7 +87,7 @@ class _Slices:
 class ProducerSnapshots:
     """The snapshots of one log."""
 
-    def __init__(self, log: "PartitionLog") -> None:
+    def __init__(self, log: LogState) -> None:
         self.kept = [Snapshot(0, empty=True)]  # ascending; the last ones may still wait for batches to be flushed
         self.taken_bytes = 0  # appended to the log, or scanned in opening it
         self._log = log
@@ -96,7 +98,7 @@ class ProducerSnapshots:
 
     def path(self, snapshot: Snapshot) -> str:
         """The file of a snapshot."""
-        return f"{self._log.directory}/{snapshot.name}"
+        return snapshot.path_in(self._log.directory)
 
     @property
     def bytes_since(self) -> int:

@@ -1,0 +1,56 @@
+"""What the jobs of a partition's log may know of it, while they run in workers or wait for their turn.
+
+A PartitionLog is one of these, with all that changes it. A job reads from here where the log is and how far it is, and
+puts it offline; it takes the segments that it works on when it is made, because the list changes while it runs.
+"""
+
+from collections.abc import Sequence
+
+from ...effects.disk import Disk
+from ..producers.producers import ProducerStates
+from .open_files import OpenFiles
+from .segment import SegmentState
+from .settings import LogSettings
+
+
+class LogState:
+    """Offsets: start_offset ≤ flushed_offset ≤ high_watermark ≤ end_offset, and each is that of the next record.
+
+    Batches from start_offset on exist; below flushed_offset in segments, from there in the tail. Readers see what is
+    below high_watermark and from released_start on.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        open_files: OpenFiles,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.log_id = log_id
+        self.topic = topic
+        self.partition = partition
+        self.settings = settings
+        self.open_files = open_files
+        self.producers = ProducerStates()
+        self.offline: str | None = None
+        self.deleted = False
+        self.start_offset = 0
+        self.released_start = 0  # start_offset, once the unit that moved it is durable
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.flushed_offset = 0
+        self.cleaned_offset = 0  # compaction has been through everything below
+        self.tail_bytes = 0
+        self.segments: list[SegmentState] = []  # ascending; a changed state is another object
+        self.made_directory = False
+
+    def holds(self, states: Sequence[SegmentState]) -> bool:
+        """Whether all these segments still count, perhaps grown. May be asked by workers."""
+        held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
+        return not self.deleted and all((state.base_offset, state.generation) in held for state in states)
