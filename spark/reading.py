@@ -22,6 +22,7 @@ from ..client.errors import (
 )
 from ..client.net.cluster import Cluster
 from ..client.net.retry import Deadline
+from ..client.records.columns import Columns, WantedColumns
 from ..client.records.fetched import too_large
 from ..client.records.isolation import AbortedFilter
 from ..client.values import TopicPartition
@@ -30,7 +31,6 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.primitives import ZERO_UUID
 from .client_thread import begin, cluster_for
-from .columns import Columns, WantedColumns
 from .offsets import DataLost, Range, id_text
 from .options import EARLIEST, LATEST, SourceOptions
 

@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..client.errors import InvalidConfigurationError
+from ..client.records.columns import Columns, WantedColumns
 from ..client.settings import nearest
-from .columns import Columns, WantedColumns
 
 HEADERS = "headers"
 TYPES = {

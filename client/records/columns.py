@@ -1,215 +1,235 @@
-"""Records whose fields stand where they usually do, of any sizes: decoded in few steps each, as columns.
+"""Batches of records as columns: only those that are asked for, without an object for each record.
 
-The rule: what does not look as usual ends it, and is left to others, who also find what is wrong with it. Usual are
-offsets without gaps, deltas and lengths of one or two bytes (offsets: three), keys below 64 bytes. Then the fields
-before the key are read by one Struct, and the next offset is compared with the bytes that it must have.
+The rule: what a batch gives is what `decoding.records_of` gives, record by record; a column that nobody
+asks for is stepped over and not looked into. What decodes the records is what that uses; here they stay columns.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from itertools import repeat
-from struct import Struct
-from struct import error as BeyondTheEnd
-from typing import Any
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import islice, repeat
+from typing import Any, NamedTuple
 
-from ...protocol.records import Header
-from ..values import Headers
+from ...protocol.batches import Batch
+from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
+from ..values import CREATE_TIME, LOG_APPEND_TIME, Headers
+from .runs import WORTH_IT, run_columns
+from .singly import decoded_singly
+from .usual import usual_columns
 
-_FROM = (0, 64, 8192, 1 << 20)  # the first offset deltas that take one, two, three bytes; and one too far
-_CODES = ("B", "H", "3s")
-_NULL = 1
-
-_UNUSUAL = 1 << 40  # as a length it leads beyond every end
-
-_ONE: list[int] = [_UNUSUAL if byte & 1 else byte >> 1 for byte in range(0x80)]
-"""Lengths by their zigzag varint of one byte; a null is looked at before."""
-
-_TWO: list[int] = [_UNUSUAL] * (1 << 15)
-"""Lengths by their two bytes, the first of which is the lower; unusual where it is another number of bytes."""
-for _number in range(0x80, 1 << 14, 2):
-    _TWO[_number & 0x7F | 0x80 | _number >> 7 << 8] = _number >> 1
-
-_TIMES: tuple[dict[int, int], dict[int, int]] = (
-    {byte: (byte >> 1) ^ -(byte & 1) for byte in range(0x80)},
-    {n & 0x7F | 0x80 | n >> 7 << 8: (n >> 1) ^ -(n & 1) for n in range(0x80, 1 << 14)},
-)
-"""Timestamp deltas by one byte, by two."""
-
-_Head = Callable[[bytes, int], tuple[int, int, Any, int]]
-_BareHead = Callable[[bytes, int], tuple[int, int, Any, int, int]]
-Columns = tuple[Sequence[int], Iterable[bytes | None], Sequence[bytes | None], Iterable[Headers], int]
+_FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
+_FIRST_TRIES = 32  # records decoded one by one before a run is looked for again
 
 
-def columns_of(payload: bytes, position: int, first: int, count: int) -> Columns:
-    """(timestamp deltas, keys, values, headers, position after): of as many records as are usual, up to `count`.
+class WantedColumns(NamedTuple):
+    """Which columns are wanted; offsets are always decoded, for they say what belongs to a range."""
 
-    first: the offset delta that the first has if it is usual. Raises: IndexError.
-    """
-    at = position + (3 if payload[position] & 0x80 else 2)
-    wide_time = payload[at] >> 7
-    at += 2 if wide_time else 1
-    width = 0 if first < _FROM[1] else 1 if first < _FROM[2] else 2
-    count = min(count, _FROM[width + 1] - first)
-    if count <= 0:
-        return (), (), (), (), position
-    if payload[at + width + 1] == _NULL:
-        bare = _bare(payload, position, _offsets(first, count, width), wide_time, width)
-        if bare[2]:
-            return bare
-    return _full(payload, position, _offsets(first, count, width), wide_time, width)
+    keys: bool = True
+    values: bool = True
+    headers: bool = True
+    timestamps: bool = True
 
 
-def _offsets(first: int, count: int, width: int) -> Iterable[Any]:
-    """What stands for these offset deltas, as the Struct of a head reads them."""
-    if width < 2:
-        return _short_offsets()[width][first - _FROM[width] : first - _FROM[width] + count]
-    return (bytes((2 * n & 0x7F | 0x80, n >> 6 & 0x7F | 0x80, n >> 13)) for n in range(first, first + count))
+EVERYTHING = WantedColumns()
 
 
-@cache
-def _short_offsets() -> tuple[list[int], list[int]]:
-    two = [2 * delta & 0x7F | 0x80 | delta >> 6 << 8 for delta in range(_FROM[1], _FROM[2])]
-    return [2 * delta for delta in range(_FROM[1])], two
+class Columns:
+    """What was decoded so far. payload_bytes: about what it holds."""
+
+    __slots__ = ("asked", "headers", "keys", "kinds", "offsets", "payload_bytes", "timestamps", "values")
+
+    def __init__(self, asked: WantedColumns = EVERYTHING) -> None:
+        self.asked = asked
+        self.offsets = array("q")
+        self.timestamps = array("q")
+        self.kinds = array("i")
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
+        self.payload_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, batch: Batch, low: int, high: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
+        """The records of the batch from offset `low` up to, and without, `high`. Raises: KafkaError, nothing added."""
+        found = decoded(batch, self.asked, limit=limit)
+        first = 0 if batch.base_offset >= low else bisect_left(found.offsets, low)
+        last = found.count if batch.last_offset < high else bisect_left(found.offsets, high)
+        whole = not first and last == found.count
+        count = last - first
+        if count <= 0:
+            return
+        self.offsets.extend(found.offsets if whole else found.offsets[first:last])
+        asked = self.asked
+        if asked.timestamps:
+            self.kinds.extend(array("i", (found.kind,)) * count)
+            self.timestamps.extend(found.timestamps if whole else found.timestamps[first:last])
+        if asked.keys:
+            self.keys += found.keys if whole else found.keys[first:last]
+        if asked.values:
+            self.values += found.values if whole else found.values[first:last]
+        if asked.headers:
+            self.headers += found.headers if whole else found.headers[first:last]
+        self.payload_bytes += found.payload_bytes * count // found.count
 
 
-@cache
-def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
-    """Readers of length, timestamp, offset, length of the key, and the bytes up to there: of records below 64 bytes,
-    and of longer ones.
-    """
-    between = f"x{_CODES[wide_time]}{_CODES[width]}B"
-    short, long = Struct(f"<B{between}"), Struct(f"<H{between}")
-    return short.unpack_from, short.size, long.unpack_from, long.size
+class Decoded:
+    """The records of one batch."""
+
+    __slots__ = ("count", "headers", "keys", "kind", "offsets", "payload_bytes", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kind = CREATE_TIME
+        self.payload_bytes = 0
+        self.offsets: array[int] = array("q")
+        self.timestamps: array[int] = array("q")
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
+
+    def take(
+        self,
+        offsets: list[int],
+        timestamps: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers],
+        asked: WantedColumns,
+    ) -> None:
+        """Append what was asked for."""
+        self.offsets.extend(array("q", offsets))
+        if asked.timestamps:
+            self.timestamps.extend(array("q", timestamps))
+        if asked.keys:
+            self.keys += keys
+        if asked.values:
+            self.values += values
+        if asked.headers:
+            self.headers += headers
 
 
-@cache
-def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, int]:
-    """And the length of the value, which comes next where there is no key."""
-    between = f"x{_CODES[wide_time]}{_CODES[width]}B"
-    short, long = Struct(f"<B{between}B"), Struct(f"<H{between}H")
-    return short.unpack_from, short.size, long.unpack_from, long.size
+def decoded(batch: Batch, asked: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
+    """The asked columns of the batch, in order. limit: bytes of its records, decompressed. Raises: KafkaError."""
+    found = Decoded()
+    if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
+        _extend_by_records(found, batch, asked, limit)
+    else:
+        payload = payload_of(batch, limit)
+        found.payload_bytes = len(payload)
+        try:
+            position = _all(payload, batch, asked, found)
+        except IndexError:
+            lies("a record is cut short")
+        if position != len(payload):
+            lies(f"{len(payload) - position} bytes follow the last record")
+    found.count = len(found.offsets)
+    if batch.is_log_append_time:
+        found.kind = LOG_APPEND_TIME
+        if asked.timestamps:
+            found.timestamps = array("q", (batch.max_timestamp,)) * found.count
+    return found
 
 
-def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> Columns:
-    """Neither keys nor headers: then a record's length must be the value's, and a constant."""
-    short, short_size, long, long_size = _bare_heads(wide_time, width)
-    around, times_of = 6 + wide_time + width, _TIMES[wide_time]
-    one, two = _ONE, _TWO
-    around_twice, around_more = 2 * around, around + 1
-    times: list[int] = []
-    values: list[bytes | None] = []
-    add_time, add_value = times.append, values.append
-    try:
-        for expected in offsets:
-            if payload[position] < 0x80:
-                size, time, offset, key, length = short(payload, position)
-                if offset != expected or key != 1 or size - length != around_twice:
-                    break
-                at = position + short_size
-                end = at + one[length]
-            else:
-                size, time, offset, key, length = long(payload, position)
-                if offset != expected or key != 1:
-                    break
-                if length & 0x80:
-                    number = two[length]
-                    if two[size] - number != around_more:
-                        break
-                    at = position + long_size
-                else:
-                    number = one[length & 0x7F]
-                    if two[size] - number != around:
-                        break
-                    at = position + long_size - 1
-                end = at + number
-            if payload[end]:  # headers
-                break
-            delta = times_of[time]
-            add_value(payload[at:end])
-            add_time(delta)
-            position = end + 1
-    except (IndexError, KeyError, BeyondTheEnd):
-        pass
-    return times, repeat(None), values, repeat(()), position
+def _extend_by_records(found: Decoded, batch: Batch, asked: WantedColumns, limit: int) -> None:
+    every = list(records(batch, limit=limit))
+    found.payload_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in every)
+    columns: tuple[list[Any], ...] = tuple([list(each) for each in zip(*every, strict=True)] or _lists())
+    found.take(columns[0], columns[1], columns[2], columns[3], columns[4], asked)
 
 
-def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> Columns:
-    """Keys, headers, nulls."""
-    short, key_at, long, long_key_at = _heads(wide_time, width)
-    one, two, times_of, limit = _ONE, _TWO, _TIMES[wide_time], len(payload)
-    seen: dict[bytes, Headers] = {}
-    times: list[int] = []
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    all_headers: list[Headers] = []
-    add_time, add_key, add_value, add_headers = times.append, keys.append, values.append, all_headers.append
-    try:
-        for expected in offsets:
-            if payload[position] < 0x80:
-                size, time, offset, number = short(payload, position)
-                at, end = position + key_at, position + 1 + one[size]
-            else:
-                size, time, offset, number = long(payload, position)
-                at, end = position + long_key_at, position + 2 + two[size]
-            if offset != expected:
-                break
-            key = None
-            if number != 1:
-                if number & 0x81:
-                    break
-                key = payload[at : (at := at + (number >> 1))]
-            number = payload[at]
-            if number & 0x80:
-                start = at + 2
-                at = start + two[number | payload[at + 1] << 8]
-            else:
-                start = at + 1
-                at = start if number == 1 else start + one[number]
-            count = payload[at]  # before the value is copied: it may be no length
-            value = None if number == 1 else payload[start:at]
-            headers: Headers = ()
-            if count:
-                if end > limit:
-                    break
-                block = payload[at:end]  # the same ones often come again
-                found = seen.get(block)
-                if found is None:
-                    found = _headers(block, count)
-                    if found is None:
-                        break
-                    seen[block] = found
-                headers, at = found, at + len(block) - 1
-            if at + 1 != end:
-                break
-            delta = times_of[time]
-            add_key(key)
-            add_value(value)
-            add_headers(headers)
-            add_time(delta)
-            position = end
-    except (IndexError, KeyError, BeyondTheEnd):
-        pass
-    return times, keys, values, all_headers, position
+def _all(payload: bytes, batch: Batch, asked: WantedColumns, found: Decoded) -> int:
+    """Runs of records alike where there are such, which are looked for ever more seldom; the rest one by one."""
+    position, left, some = 0, batch.record_count, _FIRST_TRIES
+    base_offset, base_timestamp, last_offset = batch.base_offset, batch.base_timestamp, batch.last_offset
+    previous = base_offset - 1
+    while left:
+        run = None
+        if left >= WORTH_IT:
+            run = run_columns(
+                payload,
+                position,
+                left,
+                base_offset,
+                base_timestamp,
+                with_keys=asked.keys,
+                with_values=asked.values,
+            )
+            if run is not None and not (previous < run.offsets[0] and run.offsets[-1] <= last_offset):
+                run = None
+        if run is not None:
+            count, position = run.length, run.end
+            found.offsets.extend(run.offsets)
+            if asked.timestamps:
+                found.timestamps.extend(_longs(run.timestamps, count))
+            if asked.keys:
+                found.keys += islice(run.keys, count)
+            if asked.values:
+                found.values += islice(run.values, count)
+            if asked.headers:
+                found.headers += repeat((), count)
+        else:
+            most = min(left, some)
+            count, position = _usual(payload, position, previous + 1, most, batch, asked, found)
+            if count < WORTH_IT and count < most:
+                before = previous - base_offset + count
+                odd = min(most - count, WORTH_IT)
+                position = _singly(payload, position, before, odd, batch, asked, found)
+                count += odd
+            some *= 2
+        previous = found.offsets[-1]
+        left -= count
+    return position
 
 
-def _headers(block: bytes, count: int) -> Headers | None:
-    """All the headers that the block is, or None if they are not as usual."""
-    if count & 0x81:
-        return None
-    at = 1
-    found: list[Header] = []
-    for _ in range(count >> 1):
-        number = block[at]
-        if number & 0x81:
-            return None
-        at += 1
-        name = block[at : (at := at + (number >> 1))]
-        number = block[at]
-        at += 1
-        if number == 1:
-            found.append((name.decode("utf-8", "surrogateescape"), None))
-            continue
-        if number & 0x81:
-            return None
-        found.append((name.decode("utf-8", "surrogateescape"), block[at : (at := at + (number >> 1))]))
-    return tuple(found) if at == len(block) else None
+def _usual(
+    payload: bytes, position: int, offset: int, most: int, batch: Batch, asked: WantedColumns, found: Decoded
+) -> tuple[int, int]:
+    """(how many records stand as they usually do, position after them). offset: the next, if none is left out."""
+    first = offset - batch.base_offset
+    most = min(most, batch.last_offset_delta + 1 - first)
+    if most <= 0:
+        return 0, position
+    times, keys, values, headers, end = usual_columns(payload, position, first, most)
+    count = len(values)
+    found.offsets.extend(range(offset, offset + count))
+    if asked.timestamps:
+        base = batch.base_timestamp
+        found.timestamps.extend(array("q", [base + each for each in times]))
+    if asked.keys:
+        found.keys += islice(keys, count)
+    if asked.values:
+        found.values += values
+    if asked.headers:
+        found.headers += islice(headers, count)
+    return count, end
+
+
+def _longs(numbers: Iterable[int], count: int) -> "array[int]":
+    if isinstance(numbers, repeat):
+        return array("q", (next(numbers),)) * count
+    return array("q", list(islice(numbers, count)))
+
+
+def _singly(
+    payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: WantedColumns, found: Decoded
+) -> int:
+    """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
+    times, offsets, keys, values, headers, end = decoded_singly(
+        payload, position, previous, count, batch.last_offset_delta
+    )
+    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
+    found.take(
+        [base_offset + each for each in offsets],
+        [base_timestamp + each for each in times],
+        keys,
+        values,
+        headers,
+        asked,
+    )
+    return end
+
+
+def _lists() -> tuple[list[int], list[int], list[bytes | None], list[bytes | None], list[Headers]]:
+    return [], [], [], [], []

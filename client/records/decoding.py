@@ -1,8 +1,8 @@
 """The records of one batch, a piece at a time: the reading path of the consumer.
 
 The rule: for every batch the outcome is that of `protocol.records.records`: the same records, or a KafkaError where
-that raises one. It is only faster. Records alike are decoded as columns (`record_runs`); those whose fields stand where
-they usually do, in few steps (`record_columns`); what is left, one by one (`record_singly`). In pieces, because what
+that raises one. It is only faster. Records alike are decoded as columns (`runs`); those whose fields stand where
+they usually do, in few steps (`usual`); what is left, one by one (`singly`). In pieces, because what
 the reader has let go before the next is made costs the collector of garbage nothing.
 """
 
@@ -13,9 +13,9 @@ from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
 from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, lies, payload_of, records
 from ..values import CREATE_TIME, LOG_APPEND_TIME, Record
-from .columns import columns_of
 from .runs import WORTH_IT, run_of
 from .singly import decoded_singly
+from .usual import usual_columns
 
 _FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
 _FIRST_TRIES = 64  # records decoded otherwise before a run is looked for again
@@ -111,7 +111,7 @@ class Records:
             self._run_after = self._some
             self._some *= 2
         count = min(most, batch.last_offset_delta - self._previous)
-        times, keys, values, headers, self._position = columns_of(payload, self._position, first, count)
+        times, keys, values, headers, self._position = usual_columns(payload, self._position, first, count)
         count = len(values)
         self._run_after -= count
         if not count:

@@ -54,7 +54,7 @@ def run_of(
     payload: bytes, position: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int
 ) -> tuple[list[Record], int]:
     """The records alike from `position` on, up to `most`, and where they end: none where there are too few."""
-    run = columns_of(payload, position, most, base_offset, base_timestamp)
+    run = run_columns(payload, position, most, base_offset, base_timestamp)
     if run is None:
         return [], position
     fields = zip(
@@ -71,7 +71,7 @@ def run_of(
     return list(map(_make, repeat(Record), fields)), run.end
 
 
-def columns_of(
+def run_columns(
     payload: bytes,
     position: int,
     most: int,

@@ -13,12 +13,12 @@ from fencepost.client.errors import (
 )
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.net.retry import Backoff
+from fencepost.client.records.columns import EVERYTHING
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.messages.fetch import FetchResponse
 from fencepost.protocol.primitives import ZERO_UUID
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from fencepost.spark import reading
-from fencepost.spark.columns import EVERYTHING
 from fencepost.spark.offsets import Range
 from fencepost.spark.options import source_options
 from hypothesis import given

@@ -4,9 +4,9 @@ import datetime as dt
 
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
+from fencepost.client.records.columns import Columns
 from fencepost.protocol.batches import read
 from fencepost.protocol.records import Record, build
-from fencepost.spark.columns import Columns
 from fencepost.spark.rows import arrow_schema_of, asked_of, check_schema, schema_text, to_batch
 from pyspark.sql.types import (
     ArrayType,

@@ -1,11 +1,11 @@
 """Batches as columns against the decoder of the consumer: the same records, and an error where that has one."""
 
 import pytest
+from fencepost.client.records.columns import Columns, WantedColumns
 from fencepost.client.records.decoding import records_of
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Record, build
-from fencepost.spark.columns import Columns, WantedColumns
 from hypothesis import example, given
 from hypothesis import strategies as st
 
