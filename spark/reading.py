@@ -9,7 +9,7 @@ Source: Kafka's Fetch API; KIP-98, KIP-516.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
@@ -24,9 +24,10 @@ from ..client.net.cluster import Cluster
 from ..client.net.retry import Deadline
 from ..client.records.columns import Columns, WantedColumns
 from ..client.records.fetched import too_large
-from ..client.records.isolation import AbortedFilter
+from ..client.records.isolation import visible
+from ..client.records.whole_batches import WholeBatches
 from ..client.values import TopicPartition
-from ..protocol.batches import LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
+from ..protocol.batches import Batch, CorruptBatch, verify
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchRequest, FetchResponse
 from ..protocol.primitives import ZERO_UUID
@@ -41,6 +42,7 @@ CHUNK_BYTES = 4 << 20
 """A chunk is given on when it has so many rows, or about so many bytes: one batch of records more at most."""
 
 _BY_ID_FROM = 13  # of Fetch
+_HIGHEST_BYTES = (1 << 31) - 1  # that a request can ask for
 _BELIEVED_AFTER_MS = 5_000  # that a topic is gone: a broker that has just started may not know it yet
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -49,57 +51,13 @@ _GONE = (
 )
 
 
-class Piece:
-    """What one fetch brought of a partition: whole batches, of which a reader may see some.
-
-    offset: what was asked for. next_offset: behind all of it.
-    """
-
-    def __init__(
-        self,
-        offset: int,
-        buffers: Iterable[memoryview | bytes | bytearray],
-        aborted: Iterable[tuple[int, int]] = (),
-    ) -> None:
-        self.offset = self.next_offset = offset
-        self.batches: list[Batch] = []
-        self.damage: CorruptBatch | None = None  # behind the batches
-        self.cut_off_bytes = 0  # the size of a batch that was cut off, as old brokers do
-        self._aborted = AbortedFilter(aborted)
-        for buffer in buffers:
-            self._find(memoryview(buffer))
-
-    def _find(self, buffer: memoryview) -> None:
-        position, end = 0, len(buffer)
-        while self.damage is None and end - position > LENGTH_ENDS_AT:
-            size = int.from_bytes(buffer[position + 8 : position + LENGTH_ENDS_AT], "big") + LENGTH_ENDS_AT
-            if size > end - position:
-                self.cut_off_bytes = size
-                return
-            try:
-                batch = read(buffer, position)
-            except CorruptBatch as damage:
-                self.damage = damage
-                return
-            position += batch.size
-            self.next_offset = max(self.next_offset, batch.next_offset)  # the first may end below what was asked for
-            self.batches.append(batch)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.batches and self.damage is None
-
-    def visible(self) -> Iterator[Batch]:
-        """What an isolation level shows. Raises: KafkaError for a bad marker."""
-        hides = self._aborted.hides
-        return (batch for batch in self.batches if not hides(batch))
-
-
 class _Answer(NamedTuple):
-    """found: what came. lost: why there is nothing more, or what was passed over."""
+    """found: what came of `offset`. aborted: listed with it. lost: why there is nothing more, or was passed over."""
 
-    found: Piece | None
+    found: WholeBatches | None
     lost: str = ""
+    offset: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterator[Columns]:
@@ -121,10 +79,10 @@ def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterat
             is_last = found.next_offset >= whole.end
             if not is_last:
                 coming = begin(reading.fetch(found.next_offset))
-            for batch in found.visible():
+            for batch in visible(found.batches, answer.aborted):
                 if batch.base_offset >= whole.end:
                     break
-                _add(columns, batch, found.offset, whole, options.fetch.decompressed_limit)
+                _add(columns, batch, answer.offset, whole, options.fetch.decompressed_limit)
                 if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
                     yield columns
                     columns = Columns(asked)
@@ -250,11 +208,12 @@ class _Reading:
                 elif part.error_code:
                     raise error_of(part.error_code, f"{self._tp}: {code_of(part.error_code).text}")
                 else:
-                    found = self._found(part, position)
+                    found = WholeBatches(position, part.records or ())
                     if not found.is_empty:
-                        return _Answer(found, lost)
+                        return _Answer(found, lost, position, self._aborted(part))
                     if found.cut_off_bytes:
-                        self._most_bytes = max(found.cut_off_bytes, self._options.fetch.max_partition_fetch_bytes)
+                        size = min(found.cut_off_bytes, _HIGHEST_BYTES)
+                        self._most_bytes = max(size, self._options.fetch.max_partition_fetch_bytes)
                     seen = f"its last stable offset is {part.last_stable_offset}, its end {part.high_watermark}"
                     attempt = 0
                     continue
@@ -313,10 +272,9 @@ class _Reading:
             return ""
         return f"partition {self._tp} is gone, and with it its offsets {position} to {self._whole.end - 1}"
 
-    def _found(self, part: FetchResponse.Topic.Partition, position: int) -> Piece:
+    def _aborted(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
         aborted = part.aborted_transactions if self._options.reads_committed else None
-        listed = [(each.producer_id, each.first_offset) for each in aborted or ()]
-        return Piece(position, part.records or (), listed)
+        return tuple((each.producer_id, each.first_offset) for each in aborted or ())
 
     async def _out_of_range(self, position: int) -> tuple[int | None, str]:
         """(where to go on, None for nowhere, and what was lost)."""

@@ -13,11 +13,12 @@ from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_
 from ..client.net.cluster import Cluster
 from ..client.net.retry import Deadline
 from ..client.net.topology import Topic
+from ..client.records.whole_batches import WholeBatches
 from ..client.values import TopicPartition
 from ..protocol.errors import ErrorCode, KafkaError
 from .offsets import Log, Offsets, Range, Seen, id_text
 from .options import EARLIEST, LATEST, Bound, Selection, SourceOptions
-from .reading import Piece, fetch_once
+from .reading import fetch_once
 
 MISSING_MS = 5_000
 _LIST_MS = 15_000
@@ -151,7 +152,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
         return None  # the batch itself will say what is wrong
     if part.error_code or not part.records:
         return None
-    sample = Piece(at, part.records).batches
+    sample = WholeBatches(at, part.records).batches
     offsets = sum(batch.last_offset_delta + 1 for batch in sample)
     return sum(batch.size for batch in sample) / offsets if offsets else None
 

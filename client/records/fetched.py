@@ -10,7 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Generator, Iterable
 
-from ...protocol.batches import HEADER_BYTES, LENGTH_ENDS_AT, Batch, CorruptBatch, read, verify
+from ...protocol.batches import HEADER_BYTES, Batch, CorruptBatch, verify
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import ClientError, CorruptRecordError, RecordDeserializationError, RecordTooLargeError
 from ..serialization import Deserializer
@@ -18,11 +18,10 @@ from ..settings import LEAST_DECOMPRESSED_LIMIT
 from ..values import Record, TopicPartition
 from .decoding import Records
 from .isolation import AbortedFilter
+from .whole_batches import WholeBatches
 
-_SIZE_AT = 8
-_PIECE = (
-    64  # records made at once, or as many as are asked for: of what is soon let go, garbage collection sees nothing
-)
+_PIECE = 64
+"""Records made at once, or as many as are asked for: of what is soon let go, garbage collection sees nothing."""
 
 
 class Fetched:
@@ -66,42 +65,28 @@ class Fetched:
         value: Deserializer | None = None,
     ) -> None:
         self.tp = tp
-        self.position = self.next_offset = offset
-        self.leader_epoch = self.next_epoch = leader_epoch  # of the record before the position
-        self.size = 0
+        whole = WholeBatches(offset, buffers, leader_epoch)
+        self.position, self.next_offset, self.size = offset, whole.next_offset, whole.size
+        self.leader_epoch, self.next_epoch = leader_epoch, whole.next_epoch  # of the record before the position
         self._aborted = AbortedFilter(aborted)
         self._check_crcs, self._limit, self._key, self._value = check_crcs, limit, key, value
-        self._waiting: deque[Batch] = deque()
-        self._failure: KafkaError | None = None
+        self._waiting = deque(whole.batches)
         self._batch: Batch | None = None
         self._records: list[Record] = []  # made, of which the first _index are given
         self._rest: Records | None = None  # of the same batch
         self._index = 0
-        for buffer in buffers:
-            self._find(memoryview(buffer))
+        self._failure = self._failure_of(whole)
 
-    def _find(self, buffer: memoryview) -> None:
-        """The whole batches; the last one may have been cut off by the broker."""
-        self.size += len(buffer)
-        position, end = 0, len(buffer)
-        while self._failure is None and end - position > LENGTH_ENDS_AT:
-            announced = int.from_bytes(buffer[position + _SIZE_AT : position + LENGTH_ENDS_AT], "big", signed=True)
-            if announced > end - position - LENGTH_ENDS_AT:
-                break
-            try:
-                batch = read(buffer, position)
-            except CorruptBatch as damage:
-                self._failure = self._corrupt(self.next_offset, damage.reason)
-                return
-            position += batch.size
-            if batch.next_offset > self.next_offset:  # the first may begin, or even end, below what was asked for
-                self.next_offset, self.next_epoch = batch.next_offset, batch.leader_epoch
-            self._waiting.append(batch)
-        if not self._waiting and end >= HEADER_BYTES and self._failure is None:
-            self._failure = RecordTooLargeError(
+    def _failure_of(self, whole: WholeBatches) -> KafkaError | None:
+        """What stands behind the whole batches, if it is an error."""
+        if whole.damage is not None:
+            return self._corrupt(whole.next_offset, whole.damage.reason)
+        if not whole.batches and whole.size >= HEADER_BYTES:
+            return RecordTooLargeError(
                 f"{self.tp}: the batch at offset {self.position} is larger than a fetch brings",
                 hint="raise max_partition_fetch_bytes and fetch_max_bytes",
             )
+        return None
 
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(

@@ -103,6 +103,7 @@ def read(log, start, end, isolation="read_committed", most=3, seed=0, **options)
 
     async def fetch_once(cluster, options, tp, position, *, max_bytes=None, replica=-1, rack_id=""):
         assert tp == TopicPartition("t", 0)
+        assert max_bytes is None or 0 < max_bytes < 1 << 31  # as the request can say it
         return log.fetch(position, dice.randint(1, most), options.isolation)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,6 +160,25 @@ def test_a_damaged_batch_is_said_with_its_offset():
     log.batches[1] = (base, end, buffer[:-1] + bytes((buffer[-1] ^ 1,)))
     with pytest.raises(CorruptRecordError, match="t-0: at offset 3"):
         read(log, 0, 6, most=9)
+
+
+def test_a_batch_whose_length_is_none_is_said_with_its_offset():
+    log = Log()
+    log.write(3, 0)
+    log.write(3, 0)
+    base, end, buffer = log.batches[1]
+    log.batches[1] = (base, end, buffer[:8] + b"\xff" + buffer[9:])
+    with pytest.raises(CorruptRecordError, match="t-0: at offset 3"):
+        read(log, 0, 6, most=9, **{"kafkaConsumer.pollTimeoutMs": "50"})
+
+
+def test_a_batch_whose_length_is_as_long_as_any_is_asked_for_until_there_is_no_patience_left():
+    log = Log()
+    log.write(3, 0)
+    base, end, buffer = log.batches[0]
+    log.batches[0] = (base, end, buffer[:8] + b"\x7f\xff\xff\xff" + buffer[12:])
+    with pytest.raises(RequestTimedOutError, match="from offset 0 on"):
+        read(log, 0, 3, **{"kafkaConsumer.pollTimeoutMs": "50"})
 
 
 def test_waiting_has_an_end_which_says_where_the_log_stands():
