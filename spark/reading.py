@@ -24,7 +24,7 @@ from ..client.net.cluster import Cluster
 from ..client.net.retry import Deadline
 from ..client.records.columns import Columns, WantedColumns
 from ..client.records.fetched import too_large
-from ..client.records.isolation import visible
+from ..client.records.isolation import AbortedFilter
 from ..client.records.whole_batches import WholeBatches
 from ..client.values import TopicPartition
 from ..protocol.batches import Batch, CorruptBatch, verify
@@ -79,10 +79,11 @@ def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterat
             is_last = found.next_offset >= whole.end
             if not is_last:
                 coming = begin(reading.fetch(found.next_offset))
-            for batch in visible(found.batches, answer.aborted):
+            isolation = AbortedFilter(answer.aborted)
+            for batch in found.batches:
                 if batch.base_offset >= whole.end:
                     break
-                _add(columns, batch, answer.offset, whole, options.fetch.decompressed_limit)
+                _add(columns, batch, isolation, answer.offset, whole, options.fetch.decompressed_limit)
                 if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
                     yield columns
                     columns = Columns(asked)
@@ -103,11 +104,12 @@ def tell_loss(options: SourceOptions, text: str) -> None:
     log.warning("%s; going on, as failOnDataLoss is false", text)
 
 
-def _add(columns: Columns, batch: Batch, start: int, whole: Range, limit: int) -> None:
+def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, whole: Range, limit: int) -> None:
     """start: what was asked for, below which a batch may begin. limit: bytes of its records, decompressed."""
     try:
-        verify(batch)
-        columns.add(batch, start, whole.end, limit=limit)
+        verify(batch)  # also where nobody sees it: damage to it may hide others
+        if not isolation.hides(batch):
+            columns.add(batch, start, whole.end, limit=limit)
     except (CorruptBatch, KafkaError) as damage:
         if isinstance(damage, KafkaError) and damage.code is ErrorCode.MESSAGE_TOO_LARGE:
             raise too_large(whole.topic_partition, batch, damage) from damage

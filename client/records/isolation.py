@@ -7,7 +7,7 @@ below its first one, and ends at its abort marker; markers may stand in a partit
 Source: Kafka's CompletedFetch.nextFetchedRecord and consumeAbortedTransactionsUpTo.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ...protocol.batches import Batch
 from ...protocol.records import Marker, read_marker
@@ -41,9 +41,3 @@ class AbortedFilter:
                 self._producers.discard(producer_id)
             return True
         return producer_id in self._producers and batch.is_transactional
-
-
-def visible(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]] = ()) -> Iterator[Batch]:
-    """Those of one fetch that a reader may see. aborted: as for AbortedFilter. Raises: KafkaError, bad marker."""
-    hides = AbortedFilter(aborted).hides
-    return (batch for batch in batches if not hides(batch))

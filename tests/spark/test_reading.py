@@ -162,6 +162,18 @@ def test_a_damaged_batch_is_said_with_its_offset():
         read(log, 0, 6, most=9)
 
 
+def test_damage_to_a_batch_that_is_not_shown_is_said_for_it_may_hide_others():
+    log = Log()
+    log.write(3, 0, producer_id=7)
+    log.decide(7, commit=False)
+    base, end, buffer = log.batches[1]
+    log.batches[1] = (base, end, buffer[:69] + b"\x01" + buffer[70:])  # the kind of the marker: a commit
+    log.write(3, 0, producer_id=7)
+    log.decide(7, commit=True)
+    with pytest.raises(CorruptRecordError, match="t-0: at offset 3"):
+        read(log, 0, log.end, most=9)
+
+
 def test_a_batch_whose_length_is_none_is_said_with_its_offset():
     log = Log()
     log.write(3, 0)
