@@ -128,6 +128,10 @@ class Consumer:
             raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
         if not topics and pattern is None:
             raise ValueError("no topics, and no pattern")
+        if self._group is not None and self._group.leaving:
+            raise IllegalStateError(
+                "the consumer is just unsubscribing", hint="subscribe when unsubscribe() has returned"
+            )
         self._reading.settle()
         self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
         if self._whole is not None:
@@ -148,13 +152,12 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Read nothing; leave the group."""
         self._reading.settle()
-        try:
-            if self._group is not None and self._subscription.is_subscribed:
-                await self._group.leave()
-        finally:
-            self._subscription.unsubscribe()
-            if self._whole is not None:
-                self._whole.subscribed()
+        if self._group is not None and self._subscription.is_subscribed:
+            await self._group.unsubscribe()
+            return
+        self._subscription.unsubscribe()
+        if self._whole is not None:
+            self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, by name or by the pattern."""

@@ -94,7 +94,9 @@ class Group:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll has something to do."""
+        """Whether a poll has something to do. Nothing while the member leaves: the end of that is told."""
+        if self.leaving:
+            return False
         topics, joined = self._subscription.topics, self._membership.joined_topics
         return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
 
@@ -347,10 +349,14 @@ class Group:
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
-    async def leave(self, reason: str = UNSUBSCRIBED, *, timeout_ms: float = LEAVING_MS) -> None:
+    async def unsubscribe(self) -> None:
+        """Leave, and want nothing. What is subscribed to while the group hears of it holds. Raises as `close`."""
+        await self._leave(UNSUBSCRIBED, LEAVING_MS, self._subscription.unsubscribe)
+
+    async def _leave(self, reason: str, timeout_ms: float, gave_up: Callable[[], None]) -> None:
         """Give everything up and be no member. A static member stays one until its session ends (KIP-345).
 
-        Raises what a listener raises.
+        gave_up is called before the group is told. Raises what a listener raises.
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
@@ -366,11 +372,11 @@ class Group:
         except Exception as error:
             failure = error
         finally:
-            await self._go(reason, deadline_ms)
+            await self._go(reason, deadline_ms, gave_up)
         if failure is not None:
             raise failure
 
-    async def _go(self, reason: str, deadline_ms: float) -> None:
+    async def _go(self, reason: str, deadline_ms: float, gave_up: Callable[[], None]) -> None:
         """Be no member any more, wherever this is cancelled."""
         try:
             await self._stop_joining()
@@ -378,10 +384,9 @@ class Group:
             request = self._membership.leave(reason)
             self._failure = None
             self._due = True
-            try:
-                await self._say(request, deadline_ms - self._clock.monotonic_ms())
-            finally:
-                self.leaving = False  # or no poll would ever join again
+            self.leaving = False  # or no poll would ever join again
+            gave_up()
+            await self._say(request, deadline_ms - self._clock.monotonic_ms())
 
     async def _give_everything_up(self) -> Exception | None:
         """Once the step that a cancelled poll has left is done. Returns what its listener raised."""
@@ -415,9 +420,8 @@ class Group:
         if self._settings.enable_auto_commit and not self._subscription.is_subscribed:
             await self._commits.quietly(timeout_ms)
         try:
-            await self.leave(
-                "the consumer is being closed", timeout_ms=max(0, deadline_ms - self._clock.monotonic_ms())
-            )
+            left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+            await self._leave("the consumer is being closed", left_ms, self.on_needs_poll)
         finally:
             self._heartbeats.stop()
             self._commits.stop()

@@ -339,4 +339,5 @@ class Membership:
         if self.state is not State.FENCED:
             self._out(forget_member=True)
         self.reason = ""
+        self.joined_topics = frozenset()
         return request

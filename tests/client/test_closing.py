@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError
+from fencepost.client.consumer.polls import Polls
+from fencepost.client.errors import ClosedError, CommitOutcomeUnknownError, IllegalStateError
 from fencepost.client.transactions.driver import SHIELD_S
 from fencepost.client.values import TopicPartition
-from reading import make, reader, write
+from reading import make, member, reader, write
 from txn_world import TxnWorld, within
 
 both = pytest.mark.parametrize("version", [1, 2])
@@ -171,5 +172,85 @@ def test_a_consumer_that_is_closed_while_it_looks_for_its_position_leaves_nothin
             await asyncio.sleep(1)
         left = asyncio.all_tasks() - before
         assert not [task for task in left if "HeartbeatTask" in repr(task) or "Positions" in repr(task)]
+
+    within(main)
+
+
+class Dawdler:
+    """Takes its time when partitions go."""
+
+    def on_partitions_assigned(self, partitions):
+        pass
+
+    async def on_partitions_revoked(self, partitions):
+        await asyncio.sleep(1)
+
+
+def counted_polls(monkeypatch):
+    """Each poll is counted; a loop that never waits ends in an error instead of never."""
+    polls = []
+    poll = Polls.poll
+
+    async def counting(self, *arguments):
+        polls.append(arguments)
+        assert len(polls) < 1_000, "it polls without waiting"
+        await poll(self, *arguments)
+
+    monkeypatch.setattr(Polls, "poll", counting)
+    return polls
+
+
+@pytest.mark.parametrize("slow", ["the listener", "LeaveGroup"])
+def test_who_polls_waits_while_another_task_unsubscribes(slow, monkeypatch):
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        consumer = reader(world, group_id="g")
+        consumer.subscribe(["t"], listener=Dawdler() if slow == "the listener" else None)
+        async with consumer:
+            await consumer.assigned()
+            if slow == "LeaveGroup":
+                world.faults.delay("LeaveGroup", 2)
+            polls = counted_polls(monkeypatch)
+            polling = asyncio.create_task(consumer.getone(timeout_ms=60_000))
+            await asyncio.sleep(0.1)
+            await consumer.unsubscribe()
+            assert len(polls) < 10
+            consumer.subscribe(["t"])
+            await write(world, b"a")
+            assert (await polling).value == b"a"
+
+    within(main)
+
+
+def test_what_is_subscribed_to_while_the_group_hears_that_the_member_left_is_read():
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"a")
+        async with member(world) as consumer:
+            await consumer.getone()
+            world.faults.delay("LeaveGroup", 2)
+            leaving = asyncio.create_task(consumer.unsubscribe())
+            await asyncio.sleep(0.5)
+            consumer.subscribe(["t"])
+            await leaving
+            assert consumer.subscription() == {"t"}
+            assert (await consumer.getone(timeout_ms=5_000)).value == b"a"
+
+    within(main)
+
+
+def test_nothing_is_subscribed_to_while_a_listener_hears_of_the_end():
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"a")
+        consumer = reader(world, group_id="g")
+        consumer.subscribe(["t"], listener=Dawdler())
+        async with consumer:
+            await consumer.getone()
+            leaving = asyncio.create_task(consumer.unsubscribe())
+            await asyncio.sleep(0.5)
+            with pytest.raises(IllegalStateError, match="unsubscrib"):
+                consumer.subscribe(["t"])
+            await leaving
+            consumer.subscribe(["t"])
+            assert (await consumer.getone(timeout_ms=5_000)).value == b"a"
 
     within(main)

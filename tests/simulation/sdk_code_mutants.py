@@ -12,6 +12,7 @@ from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.reading import Reading
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
+from fencepost.client.group.membership import Membership
 from fencepost.client.group.subscription import Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool
@@ -283,6 +284,31 @@ def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> 
 @killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
+
+
+@killed_by("tests/client/test_closing.py")
+def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack) -> None:
+    """It spins until the group has heard of it."""
+
+    def needs_poll(self: Any) -> bool:
+        needs: bool = self._due or self.leaving
+        return needs
+
+    _replaced(stack, Group, "needs_poll", property(needs_poll))
+
+
+@killed_by("tests/client/group/test_group.py")
+def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -> None:
+    def wrapper(leave: Any) -> Any:
+        def forgetting_nothing(self: Any, reason: str) -> Any:
+            topics = self.joined_topics
+            request = leave(self, reason)
+            self.joined_topics = topics
+            return request
+
+        return forgetting_nothing
+
+    _around(stack, Membership, "leave", wrapper)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------

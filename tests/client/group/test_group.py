@@ -368,13 +368,13 @@ def test_after_leaving_a_member_may_come_again():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
-        await a.group.leave()
+        await a.group.unsubscribe()
         assert a.told.calls[-1][0] == "revoked"
-        a.subscription.unsubscribe()
         assert (await described(broker)).group_state == "Empty"
         await a.poll()
         assert a.assigned == set()
         a.subscription.subscribe(["t"], listener=a.told)
+        assert a.group.needs_poll, "for the topics it had before, too"
         assert await a.poll() == ALL
         await a.close()
 

@@ -279,3 +279,12 @@ def test_a_dynamic_member_says_that_it_leaves_and_a_static_one_does_not():
     static = member(instance="i")
     stable(static, T0)
     assert static.leave("closing") is None
+
+
+def test_a_member_that_left_has_joined_for_no_topics():
+    """Else a poll in between would keep it from joining for the same topics again."""
+    m = member()
+    stable(m, T0)
+    assert m.joined_topics == {"t"}
+    m.leave("unsubscribed")
+    assert m.joined_topics == frozenset()
