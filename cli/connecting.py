@@ -124,7 +124,7 @@ def _by_system(error: OSError) -> Exception:
     if isinstance(error, BrokenPipeError):
         return error
     cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
-    return Failure(cause, "look at where it reads from, or writes to")
+    return Failure(cause, "check the file it reads from or writes to")
 
 
 def connecting(command: F) -> F:

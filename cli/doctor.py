@@ -92,7 +92,11 @@ async def _examine(findings: Findings) -> None:
     try:
         tls = settings.security.tls_context()
     except InvalidConfigurationError as error:
-        findings.fail("tls", str(error), "-X ssl.ca.location=FILE names the authority that signed the certificate")
+        findings.fail(
+            "tls",
+            str(error),
+            "set -X ssl.ca.location=FILE to the certificate of the authority that signed the broker's",
+        )
     connection = await _protocol(findings, settings, SYSTEM, tls)
     try:
         nodes = await _cluster(findings, connection, settings)
@@ -112,7 +116,9 @@ def _settings(to: Target) -> "AdminSettings":
     try:
         return settings_from(AdminSettings, to.config())
     except KafkaError as error:
-        raise Failure(str(error), getattr(error, "hint", "") or "HOST:PORT names a broker", WRONG_USAGE) from None
+        raise Failure(
+            str(error), getattr(error, "hint", "") or "HOST:PORT must be a broker's address", WRONG_USAGE
+        ) from None
 
 
 # ---- from here to the broker ---------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ async def _name(findings: Findings, host: str) -> None:
 
     found = await addresses(host)
     if not found:
-        findings.fail("name", f"{host} does not resolve", "look at its spelling, DNS and /etc/hosts")
+        findings.fail("name", f"{host} does not resolve", "check its spelling, DNS and /etc/hosts")
     if found != [host]:
         findings.tell("name", OK, f"{host} is {', '.join(found)}")
 
@@ -133,7 +139,7 @@ async def _reachable(findings: Findings, host: str, port: int) -> None:
 
     took_ms, reason = await connects(host, port, _CONNECT_MS)
     if reason:
-        hint = "is a broker running there, and does a firewall or a container's port mapping stand between?"
+        hint = "is a broker running there? Is there a firewall or a container's port mapping in between?"
         findings.fail("connection", f"no connection to {host}:{port}: {reason}", hint)
     findings.tell("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
 
@@ -191,10 +197,10 @@ async def _cluster(findings: Findings, connection: "Connection", settings: "Admi
         version = connection.version_of(MetadataRequest)
         response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)
     except KafkaError as error:
-        findings.fail("cluster", str(error), "the broker accepts connections and does not answer: look at its log")
+        findings.fail("cluster", str(error), "the broker accepts connections but does not answer: see its log")
     nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers]
     if not nodes:
-        findings.fail("cluster", "the broker names no brokers, not even itself", "it is still starting, or alone")
+        findings.fail("cluster", "the broker's metadata lists no brokers", "it may still be starting")
     findings.tell("cluster", OK, f"{many(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
     return nodes
 

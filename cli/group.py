@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..client.admin.values import GroupDescription, GroupListing
     from ..client.values import TopicPartition
 
-_NO_GROUP = "fencepost group list shows what there is"
+_NO_GROUP = "fencepost group list shows all groups"
 
 
 @click.group()
@@ -192,7 +192,7 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
         before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
         partitions = await _partitions(admin, wanted) if wanted else sorted(before)
         if not partitions:
-            raise Failure(f"group {name} has committed nothing", "-t TOPIC says where it is to begin", NOT_FOUND)
+            raise Failure(f"group {name} has no committed offsets", "give its topics with -t TOPIC", NOT_FOUND)
         after = await resolve(admin, partitions, place, now_ms())
         if not dry_run:
             await admin.alter_group_offsets(name, after)

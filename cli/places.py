@@ -50,7 +50,7 @@ class PlaceType(_OfPlaces):
         try:
             return places(value)
         except ValueError:
-            self.fail(f"{value!r} is no place: {_FORMS}", param, ctx)
+            self.fail(f"{value!r} is not a position: use {_FORMS}", param, ctx)
 
 
 PLACE = PlaceType()

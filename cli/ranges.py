@@ -16,7 +16,7 @@ class Finite(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is not a number that can be measured with", param, ctx)
+            self.fail(f"{value} must be a finite number", param, ctx)
         return number
 
 
@@ -45,7 +45,7 @@ class Duration(Whole):
         try:
             ms = float(digits) * self._UNITS[unit]
         except (KeyError, ValueError):
-            self.fail(f"{value!r} is no duration: write 500ms, 30s, 5m, 2h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 500ms, 30s, 5m, 2h or 7d", param, ctx)
         if not 0 <= ms < 2**53:
             self.fail(f"{value!r} is out of range", param, ctx)
         return int(ms)

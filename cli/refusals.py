@@ -18,17 +18,17 @@ from ..client.errors import (
 from .failures import CONFLICT, DENIED, FAILED, NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
 
 _NOT_FOUND = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "fencepost topic list shows what there is, fencepost topic create makes one",
-    ErrorCode.UNKNOWN_TOPIC_ID: "fencepost topic list shows what there is",
-    ErrorCode.GROUP_ID_NOT_FOUND: "fencepost group list shows what there is",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "fencepost txn list shows what there is",
-    ErrorCode.RESOURCE_NOT_FOUND: "look at its name again",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "fencepost topic list shows all topics, fencepost topic create creates one",
+    ErrorCode.UNKNOWN_TOPIC_ID: "fencepost topic list shows all topics",
+    ErrorCode.GROUP_ID_NOT_FOUND: "fencepost group list shows all groups",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "fencepost txn list shows all transactional ids",
+    ErrorCode.RESOURCE_NOT_FOUND: "check its name",
 }
 _CONFLICT = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "fencepost topic describe shows it; topic alter and topic add-partitions change it",
     ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; fencepost group describe shows them",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its consumers first; fencepost group describe shows them",
-    ErrorCode.CONCURRENT_TRANSACTIONS: "the one before is being ended; try again in a moment",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still ending; try again in a moment",
     ErrorCode.INVALID_TXN_STATE: "fencepost txn list and fencepost txn producers show what is open",
     ErrorCode.PRODUCER_FENCED: "another producer has this transactional id: only one may run at a time",
     ErrorCode.INVALID_PRODUCER_EPOCH: "another producer has this transactional id: only one may run at a time",
@@ -36,18 +36,18 @@ _CONFLICT = {
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the coordinator has moved; try again",
 }
 _WRONG = {
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name has letters, digits, '.', '_' and '-', 249 at most",
-    ErrorCode.INVALID_PARTITIONS: "partitions can be added, never taken away; a topic has one at least",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than brokers; fencepost doctor HOST:PORT counts them",
-    ErrorCode.INVALID_REQUEST: "--help says what the command takes",
-    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic and -X max.request.size bound a record",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the broker's transaction.max.timeout.ms bounds --hold too",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name has 1 to 249 letters, digits, '.', '_' and '-'",
+    ErrorCode.INVALID_PARTITIONS: "partitions can be added, never removed; a topic has at least one",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "no more replicas than brokers; fencepost doctor HOST:PORT lists the brokers",
+    ErrorCode.INVALID_REQUEST: "--help shows the arguments",
+    ErrorCode.MESSAGE_TOO_LARGE: "the limits are max.message.bytes of the topic and -X max.request.size",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the limit, for --hold too, is the broker's transaction.max.timeout.ms",
 }
-_UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT names it, fencepost doctor HOST:PORT looks closer"
-_SLOW = "--timeout gives it longer; fencepost doctor HOST:PORT looks closer"
-_SENT_AWAY = "clients go to the address that the broker advertises: fencepost doctor HOST:PORT looks at it"
-_DENIED = "-X takes security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
-_BY_BROKER = "the broker refused it; its log says more"
+_UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT sets the address; run fencepost doctor HOST:PORT"
+_SLOW = "use a longer --timeout, or run fencepost doctor HOST:PORT"
+_SENT_AWAY = "clients connect to the address that the broker advertises: fencepost doctor HOST:PORT checks it"
+_DENIED = "check -X security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
+_BY_BROKER = "the broker refused it; see its log"
 
 
 def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
@@ -63,7 +63,7 @@ def _cause(error: KafkaError) -> str:
     for inner in _causes(error):
         if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):
             text = text.replace(str(inner.strerror), os.strerror(inner.errno).lower())
-    return text.replace("ConnectionResetError", "it was closed at once; is TLS expected, or is it not?")
+    return text.replace("ConnectionResetError", "it was closed at once; does the broker expect TLS, or plain text?")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -77,15 +77,15 @@ def _kind(error: KafkaError) -> tuple[int, str]:
     if isinstance(error, AuthenticationError | AuthorizationError):
         return DENIED, _DENIED
     if isinstance(error, UnsupportedVersionError):
-        return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT says which it is"
+        return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT shows its version"
     if isinstance(error, UnknownTopicError) or error.code in _NOT_FOUND:
         return NOT_FOUND, _NOT_FOUND.get(error.code, _NOT_FOUND[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
     if error.code in _CONFLICT:
         return CONFLICT, _CONFLICT[error.code]
     if isinstance(error, ApplicationRecoverableError):
-        return CONFLICT, "another client has taken over; begin anew"
+        return CONFLICT, "another client has taken over; start again"
     if isinstance(error, InvalidConfigurationError) or error.code in _WRONG:
-        return WRONG_USAGE, _WRONG.get(error.code, "--help says what the command takes")
+        return WRONG_USAGE, _WRONG.get(error.code, "--help shows the arguments")
     if isinstance(error, BrokerUnreachableError):
         return TIMED_OUT, _UNREACHABLE
     if isinstance(error, RetriableError):

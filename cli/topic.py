@@ -168,7 +168,9 @@ def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str],
     """Change settings; the others stay."""
     changes = dict(pairs(configs, "-c"))
     if not changes and not deleted:
-        raise Failure("nothing to change", "-c NAME=VALUE sets a setting, -d NAME takes it back", WRONG_USAGE)
+        raise Failure(
+            "nothing to change", "-c NAME=VALUE sets a setting, -d NAME resets it to its default", WRONG_USAGE
+        )
 
     async def work(admin: "Admin") -> None:
         await admin.alter_configs(topic=name, set=changes, delete=deleted, validate_only=dry_run)
@@ -229,7 +231,11 @@ def trim(to: Target, where: str, before: Places) -> None:
 def add_partitions(to: Target, name: str, more: int | None, total: int | None) -> None:
     """Give a topic more partitions. Keys go to other partitions from then on."""
     if (more is None) == (total is None):
-        raise Failure("how many is not said", "--num N adds so many, --to N makes it so many", WRONG_USAGE)
+        raise Failure(
+            "exactly one of --num and --to is required",
+            "--num N adds N partitions, --to N adds partitions until there are N",
+            WRONG_USAGE,
+        )
 
     async def work(admin: "Admin") -> int:
         there = len((await admin.describe_topics(name))[name].partitions)

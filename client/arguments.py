@@ -15,11 +15,11 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 def check_topic_name(name: object) -> None:
     """Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
     if not isinstance(name, str):
-        raise TypeError(f"a topic is named by a text, not {type(name).__name__}")
+        raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):
         raise error_of(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name!r:.99}: no topic can have this name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', but not"
+            f"invalid topic name {name!r:.99}: a name has 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is not"
             " '.' or '..'",
         )
 
@@ -27,9 +27,9 @@ def check_topic_name(name: object) -> None:
 def positive(number: int, what: str) -> int:
     """The number. Raises TypeError, InvalidConfigurationError for one below 1."""
     if not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(f"{what} is a whole number, not {type(number).__name__}")
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
     if number < 1:
-        raise InvalidConfigurationError(f"{what}={number} must be above 0")
+        raise InvalidConfigurationError(f"{what}={number} must be greater than 0")
     return number
 
 
@@ -37,7 +37,7 @@ def offset_of(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
     """The offset of a next record. Raises TypeError, ValueError for one below 0."""
     made = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
     if not isinstance(made.offset, int) or isinstance(made.offset, bool):
-        raise TypeError(f"an offset is a whole number, not {type(made.offset).__name__}")
+        raise TypeError(f"offset must be an int, not {type(made.offset).__name__}")
     if made.offset < 0:
-        raise ValueError(f"offset {made.offset} is below 0")
+        raise ValueError(f"offset={made.offset} must be 0 or more")
     return made

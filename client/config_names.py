@@ -157,8 +157,8 @@ def _value(keyword: str, value: Any) -> Any:
 def _auto_offset_store(value: Any) -> None:
     if not _truth("enable.auto.offset.store", value):
         raise InvalidConfigurationError(
-            "enable.auto.offset.store=False: offsets cannot be stored by hand for the automatic commit",
-            hint="enable.auto.commit=False, and commit(batch.offsets) when a batch is done",
+            "enable.auto.offset.store=False: storing offsets by hand for the automatic commit is not supported",
+            hint="set enable.auto.commit=False, and call commit(batch.offsets) when a batch is done",
         )
 
 
@@ -172,8 +172,8 @@ def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
     name = value.removeprefix(_JVM)
     if name not in _JVM_CLASSES:
         raise InvalidConfigurationError(
-            f"{keyword.replace('_', '.')}={value!r} is no function",
-            hint=f"give a function, or one of {', '.join(_JVM_CLASSES)}",
+            f"{keyword.replace('_', '.')}={value!r} is not a function",
+            hint=f"pass a function, or one of {', '.join(_JVM_CLASSES)}",
         )
     return _JVM_CLASSES[name]
 
@@ -182,7 +182,7 @@ def _number(keyword: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise InvalidConfigurationError(f"{keyword}={value!r} is not a whole number") from None
+        raise InvalidConfigurationError(f"{keyword}={value!r} must be an int") from None
 
 
 def _truth(keyword: str, value: Any) -> bool:
@@ -190,7 +190,7 @@ def _truth(keyword: str, value: Any) -> bool:
         return value
     found = _TRUE_OR_FALSE.get(str(value).lower())
     if found is None:
-        raise InvalidConfigurationError(f"{keyword}={value!r} is neither true nor false")
+        raise InvalidConfigurationError(f"{keyword}={value!r} must be true or false")
     return found
 
 
@@ -203,7 +203,7 @@ def _jaas(text: str) -> dict[str, str]:
     """Java keeps user name and password in a text of its own."""
     found = {key: double or single for key, double, single in _JAAS.findall(text)}
     if len(found) < 2:
-        raise InvalidConfigurationError("sasl.jaas.config has no username and password that can be read")
+        raise InvalidConfigurationError('sasl.jaas.config must contain username="…" and password="…"')
     return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
 
@@ -218,7 +218,7 @@ def _kilobytes(value: Any) -> int:
 def _verification(value: Any) -> bool:
     if not _truth("enable.ssl.certificate.verification", value):
         raise InvalidConfigurationError(
-            "certificates are always verified", hint="pass an ssl_context of your own to do without"
+            "certificates are always verified", hint="pass your own ssl_context to turn that off"
         )
     return True
 

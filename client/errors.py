@@ -99,14 +99,14 @@ class BufferFullError(RetriableError):
     """No room in the producer's buffer within max_block_ms."""
 
     default_code = ErrorCode.REQUEST_TIMED_OUT
-    default_hint = "the broker is slower than the sender: raise buffer_memory, or wait for deliveries now and then"
+    default_hint = "records are sent faster than the broker acknowledges them: raise buffer_memory, or await deliveries"
 
 
 class PoolBusyError(RetriableError):
     """All transactions of a pool were open for max_wait_ms. Nothing was begun."""
 
     default_code = ErrorCode.REQUEST_TIMED_OUT
-    default_hint = "turn the work away for now; or do less in one transaction, or raise the pool's size"
+    default_hint = "retry later, do less in one transaction, or raise the pool's size"
 
 
 class AbortableTransactionError(ClientError):
@@ -193,7 +193,7 @@ class CommitOutcomeUnknownError(ClientError):
     """A commit was sent and no answer came: it may have been carried out or not. `await err.resolve()` finds out."""
 
     default_code = ErrorCode.NETWORK_EXCEPTION
-    default_hint = "await err.resolve() before the work is done again"
+    default_hint = "await err.resolve() before repeating the work"
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class RecordDeserializationError(CorruptRecordError):
         tp = TopicPartition(record.topic, record.partition)
         super().__init__(
             f"{tp}: at offset {record.offset}: the {field} does not deserialize: {error!r}",
-            hint="read on to try again, or seek past it to go on without it",
+            hint="read again to retry, or seek past it to skip it",
             partition=tp,
             offset=record.offset,
         )
@@ -286,7 +286,7 @@ class IllegalStateError(ClientError):
 class AlreadyCommittedError(IllegalStateError):
     """A transaction would commit a batch, or records before it, a second time. Nothing was begun or written."""
 
-    default_hint = "its work is done: go on with the next batch"
+    default_hint = "its work is done: continue with the next batch"
 
 
 class ClosedError(IllegalStateError):
@@ -296,7 +296,7 @@ class ClosedError(IllegalStateError):
 class ForkedError(IllegalStateError):
     """The process was forked; clients and brokers stay with the parent."""
 
-    default_hint = "make clients after the fork"
+    default_hint = "create clients after the fork"
 
 
 _RECOVERABLE: dict[ErrorCode, type[ClientError]] = {

@@ -38,12 +38,12 @@ class Security:
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise InvalidConfigurationError(
-                f"security_protocol {self.protocol!r} is not known", hint=f"one of {', '.join(PROTOCOLS)}"
+                f"security_protocol {self.protocol!r} is not known", hint=f"use one of {', '.join(PROTOCOLS)}"
             )
         if self.uses_sasl:
             if self.mechanism not in MECHANISMS:
                 raise InvalidConfigurationError(
-                    f"sasl_mechanism {self.mechanism!r} is not known", hint=f"one of {', '.join(MECHANISMS)}"
+                    f"sasl_mechanism {self.mechanism!r} is not known", hint=f"use one of {', '.join(MECHANISMS)}"
                 )
             if self.username is None or self.password is None:
                 raise InvalidConfigurationError(

@@ -67,18 +67,18 @@ def way_of(function: Any, method: str = "serialize") -> Way:
     named = getattr(function, method, None)
     if isinstance(function, type):
         if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
-            raise _refused(function, "is a class", f"give an object of it: {function.__name__}(…)")
+            raise _refused(function, "is a class", f"pass an instance: {function.__name__}(…)")
     elif callable(named) and callable(function):
-        raise _refused(function, f"can be called, and has {method} as well", "give a function of one argument")
+        raise _refused(function, f"is callable and also has {method}", "pass a function of one argument")
     elif callable(named):
         required = _required(named)
         if required in (2, 3):
             return Way.METHOD if required == 3 else Way.OLD_METHOD
         raise _refused(function, f"has a {method} that takes neither (topic, headers, value) nor (topic, value)")
     if not callable(function):
-        raise _refused(function, "cannot be called", f"give a function, or an object with {method}")
+        raise _refused(function, "is not callable", f"pass a function, or an object with {method}")
     if any(inspect.iscoroutinefunction(one) for one in (function, type(function).__call__)):
-        raise _refused(function, "is asynchronous", "give one that returns what it makes")
+        raise _refused(function, "is asynchronous", "pass one that returns its result")
     if any((one.__module__, one.__name__) in _CONFLUENTS for one in cast("type", type(function)).__mro__):
         return Way.CONTEXT
     required = _required(function)
@@ -134,7 +134,7 @@ class Converter:
             made = self._call(topic, given)
         if made.__class__ is CoroutineType:
             made.close()
-            raise TypeError("it is asynchronous: give one that returns what it makes")
+            raise TypeError("it must not be asynchronous: pass one that returns its result")
         return made
 
 

@@ -60,7 +60,7 @@ class ConnectionSettings:
         _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
         _check_positive(self, ("connections_max_idle_ms",))
         if not _is_sendable(self.client_id):
-            raise InvalidConfigurationError("client_id is a text of at most 32,767 bytes")
+            raise InvalidConfigurationError("client_id must be a str of at most 32,767 bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ProducerSettings(ConnectionSettings):
         _check_idempotence(self)
         acks = -1 if self.acks in (None, "all", "-1") else self.acks
         if acks not in (-1, 0, 1) or isinstance(acks, bool):
-            raise InvalidConfigurationError(f"acks={self.acks!r} means nothing", hint='"all", 1 or 0')
+            raise InvalidConfigurationError(f"acks={self.acks!r} is not valid", hint='use "all", 1 or 0')
         _set(self, "acks", acks)
         _set(self, "retries", INT32_MAX if self.retries is None else self.retries)
         if str(self.compression_type) == "none":  # as it is called elsewhere
@@ -154,7 +154,8 @@ class ConsumerSettings(ConnectionSettings):
         for strategy in self.partition_assignment_strategy:
             if strategy not in ASSIGNORS:
                 raise InvalidConfigurationError(
-                    f"partition_assignment_strategy {strategy!r} is not known", hint=f"of {', '.join(ASSIGNORS)}"
+                    f"partition_assignment_strategy {strategy!r} is not known",
+                    hint=f"use any of {', '.join(ASSIGNORS)}",
                 )
         _check_one_of(self, "isolation_level", ("read_committed", "read_uncommitted"))
         _check_one_of(self, "auto_offset_reset", ("earliest", "latest", "none"))
@@ -195,7 +196,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
     if settings.acks not in (None, "all", -1, "-1"):
         raise InvalidConfigurationError(
             "Must set acks to all in order to use the idempotent producer. Otherwise we cannot guarantee idempotence.",
-            hint=f"leave out acks={settings.acks!r}, or set enable_idempotence=False to do without the guarantee",
+            hint=f"leave out acks={settings.acks!r}, or set enable_idempotence=False and lose the guarantee",
         )
     if settings.retries == 0:
         raise InvalidConfigurationError(
@@ -219,7 +220,7 @@ def _check_group(settings: ConsumerSettings) -> None:
         raise InvalidConfigurationError("group_instance_id needs a group_id")
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise InvalidConfigurationError(
-            "heartbeat_interval_ms must be below session_timeout_ms", hint="a third of it or less"
+            "heartbeat_interval_ms must be below session_timeout_ms", hint="use a third of it or less"
         )
 
 
@@ -354,12 +355,14 @@ def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
     """
     if not isinstance(servers, str) and not isinstance(servers, Iterable):  # None, where a variable is not set
         raise InvalidConfigurationError(
-            f"bootstrap_servers={servers!r} names no broker", hint='"host:port" of a broker or more'
+            f"bootstrap_servers={servers!r} names no broker", hint='pass the "host:port" of one or more brokers'
         )
     listed = servers.split(",") if isinstance(servers, str) else list(servers)
     found = tuple(dict.fromkeys(_address(one) for one in listed if one and one != " "))
     if not found:
-        raise InvalidConfigurationError("bootstrap_servers is empty", hint='"host:port" of a broker or more')
+        raise InvalidConfigurationError(
+            "bootstrap_servers is empty", hint='pass the "host:port" of one or more brokers'
+        )
     return found
 
 
@@ -400,14 +403,14 @@ def _check_sendable(settings: ConnectionSettings, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(settings, name)
         if value is not None and not _is_sendable(value):
-            raise InvalidConfigurationError(f"{name}={value!r:.60} is not a text of at most 32,767 bytes")
+            raise InvalidConfigurationError(f"{name}={value!r:.60} must be a str of at most 32,767 bytes")
 
 
 def _check_positive(settings: ConnectionSettings, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= INT32_MAX:
-            raise InvalidConfigurationError(f"{name}={value!r} must be a whole number above 0")
+            raise InvalidConfigurationError(f"{name}={value!r} must be an int greater than 0")
 
 
 def _check_not_negative(settings: ConnectionSettings, names: Iterable[str]) -> None:
@@ -421,14 +424,14 @@ def _check_one_of(settings: ConnectionSettings, name: str, choices: tuple[object
     value = getattr(settings, name)
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise InvalidConfigurationError(f"{name}={value!r} is not known", hint=f"one of {listed}")
+        raise InvalidConfigurationError(f"{name}={value!r} is not valid", hint=f"use one of {listed}")
 
 
 def _check_callable(settings: ConnectionSettings, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(settings, name)
         if value is not None and not callable(value):
-            raise InvalidConfigurationError(f"{name}={value!r:.60} cannot be called", hint="give a function")
+            raise InvalidConfigurationError(f"{name}={value!r:.60} is not callable", hint="pass a function")
 
 
 def _check_serializers(settings: ConnectionSettings, method: str) -> None:
@@ -453,5 +456,5 @@ def _check_level(settings: ProducerSettings) -> None:
     least, most = LEVELS[codec]
     if not isinstance(level, int) or isinstance(level, bool) or not least <= level <= most:
         raise InvalidConfigurationError(
-            f"compression_level={level!r} is no level of {codec}", hint=f"a whole number from {least} to {most}"
+            f"compression_level={level!r} is not a level of {codec}", hint=f"use an int from {least} to {most}"
         )

@@ -130,7 +130,7 @@ def from_json(found: Mapping[str, Any]) -> Position:
         offsets = _flat({topic: each for topic, each in found.items() if topic != MARK})
         position = Position(offsets, dict(own.get("ids", {})), _flat(own.get("init", {})), bool(own.get("initial")))
     except (AttributeError, TypeError, ValueError):
-        raise InvalidConfigurationError(f"an offset of the checkpoint cannot be read: {found!r:.200}") from None
+        raise InvalidConfigurationError(f"invalid offset in the checkpoint: {found!r:.200}") from None
     if not isinstance(version, int) or version > VERSION:
         raise InvalidConfigurationError(
             f"the checkpoint was written by a newer fencepost (offsets of version {version})", hint="upgrade fencepost"

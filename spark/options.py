@@ -159,7 +159,7 @@ def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> fl
 
 def _wrong(name: str, value: str, wanted: str) -> InvalidConfigurationError:
     shown = "***" if _SECRET.search(name) else repr(value)
-    return InvalidConfigurationError(f"option {name!r} is {shown}, and has to be {wanted}")
+    return InvalidConfigurationError(f"option {name!r} must be {wanted}, not {shown}")
 
 
 # ---- the source ----------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     selection = _selection(own)
     most, least = _number(own, "maxOffsetsPerTrigger"), _number(own, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
-        raise InvalidConfigurationError("minOffsetsPerTrigger is above maxOffsetsPerTrigger")
+        raise InvalidConfigurationError("minOffsetsPerTrigger is greater than maxOffsetsPerTrigger")
     return SourceOptions(
         connection=connection_of(fetch),
         fetch=fetch,
@@ -278,7 +278,7 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 
 def _isolation(own: str | None, alias: str | None) -> int:
     if own is not None and alias is not None and own.lower() != alias.lower():
-        raise InvalidConfigurationError(f"isolationLevel is {own!r} and kafka.isolation.level is {alias!r}")
+        raise InvalidConfigurationError(f"isolationLevel is {own!r} but kafka.isolation.level is {alias!r}")
     name, value = ("isolationLevel", own) if own is not None else ("kafka.isolation.level", alias)
     level: Literal["read_committed", "read_uncommitted"] | str = (value or "read_committed").strip().lower()
     levels = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
@@ -298,21 +298,21 @@ def _bytes(own: Mapping[str, str], name: str) -> int | None:
 def _refuse_ends(own: Mapping[str, str]) -> None:
     for name in ENDS:
         if name in own:
-            raise InvalidConfigurationError(f"option {name!r} is for batches: a stream has no end")
+            raise InvalidConfigurationError(f"option {name!r} is for batch queries: a stream has no end")
 
 
 def _selection(own: Mapping[str, str]) -> Selection:
     given = [name for name in SELECTS if name in own]
     if len(given) != 1:
         said = " and ".join(given) if given else "none"
-        raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} has to be set: {said} is")
+        raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} must be set, not {said}")
     name, value = given[0], own[given[0]]
     if name == "subscribePattern":
         problem = _why_no_pattern(value)
         if problem:
             raise InvalidConfigurationError(
-                f"option {name!r}: {value!r} is no pattern of Python's: {problem}",
-                hint="write it without what only Java has, such as [a-z&&[^x]], \\p{Alpha} and \\Q…\\E",
+                f"option {name!r}: {value!r} is not a Python regular expression: {problem}",
+                hint="some Java syntax is not supported: [a-z&&[^x]], \\p{Alpha}, \\Q…\\E",
             )
         if not value:
             raise _wrong(name, value, "a pattern")
@@ -351,14 +351,14 @@ def _starting(own: Mapping[str, str], streaming: bool) -> Bound:
         raise _wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
     bound = _bound(own, *STARTS, default="latest" if streaming else "earliest", lenient=strategy == "latest")
     if not streaming and (bound.edge == LATEST or LATEST in (bound.offsets or {}).values()):
-        raise InvalidConfigurationError("a batch cannot begin at the latest offset: nothing would be read")
+        raise InvalidConfigurationError("a batch query cannot start at the latest offset: nothing would be read")
     return bound
 
 
 def _ending(own: Mapping[str, str]) -> Bound:
     bound = _bound(own, *ENDS, default="latest", lenient=True)
     if bound.edge == EARLIEST or EARLIEST in (bound.offsets or {}).values():
-        raise InvalidConfigurationError("a batch cannot end at the earliest offset: nothing would be read")
+        raise InvalidConfigurationError("a batch query cannot end at the earliest offset: nothing would be read")
     return bound
 
 

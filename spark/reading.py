@@ -120,7 +120,7 @@ def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, w
 def _corrupt(whole: Range, offset: int, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"{whole.topic_partition}: at offset {offset}: {reason}",
-        hint="a query that begins behind it goes on without it",
+        hint="start a query after this offset to skip it",
         partition=whole.topic_partition,
         offset=offset,
     )
@@ -227,9 +227,9 @@ class _Reading:
             attempt += 1
             await self._refresh()
         raise RequestTimedOutError(
-            f"nothing came of {self._tp} from offset {position} on within {self._options.patience_ms} ms, and it is to"
-            f" be read up to {self._whole.end}: {failure or seen}",
-            hint="kafkaConsumer.pollTimeoutMs says how long to wait",
+            f"no record of {self._tp} from offset {position} on within {self._options.patience_ms} ms; the batch is"
+            f" to be read up to offset {self._whole.end}: {failure or seen}",
+            hint="option kafkaConsumer.pollTimeoutMs sets how long to wait",
         ) from failure
 
     async def _part(self, position: int) -> FetchResponse.Topic.Partition:

@@ -42,7 +42,7 @@ def schema_text(include_headers: bool) -> str:
 def check_schema(schema: StructType) -> None:
     """Raises InvalidConfigurationError for columns that the source does not have, or has as something else."""
     if not schema.fields:
-        raise InvalidConfigurationError("the schema names no column", hint='name one: .schema("offset bigint")')
+        raise InvalidConfigurationError("the schema has no column", hint='add one: .schema("offset bigint")')
     for column in schema.fields:
         name = _PROPER.get(column.name.lower())
         if name is None:
@@ -50,7 +50,7 @@ def check_schema(schema: StructType) -> None:
         found = column.dataType.simpleString()
         if found != TYPES[name]:
             hint = f'cast it in the query: selectExpr("cast({name} as {found})")'
-            raise InvalidConfigurationError(f"column {name!r} is {TYPES[name]}, not {found}", hint=hint)
+            raise InvalidConfigurationError(f"column {name!r} must be {TYPES[name]}, not {found}", hint=hint)
 
 
 def arrow_schema_of(schema: StructType) -> Any:
@@ -76,8 +76,8 @@ def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
         if found.null_count and not each.nullable:
             at = columns.offsets[found.is_null().index(True).as_py()]
             raise InvalidConfigurationError(
-                f"column {each.name!r} is null at offset {at} of {topic}-{partition}, and the schema says it never is",
-                hint="leave NOT NULL out of the schema",
+                f"column {each.name!r} is null at offset {at} of {topic}-{partition}, but the schema has it NOT NULL",
+                hint="remove NOT NULL from the schema",
             )
     return pa.RecordBatch.from_arrays(made, schema=schema)
 

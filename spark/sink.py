@@ -48,13 +48,13 @@ MOST_SINK_ID_CHARS = 200
 class SinkConflictError(InvalidConfigurationError):
     """The sink stands elsewhere than this query believes: somebody else writes to it, or the checkpoint is not its."""
 
-    default_hint = "fencepost spark list shows where the sink stands; docs/spark.md says what each case means"
+    default_hint = "fencepost spark list shows the sink's last batch; docs/spark.md explains each case"
 
 
 class BatchRefusedError(ClientError):
     """The batch was not committed, nothing of it: transactions that it is made of are not there (any more)."""
 
-    default_hint = "the next run of a query writes its batch again by itself; run a df.write again"
+    default_hint = "restart the query, it writes the batch again; repeat a df.write"
 
 
 class WrongUseError(InvalidConfigurationError):
@@ -258,11 +258,11 @@ def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
     """The messages of one attempt, one of each task. Raises BatchRefusedError if that is not what they are."""
     done = [message for message in messages if message is not None]
     if len(done) < len(messages):
-        raise BatchRefusedError(f"{len(messages) - len(done)} of {len(messages)} tasks gave no message")
+        raise BatchRefusedError(f"{len(messages) - len(done)} of {len(messages)} tasks returned no message")
     if len({message.batch for message in done}) > 1:
-        raise BatchRefusedError("the messages are of several attempts")
+        raise BatchRefusedError("the messages are from several attempts")
     if len({message.partition for message in done}) < len(done):
-        raise BatchRefusedError("two messages are of one task")
+        raise BatchRefusedError("two messages are from the same task")
     return done
 
 
@@ -284,8 +284,8 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
             return
         if any(each.startswith(run) for each in claims):
             raise SinkConflictError(
-                f"batch {batch.number} is written twice to sink {batch.sink!r} in one run",
-                hint="each write of a foreachBatch needs a sinkId of its own",
+                f"batch {batch.number} is written twice to sink {batch.sink!r} in one run of the query",
+                hint="each write of a foreachBatch needs its own sinkId",
             )
         response: EndTxnsResponse = yield EndTxnsRequest(
             ledger_key=key,
@@ -397,24 +397,24 @@ def _decided(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: i
 
 def _conflict(batch: SinkBatch, digest: bytes, entry: LedgerEntry) -> str:
     """In words."""
-    stands = f"sink {batch.sink!r} stands at batch {entry.number} of query {entry.owner!r}"
+    last = f"the last batch of sink {batch.sink!r} is {entry.number} of query {entry.owner!r}"
     if entry.owner != batch.owner:
         return (
-            f"{stands}, and this is batch {batch.number} of query {batch.owner!r}: "
-            "each query needs a sinkId of its own, or `fencepost spark reset` hands the sink over"
+            f"{last}, but this is batch {batch.number} of query {batch.owner!r}: "
+            "each query needs its own sinkId; `fencepost spark reset` gives the sink to another query"
         )
     if entry.number > batch.number:
-        return f"{stands}, and this is batch {batch.number}: the checkpoint was set back, or the query runs twice"
-    what = "was aborted by hand" if not entry.committed else "went to another topic"
+        return f"{last}, but this is batch {batch.number}: the checkpoint was set back, or the query runs twice"
+    what = "was aborted by an operator" if not entry.committed else "went to another topic"
     if entry.committed and bytes(entry.digest)[:TOPIC_DIGEST_BYTES] == digest[:TOPIC_DIGEST_BYTES]:
-        what = "was made from other offsets: the checkpoint is not the one it was written with"
-    return f"{stands}, and that batch {what}"
+        what = "was read from other offsets: the query now uses another checkpoint"
+    return f"{last}, and that batch {what}"
 
 
 _REASONS = {
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "it has ended, by a decision, a timeout or by hand",
-    ErrorCode.PRODUCER_FENCED: "it has ended, by a decision, a timeout or by hand",
-    ErrorCode.INVALID_TXN_STATE: "it does not wait for this batch",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "it has already ended: by a decision, a timeout or an operator",
+    ErrorCode.PRODUCER_FENCED: "it has already ended: by a decision, a timeout or an operator",
+    ErrorCode.INVALID_TXN_STATE: "it is not prepared for this batch",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "a topic it wrote to was deleted",
 }
 

@@ -52,17 +52,17 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         guarantee = guarantee.strip().lower()
         if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
             raise InvalidConfigurationError(
-                f"option 'deliveryGuarantee' is {guarantee!r}, and has to be {EXACTLY_ONCE} or {AT_LEAST_ONCE}"
+                f"option 'deliveryGuarantee' must be {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {guarantee!r}"
             )
     for name in ("transactional.id", "transaction.timeout.ms"):
         if name in kafka:
             raise InvalidConfigurationError(
-                f"option 'kafka.{name}' is the sink's own to choose", hint="leave it out; sinkId names the sink"
+                f"option 'kafka.{name}' cannot be set: the sink chooses it", hint="leave it out; sinkId names the sink"
             )
     sink_id, batch_id = _identity(own, streaming)
     if spark.get("asyncprogresstrackingenabled", "false").lower() == "true" and guarantee != AT_LEAST_ONCE:
         raise WrongUseError(
-            "with asyncProgressTrackingEnabled Spark may change what a batch is made of, so it cannot be exactly once",
+            "with asyncProgressTrackingEnabled a batch cannot be written exactly once: Spark may change its contents",
             hint="leave it out, or set deliveryGuarantee to at_least_once",
         )
     produce = settings_from(ProducerSettings, kafka)
@@ -84,15 +84,15 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
     sink_id = own.get("sinkId")
     if sink_id is not None and not _SINK_ID.fullmatch(sink_id):
         raise InvalidConfigurationError(
-            f"option 'sinkId' is {sink_id!r}, and has to be 1 to {MOST_SINK_ID_CHARS} letters, digits and _.:/-"
+            f"option 'sinkId' must be 1 to {MOST_SINK_ID_CHARS} letters, digits and _.:/-, not {sink_id!r}"
         )
     batch_id = whole("batchId", own["batchId"], 0) if "batchId" in own else None
     if streaming and batch_id is not None:
-        raise InvalidConfigurationError("option 'batchId' is for foreachBatch: a stream counts its batches by itself")
+        raise InvalidConfigurationError("option 'batchId' is for foreachBatch: Spark numbers the batches of a stream")
     if not streaming and (sink_id is None) is not (batch_id is None):
         raise InvalidConfigurationError(
-            "a batch write has both options 'sinkId' and 'batchId', or none of them",
-            hint="in foreachBatch give the batch's number as batchId, and each write a sinkId of its own",
+            "a batch write needs both options 'sinkId' and 'batchId', or neither",
+            hint="in foreachBatch set batchId to the batch's number, and a different sinkId for each write",
         )
     return sink_id, batch_id
 

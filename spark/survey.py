@@ -117,8 +117,8 @@ async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen:
     for tp, each in found.items():
         if each.offset < 0 and not bound.latest_if_none:
             raise InvalidConfigurationError(
-                f"{tp} has no record at or after {times[tp]}",
-                hint="startingOffsetsByTimestampStrategy=latest begins at the end there",
+                f"{tp} has no record with timestamp {times[tp]} or later",
+                hint="with startingOffsetsByTimestampStrategy=latest such a partition starts at its end",
             )
     ends = {tp: seen.logs[tp].end for tp in found}  # what has come since is not looked at, and is no loss
     return {tp: min(each.offset, ends[tp]) if each.offset >= 0 else ends[tp] for tp, each in found.items()}
@@ -135,7 +135,7 @@ def _check_all(name: str, given: Offsets, seen: Seen) -> None:
     if left_out or unknown:
         which = f"does not name {left_out[0]}" if left_out else f"names {unknown[0]}, which there is not"
         raise InvalidConfigurationError(
-            f"{name} {which}", hint="name every partition that is selected; -1 is the latest offset, -2 the earliest"
+            f"{name} {which}", hint="list every selected partition; -1 is the latest offset, -2 the earliest"
         )
 
 

@@ -95,7 +95,7 @@ def place() -> Place:
 
     context = TaskContext.get()
     if context is None:
-        raise WrongUseError("a writer writes inside a task of Spark")
+        raise WrongUseError("write() must be called in a Spark task")
     of = context.getLocalProperty
     query_id = of(QUERY_ID)
     where = checkpoint.place_of(of(checkpoint.FOLDER), of(checkpoint.DESCRIPTION), query_id)
@@ -142,14 +142,14 @@ def _prepared(
         servers = ", ".join(f"{host}:{port}" for host, port in options.connection.bootstrap_servers)
         if options.guarantee is not None:
             raise UnsupportedVersionError(
-                f"the broker at {servers} is not fencepost, so a sink cannot write exactly once to it",
+                f"the broker at {servers} is not fencepost: the sink cannot write to it exactly once",
                 hint="set deliveryGuarantee to at_least_once",
             )
         guarantee = AT_LEAST_ONCE
         _say_once(f"the broker at {servers} is not fencepost: rows are written at least once, so a retry repeats them")
     if guarantee == EXACTLY_ONCE and not options.produce.enable_idempotence:
         raise WrongUseError(
-            "option 'kafka.enable.idempotence' is false, and without it a sink cannot write exactly once",
+            "option 'kafka.enable.idempotence' is false: the sink cannot write exactly once without it",
             hint="leave it out, or set deliveryGuarantee to at_least_once",
         )
     attempt = (stream_mark(options) if streaming else "") + os.urandom(8).hex()
@@ -209,8 +209,8 @@ class SinkWriter:
             if options.sink_id is None or options.batch_id is None:
                 if owner and options.guarantee == EXACTLY_ONCE:
                     raise WrongUseError(
-                        "this write belongs to a batch of a stream, which may be run again, and has no name",
-                        hint="give it sinkId and batchId, or leave deliveryGuarantee out",
+                        "this write is part of a streaming batch, which Spark may repeat, and has no sinkId",
+                        hint="set sinkId and batchId, or leave out deliveryGuarantee",
                     )
                 return SinkBatch(UNNAMED + self.attempt, 0, owner, self.attempt)
             owner = owner or self.query or ""
@@ -218,12 +218,12 @@ class SinkWriter:
             return SinkBatch(options.sink_id, options.batch_id, owner, self.attempt, run_id, bool(run_id))
         if here.batch_id is None:
             raise WrongUseError(
-                "this Spark does not tell a task which batch it writes",
+                "this version of Spark does not set the batch id for tasks",
                 hint="write in foreachBatch with sinkId and batchId, or set deliveryGuarantee to at_least_once",
             )
         if options.sink_id is None and not owner:
             raise WrongUseError(
-                "this Spark does not tell a task which query it belongs to", hint="set the option sinkId"
+                "this version of Spark does not set the query id for tasks", hint="set the option sinkId"
             )
         return SinkBatch(options.sink_id or owner, int(here.batch_id), owner, self.attempt)
 
@@ -239,7 +239,7 @@ class SinkWriter:
         if key.startswith(UNNAMED) and done[0].batch.owner:
             log.warning(REPEATABLE, self.options.topic or "topics")
         if done[0].batch.number != number:
-            raise WrongUseError(f"Spark commits batch {number}, and told the tasks {done[0].batch.number}")
+            raise WrongUseError(f"Spark commits batch {number}, but its tasks wrote batch {done[0].batch.number}")
         where = next((message.checkpoint for message in messages if message is not None), None)
         planned = self._planned(done[0].batch, where)
         digest = digest_of(self.options.topic, planned)
@@ -352,21 +352,23 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         """
         unknown = f"it is not known whether the write was committed: {error}"
         if self.options.sink_id is not None:
-            hint = "run it again with the same sinkId and batchId: what stands is not written twice"
+            hint = "repeat it with the same sinkId and batchId: a committed batch is not written twice"
             raise RequestTimedOutError(unknown, hint=hint) from error
         key = UNNAMED + self.attempt
         try:
             asked = ledger.ask(cluster_for(self.options), key, refuse_late(key), timeout_ms=ABORT_TIMEOUT_MS)
             response = run(asked, ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError:
-            hint = f"`fencepost spark list --all` shows {key} as committed if it was: only else run the write again"
+            hint = (
+                f"`fencepost spark list --all` shows whether {key} was committed: repeat the write only if it was not"
+            )
             raise RequestTimedOutError(unknown, hint=hint) from error
         if response.error_code == ErrorCode.LEDGER_CONFLICT and response.entry is not None and response.entry.committed:
             log.warning("the write was committed, though the broker's answer was lost: %s", error)
             return
         if response.error_code:
             raise error
-        raise BatchRefusedError(f"the write was not committed, and is aborted: {error}") from error
+        raise BatchRefusedError(f"the write was not committed, it was aborted: {error}") from error
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort what the tasks left. Also called after a commit that failed, which may have been carried out.

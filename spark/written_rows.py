@@ -38,18 +38,18 @@ def check_columns(schema: Any, topic: str | None) -> None:
     names = [each.name for each in schema.fields]
     for name in TAKEN:
         if names.count(name) > 1:
-            raise InvalidConfigurationError(f"there are two columns {name!r}", hint="drop or rename one of them")
+            raise InvalidConfigurationError(f"column {name!r} exists twice", hint="drop or rename one of them")
     if "value" not in types:
         raise InvalidConfigurationError(
-            "there is no column 'value'", hint='name it: selectExpr("to_json(struct(*)) as value")'
+            "there is no column 'value'", hint='add it: selectExpr("to_json(struct(*)) as value")'
         )
     if topic is None and "topic" not in types:
-        raise InvalidConfigurationError("neither option 'topic' nor a column 'topic' says where rows go")
+        raise InvalidConfigurationError("no topic: neither option 'topic' nor a column 'topic' is set")
     for name, allowed in TAKEN.items():
         if name in types and types[name] not in allowed:
             wanted = " or ".join(allowed)
             raise InvalidConfigurationError(
-                f"column {name!r} is {types[name]}, and has to be {wanted}",
+                f"column {name!r} must be {wanted}, not {types[name]}",
                 hint=f'cast it: selectExpr("cast({name} as {allowed[-1]})")',
             )
 
@@ -73,7 +73,7 @@ def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
         return
     topics = column("topic").to_pylist()
     if None in topics:
-        raise InvalidConfigurationError("a row's topic is null, and there is no option 'topic'")
+        raise InvalidConfigurationError("the topic of a row is null, and option 'topic' is not set")
     for name in dict.fromkeys(topics):
         rows = [index for index, each in enumerate(topics) if each == name]
         yield TopicRows(name, *(None if each is None else [each[row] for row in rows] for each in found[1:]))  # type: ignore[arg-type]
@@ -105,7 +105,9 @@ def _headers(column: Any) -> list[Any] | None:
         return None
     entries = column.flatten()
     if entries.null_count:
-        raise InvalidConfigurationError("an entry of 'headers' is null", hint="leave it out of the array")
+        raise InvalidConfigurationError("an entry of 'headers' is null", hint="remove it from the array")
     if entries.field("key").null_count:
-        raise InvalidConfigurationError("an entry of 'headers' has no key", hint="give it one: it may be empty")
+        raise InvalidConfigurationError(
+            "an entry of 'headers' has no key", hint="a key must not be null: it may be empty"
+        )
     return [None if row is None else [(each["key"], each["value"]) for each in row] for row in column.to_pylist()]

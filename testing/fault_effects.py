@@ -35,7 +35,9 @@ class ReceivedRequest:
     def refused(self, code: ErrorCode) -> list[Buffer]:
         """The answer that says no."""
         header, api = self.header, APIS[self.header.api_key]
-        response = refusal(api.response, header.api_version, self.decoded(), KafkaError(code, "a fault of the test"))
+        response = refusal(
+            api.response, header.api_version, self.decoded(), KafkaError(code, "a fault injected by the test")
+        )
         return encode_response(api, header.api_version, header.correlation_id, response)
 
 
@@ -53,7 +55,7 @@ def error(code: ErrorCode, after: bool) -> Effect:
             connection,
             asked,
             at_once=lambda unit, reply: connection.reply(asked.refused(code), unit),
-            later=lambda slot, on_answer, outcome: on_answer(KafkaError(code, "a fault of the test")),
+            later=lambda slot, on_answer, outcome: on_answer(KafkaError(code, "a fault injected by the test")),
         )
 
     return effect

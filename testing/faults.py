@@ -213,7 +213,7 @@ class Faults:
 
 def _after(when: When) -> bool:
     if when not in ("before_write", "after_write"):
-        raise ValueError(f'when is "before_write" or "after_write", not {when!r}')
+        raise ValueError(f'when must be "before_write" or "after_write", not {when!r}')
     return when == "after_write"
 
 
@@ -224,7 +224,7 @@ def error_named(code: str | int) -> ErrorCode:
         if code in (name, int(one)):
             return one
     near = get_close_matches(str(code), list(by_name), n=1)
-    raise ValueError(f"there is no error {code!r}" + (f": did you mean {near[0]}?" if near else ""))
+    raise ValueError(f"there is no Kafka error {code!r}" + (f": did you mean {near[0]}?" if near else ""))
 
 
 def api_named(name: str) -> Api:

@@ -28,7 +28,9 @@ class Wishes:
     def transaction_timeout_ms(self) -> int:
         found = _DURATION.fullmatch(str(self.transaction_timeout))
         if found is None:
-            raise pytest.UsageError(f"transaction_timeout is '5s' or '500ms', not {self.transaction_timeout!r}")
+            raise pytest.UsageError(
+                f"transaction_timeout must look like '5s' or '500ms', not {self.transaction_timeout!r}"
+            )
         return round(float(found[1]) * _UNITS[found[2]])
 
 
@@ -37,14 +39,16 @@ def wishes_of(node: Any) -> Wishes:
     said: dict[str, Any] = {}
     for marker in node.iter_markers("fencepost"):
         if marker.args:
-            raise pytest.UsageError("@pytest.mark.fencepost takes keywords only")
+            raise pytest.UsageError("@pytest.mark.fencepost takes keyword arguments only")
         said = {**marker.kwargs, **said}
     unknown = said.keys() - set(Wishes.__slots__)
     if unknown:
-        raise pytest.UsageError(f"@pytest.mark.fencepost knows {', '.join(Wishes.__slots__)}, not {min(unknown)}")
+        raise pytest.UsageError(
+            f"@pytest.mark.fencepost has no argument {min(unknown)}: expected {', '.join(Wishes.__slots__)}"
+        )
     if "clients" in said:
         said["clients"] = tuple(said["clients"])
         strange = set(said["clients"]) - CLIENTS.keys()
         if strange:
-            raise pytest.UsageError(f"fp_client can be {', '.join(CLIENTS)}, not {min(strange)}")
+            raise pytest.UsageError(f"clients must be of {', '.join(CLIENTS)}, not {min(strange)}")
     return Wishes(**said)

@@ -68,7 +68,7 @@ class Observed:
     def _attempted(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
         """Each record, with which others of its partition it was committed or aborted, and its sequence number."""
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise ValueError(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
+            raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
         with Asker(self.bootstrap_servers) as asker:
             return [
@@ -167,7 +167,9 @@ def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[R
         aborted = sorted((one.first_offset, one.producer_id) for one in part.aborted_transactions or ())
         batches = list(walk(memoryview(b"".join(part.records or ()))))
         if not batches:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: nothing comes at {offset}, and {end} is the end")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: no record at offset {offset}, though the end is {end}"
+            )
         for batch in _visible(batches, aborted if committed else [], ended):
             for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):
                 if offset <= record.offset < end:

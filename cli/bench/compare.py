@@ -36,7 +36,9 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
     one, other = _read(before), _read(after)
     changes = comparison.compare(one.findings, other.findings)
     if not changes:
-        raise Failure("the two results have nothing in common", "compare results of the same scenarios", WRONG_USAGE)
+        raise Failure(
+            "the two results have no scenario in common", "compare results of the same scenarios", WRONG_USAGE
+        )
     if output == "json":
         for change in changes:
             click.echo(json.dumps(_facts(change), ensure_ascii=False))

@@ -8,7 +8,7 @@ from ..failures import FAILED, WRONG_USAGE, Failure
 from ..interruption import INTERRUPTED, Interruption
 
 _NO_BROKER = "is a Kafka broker running there? -b HOST:PORT names it; fencepost serve starts one"
-_BY_BROKER = "the broker refused the load: look at its log and its limits (message.max.bytes for large records)"
+_BY_BROKER = "the broker refused the load: see its log and check its limits (message.max.bytes for large records)"
 
 
 class LoadGroup(click.Group):
@@ -36,9 +36,9 @@ def _failure(error: Exception) -> Failure | None:
     from ...bench.topics import NotAnAddress, NoTopic
 
     if isinstance(error, NotAnAddress):
-        return Failure(str(error), "-b takes HOST:PORT, such as 127.0.0.1:9092", WRONG_USAGE)
+        return Failure(str(error), "-b must be HOST:PORT, such as 127.0.0.1:9092", WRONG_USAGE)
     if isinstance(error, NoTopic):
-        return Failure(str(error), "without --topic, bench small and bench produce make their own")
+        return Failure(str(error), "without --topic, bench small and bench produce create their own")
     if isinstance(error, TimeoutError):
         return Failure(f"no answer in time: {error}", _NO_BROKER)
     if isinstance(error, OSError):

@@ -66,7 +66,7 @@ def consume(
     write = _writer(to, form)
     if explain or show_control:
         if group_id is not None:
-            raise Failure("--explain and --show-control read without a group", "leave out -g", WRONG_USAGE)
+            raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
         from .explained import Wanted, explaining
 
         wanted = Wanted(where, place or FROM_START, most, isolation if not explain else "", explain, write)
@@ -93,12 +93,16 @@ def _writer(to: Target, form: str | None) -> Write:
 def _check_group(place: Places | None, where: str) -> None:
     if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
         raise Failure(
-            "a group begins where it has committed; --from start|end says where if it has not",
-            "fencepost group seek moves a group",
+            "a group starts at its committed offsets: --from must be start or end, for partitions without one",
+            "use fencepost group seek to move a group",
             WRONG_USAGE,
         )
     if partition_of(where)[1] is not None:
-        raise Failure("a group shares out the partitions itself", "name the topic alone, or leave out -g", WRONG_USAGE)
+        raise Failure(
+            "with a group, a partition cannot be chosen: the group assigns partitions",
+            "give the topic alone, or leave out -g",
+            WRONG_USAGE,
+        )
 
 
 async def _consuming(

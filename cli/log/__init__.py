@@ -68,6 +68,4 @@ def _print(rows: Iterator[str]) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise Failure(
-            f"{error.filename or 'reading'}: {error.strerror}", "it must be a path that can be read"
-        ) from None
+        raise Failure(f"{error.filename or 'reading'}: {error.strerror}", "the path must be readable") from None

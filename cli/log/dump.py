@@ -39,7 +39,7 @@ def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
     disk = SystemDisk()
     path = path.rstrip("/") or path
     if not disk.exists(path):
-        raise Failure(f"{path}: there is nothing", "FILE|DIR is a data directory, or something in one")
+        raise Failure(f"{path} does not exist", "FILE|DIR must be a data directory, or a file or directory in one")
     return _some(_Dump(disk, records).of(path), path)
 
 
@@ -127,7 +127,9 @@ class _Dump:
     def _file(self, path: str) -> Iterator[Fact]:
         reader = self._reader(os.path.basename(path))
         if reader is None:
-            raise Failure(f"{path} is no file of fencepost's", "FILE|DIR is a data directory, or something in one")
+            raise Failure(
+                f"{path} is not a fencepost file", "FILE|DIR must be a data directory, or a file or directory in one"
+            )
         try:
             yield from reader(path)
         except (Damaged, NewerFormat, ValueError) as error:

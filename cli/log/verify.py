@@ -84,10 +84,10 @@ def verified(directory: str) -> Report:
     disk = SystemDisk()
     directory = directory.rstrip("/") or directory
     if not disk.exists(directory) or not disk.is_directory(directory):
-        raise Failure(f"{directory} is no directory", "DIR is a data directory, as given to fencepost serve")
+        raise Failure(f"{directory} is not a directory", "DIR must be a data directory of fencepost serve")
     names = disk.list(directory)
     if "journal" not in names and not any(layout.checkpoint_number(name) is not None for name in names):
-        raise Failure(f"{directory} holds no broker's data", "DIR is a data directory, as given to fencepost serve")
+        raise Failure(f"{directory} has no broker's data", "DIR must be a data directory of fencepost serve")
     report = _look(disk, directory)
     for _ in range(LOOKS_BESIDE_A_BROKER - 1):
         if not report.damaged or not _at_work(disk, directory):

@@ -70,7 +70,9 @@ class Shape:
             try:
                 given = parsed(text)
             except BadLine as error:
-                raise Failure(f"line {number}: {error}", "--jsonl takes a JSON object a line", WRONG_USAGE) from None
+                raise Failure(
+                    f"line {number}: {error}", "--jsonl needs a JSON object on each line", WRONG_USAGE
+                ) from None
             return given._replace(
                 key=self.key if given.key is None else given.key,
                 headers=self.headers + given.headers,
@@ -81,7 +83,7 @@ class Shape:
             before, found, after = text.partition(self.separator)
             if not found:
                 told = self.separator.decode(errors="replace")
-                raise Failure(f"line {number} has no {told!r} in it", "-K names what stands between key and value", 2)
+                raise Failure(f"line {number} has no {told!r} in it", "-K is the text between key and value", 2)
             key, text = before, after
         return Line(text, key, self.headers, self.partition)
 
@@ -128,9 +130,11 @@ def produce(
     seq 4 6 | fencepost produce orders --txn t1 --abort   nobody sees them
     """
     if transactional_id is None and (abort or txn_every or hold is not None):
-        raise Failure("--abort, --txn-every and --hold are about transactions", "--txn ID names one", WRONG_USAGE)
+        raise Failure("--abort, --txn-every and --hold need a transaction", "add --txn ID", WRONG_USAGE)
     if separator is not None and (jsonl or not separator):
-        raise Failure("-K takes a text, and no --jsonl beside it", "a key is part of the object there", WRONG_USAGE)
+        raise Failure(
+            "-K must not be empty, and cannot be used with --jsonl", "with --jsonl the object has the key", WRONG_USAGE
+        )
     shape = Shape(
         None if key is None else os.fsencode(key),
         tuple(_header(each) for each in headers),
@@ -173,7 +177,7 @@ def _check_input(to: Target) -> None:
     import sys
 
     if sys.stdin is None:  # closed; its number may be something else's by now
-        raise Failure("there is no standard input", "records are read from it, a line each", WRONG_USAGE)
+        raise Failure("standard input is closed", "records are read from it, one on each line", WRONG_USAGE)
     if sys.stdin.isatty():
         to.output.remark("a record a line; Ctrl-D ends")
 
@@ -293,7 +297,7 @@ async def _was_committed(error: Exception, told: Acknowledged) -> bool:
     if outcome == "aborted":
         return False
     raise Failure(
-        f"whether the last {many(told.in_hand, 'record')} are committed is not known: {error}",
+        f"it is unknown whether the last {many(told.in_hand, 'record')} were committed: {error}",
         f"fencepost consume {told.topic} --explain shows what became of them",
         TIMED_OUT,
     )

@@ -48,9 +48,9 @@ def serve(
     named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
     for option, values in {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise}.items():
         if "" in values:
-            raise Failure(f"{option} is empty", "leave it out for the default, or give it a value", WRONG_USAGE)
+            raise Failure(f"{option} is empty", "give it a value, or leave it out to use the default", WRONG_USAGE)
     if ephemeral and data_dir is not None:
-        raise Failure("--ephemeral and --data-dir exclude each other", EPHEMERAL_HINT, WRONG_USAGE)
+        raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
     gc.disable()  # until it serves; imports alone would set it off fifty times
     from .serving import run
@@ -79,8 +79,8 @@ def _file(path: str | None) -> Mapping[str, Any]:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", "--config takes a TOML file that can be read", WRONG_USAGE) from None
+        raise Failure(f"{path}: {error.strerror}", "--config must be a readable TOML file", WRONG_USAGE) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Failure(
-            f"{path}: {error}", 'it is to be TOML: "log.retention.ms" = 1000, one a line', WRONG_USAGE
+            f"{path}: {error}", 'write TOML: "log.retention.ms" = 1000, one setting on each line', WRONG_USAGE
         ) from None

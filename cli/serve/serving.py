@@ -98,7 +98,7 @@ def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Share
         return settings, None
     hint = "raise the limit: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker"
     if descriptors < LEAST_DESCRIPTORS:
-        raise Failure(f"this process may open {descriptors} files only, {LEAST_DESCRIPTORS} are needed", hint)
+        raise Failure(f"this process may open only {descriptors} files; {LEAST_DESCRIPTORS} are needed", hint)
     layer = settings.layers.get(Source.STATIC_BROKER, {})
     open_files = settings.max_open_files
     if "max.open.files" not in layer:

@@ -40,18 +40,18 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
     directory = settings.log_dir
     if isinstance(error, AlreadyLocked):
         holder = f"process {error.pid}" if error.pid is not None else "another process"
-        return Failure(f"{directory} is in use by {holder}", "stop that one, or use another --data-dir")
+        return Failure(f"{directory} is in use by {holder}", "stop that process, or use another --data-dir")
     if isinstance(error, _NEWER):
         return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):
         hint = (
-            f"nothing was changed; fencepost log verify {directory} says more; restore the whole directory from a copy"
+            f"nothing was changed; fencepost log verify {directory} shows more; restore the whole directory from a copy"
         )
         return Failure(str(error), hint)
     if isinstance(error, _LOGS_DAMAGED):
-        return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} says more")
+        return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} shows more")
     if isinstance(error, BrokerHalted) and error.__cause__ is not None:
         return halted(error.__cause__)
     if isinstance(error, DiskFull):
@@ -63,7 +63,7 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
 
 def halted(cause: BaseException) -> Failure:
     """What to tell of a broker that halted, be it while it started."""
-    hint = "nothing was acknowledged since; look at the disk, then start again: recovery decides what is there"
+    hint = "nothing was acknowledged since; look at the disk, then start again: recovery finds out what is on disk"
     return Failure(f"the broker halted: {cause}", hint, HALTED)
 
 
@@ -71,9 +71,9 @@ def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
     reason = error.strerror or str(error)
     if isinstance(error, socket.gaierror) or error.errno in _LISTENING or error.filename is None:
         listen = ", ".join(settings.listeners)
-        hint = "--listen takes HOST:PORT of this machine; port 0 takes a free one"
+        hint = "--listen must be HOST:PORT of this machine; port 0 means a free port"
         if error.errno == errno.EADDRINUSE:
-            hint = "another program listens there: stop it, or use another --listen (port 0 takes a free one)"
+            hint = "another program listens there: stop it, or use another --listen (port 0 means a free port)"
         return Failure(f"cannot listen on {listen}: {_plain(reason)}", hint)
     path = os.fsdecode(error.filename)
     code = FAILED if isinstance(error, MISPLACED) else REFUSED_BY_SYSTEM
@@ -87,7 +87,7 @@ def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
         folder = next((each for each in folders if path.startswith(f"{each}/")), None)
         of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
         return f"{_COPY}, or {_WITHOUT}" if may_go_without and of_partition else _COPY
-    allowed = "all of the data directory must be ours to read and write; --data-dir names another"
+    allowed = "the broker needs read and write access to the whole data directory; --data-dir sets another"
     return _BY_ERROR.get(error.errno or 0, allowed)
 
 

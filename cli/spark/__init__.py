@@ -25,7 +25,7 @@ def env() -> None:
     try:
         found = environment(os.environ)
     except SparkUnusable as problem:
-        raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
+        raise Failure(str(problem), "docs/spark.md lists what Spark needs") from None
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
@@ -42,7 +42,7 @@ def demo(lines: int) -> None:
         environment(os.environ)  # raises before anything is started
         good = demonstrate(lines)
     except SparkUnusable as problem:
-        raise Failure(str(problem), "docs/spark.md says what Spark needs") from None
+        raise Failure(str(problem), "docs/spark.md lists what Spark needs") from None
     sys.exit(0 if good else 1)
 
 

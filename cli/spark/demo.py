@@ -82,7 +82,7 @@ class Driver:
         """Raises Failure if it has ended by itself, with what it said last."""
         if self._process.poll() not in (None, 0):
             said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-            raise Failure(f"Spark's driver ended: {' '.join(said[-3:])}", "its whole log is above", 1)
+            raise Failure(f"Spark's driver ended: {' '.join(said[-3:])}", "its log is above", 1)
 
     def kill_executor(self) -> bool:
         """SIGKILL for the executor's JVM. False if there is none just now."""
@@ -164,7 +164,7 @@ def _run(servers: str, folder: str, total: int, interruption: Interruption) -> N
                 if seen != before or word:
                     moved_at, before = time.monotonic(), seen
                 elif time.monotonic() - moved_at > STUCK_S:
-                    raise Failure(f"nothing was copied for {STUCK_S:.0f} s", "see the log of the driver")
+                    raise Failure(f"nothing was copied for {STUCK_S:.0f} s", "see the driver's log")
                 if kills and seen >= kills[0][0] * total:
                     driver = _killed(kills, driver, seen, lambda: Driver(servers, folder, total // BATCHES))
                 time.sleep(LOOK_S)

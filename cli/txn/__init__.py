@@ -173,7 +173,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         if found is None:
             raise Failure(f"there is no transactional id {what}", _NO_ID, NOT_FOUND)
         if found.state != "Ongoing":
-            hint = "fencepost txn fence ID puts its producer out all the same"
+            hint = "fencepost txn fence ID fences its producer all the same"
             raise Failure(f"{what} has no transaction open, it is {found.state}", hint, CONFLICT)
         fenced = (await admin.fence_producers(what))[what]
         return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
@@ -187,7 +187,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
 def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
     name, partition = partition_of(where)
     if partition is None:
-        raise Failure(f"{where} names no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)
+        raise Failure(f"{where} has no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)
 
     async def work(admin: "Admin") -> dict[str, Any]:
         from ...client.values import TopicPartition

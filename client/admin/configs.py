@@ -65,7 +65,7 @@ class ConfigAdmin(Asking):
         A broker before 2.3 is asked for all settings and told all of them, which can undo a change made meanwhile.
         """
         if (topic is None) == (broker is None):
-            raise TypeError("alter_configs takes a topic or a broker")
+            raise TypeError("alter_configs needs a topic or a broker")
         kind, name = (_TOPIC, topic) if topic is not None else (_BROKER, str(broker))
         target: Target = "any" if kind == _TOPIC or not name else int(name)
         changes = {**(set or {}), **dict.fromkeys(delete)}

@@ -93,7 +93,7 @@ class GroupAdmin(Asking):
         members += [Member(group_instance_id=each, reason=reason) for each in instance_ids]
         coordinator = await self._cluster.coordinator("group", group)
         if coordinator.version_of(LeaveGroupRequest) < _MANY_MEMBERS_SINCE:
-            raise UnsupportedVersionError("members can be removed by others since Kafka 2.4")
+            raise UnsupportedVersionError("removing members of a group needs a broker of Kafka 2.4 or newer")
         request = LeaveGroupRequest(group_id=group, members=members)
         response = await self._ask(("group", group), request, lambda r: [r.error_code])
         refuse([Answer(f"group {group}", response.error_code)])
@@ -157,7 +157,7 @@ class GroupAdmin(Asking):
         response = await self._ask(("group", group), request, _codes_of_partitions, cap=_BY_NAME_UNTIL)
         if any(code == ErrorCode.UNKNOWN_MEMBER_ID for code in _codes_of_partitions(response)):
             raise ClientError(
-                f"group {group} has members, so its offsets are theirs to commit",
+                f"group {group} has active members: only they can commit its offsets",
                 code=ErrorCode.NON_EMPTY_GROUP,
                 hint="stop its consumers first",
             )

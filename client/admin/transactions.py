@@ -41,12 +41,14 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
             state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=open_for_ms
         )
         if open_for_ms >= 0 and await self._version(ListTransactionsRequest) < _FILTERS_SINCE:
-            raise UnsupportedVersionError("transactions can be listed by age since Kafka 3.8")
+            raise UnsupportedVersionError("listing transactions by age needs a broker of Kafka 3.8 or newer")
         answers = await self._at_all_nodes(request, lambda r: [r.error_code])
         refuse(Answer(f"broker {node}", response.error_code) for node, response in answers)
         for _, response in answers:
             for state in response.unknown_state_filters:
-                raise ClientError(f"there is no state {state!r}", code=ErrorCode.INVALID_REQUEST, hint=_STATES_HINT)
+                raise ClientError(
+                    f"there is no transaction state {state!r}", code=ErrorCode.INVALID_REQUEST, hint=_STATES_HINT
+                )
         found = [
             TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node)
             for node, response in answers
@@ -224,9 +226,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return found[0]
 
 
-_STATES_HINT = (
-    "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead are states"
-)
+_STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead"
 
 _Told = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]
 

@@ -80,10 +80,10 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
     chosen = [assignor for assignor in found if assignor is not None]
     if len(chosen) != len(strategies) or not chosen:
         raise InvalidConfigurationError(
-            f"partition_assignment_strategy is {list(strategies)}", hint=f"known are {', '.join(by_name)}"
+            f"partition_assignment_strategy={list(strategies)} is not valid", hint=f"use any of {', '.join(by_name)}"
         )
     if len({assignor.name for assignor in chosen}) != len(chosen):
-        raise InvalidConfigurationError("partition_assignment_strategy names an assignor twice")
+        raise InvalidConfigurationError("partition_assignment_strategy contains an assignor twice")
     return tuple(chosen)
 
 

@@ -101,8 +101,8 @@ class Batch(Sequence[Record]):
         """
         if self.commits_itself:
             raise IllegalStateError(
-                "the consumer commits offsets by itself, also of what a transaction rolls back",
-                hint="enable_auto_commit=False: the transaction commits the offsets",
+                "with enable_auto_commit the consumer would also commit offsets of a transaction that is rolled back",
+                hint="set enable_auto_commit=False: the transaction commits the offsets",
             )
         self._check_outcome(by)
         for state in self._states:
@@ -111,7 +111,7 @@ class Batch(Sequence[Record]):
         for state in rewound:
             if state.position != self.first_offsets[state.tp]:
                 raise IllegalStateError(
-                    f"{state.tp} was rolled back since this batch was read: it comes again",
+                    f"{state.tp} was rolled back since this batch was read: it will be read again",
                     hint="read the next batch instead of using this one",
                 )
         for state in rewound:
@@ -140,7 +140,7 @@ class Batch(Sequence[Record]):
         if before.outcome == "unknown":
             raise CommitOutcomeUnknownError(
                 "this batch was in a transaction whose commit was not answered: it may be committed or not",
-                hint="await err.resolve(); or read the next batch: this one comes again if it was not committed",
+                hint="await err.resolve(); or read the next batch: this one is read again if it was not committed",
                 resolve=before.resolve,
             )
 
@@ -150,26 +150,26 @@ class Batch(Sequence[Record]):
         """
         if state.claimed_by is not None and state.claimed_by is not by:
             raise IllegalStateError(
-                f"another open transaction works on a batch of {state.tp}: if one is committed and the other is not, "
-                "records would be lost or come twice",
+                f"another open transaction uses a batch of {state.tp}: if one is committed and the other is not, "
+                "records would be lost or read twice",
                 hint="end that transaction first, or give each producer a consumer of its own",
             )
         jumps, offset = state.claimed_end
         is_new = state.claimed_by is by and self._claimed_by is not by
         if is_new and jumps == self._jumps[state] and self.offsets[state.tp].offset < offset:
             raise IllegalStateError(
-                f"this transaction has a later batch of {state.tp}: its offsets would be taken back",
-                hint="send the offsets of the latest batch only: they are those of the earlier ones too",
+                f"this transaction has a later batch of {state.tp}: the offsets would go back",
+                hint="send the offsets of the latest batch only: they include the earlier ones",
             )
         came_back = state.tp in self._subscription.assigned and not self._subscription.is_current(state)
         if came_back and self._was_assigned_by_hand:
             raise IllegalStateError(
-                f"{state.tp} was given away and assigned again since this batch was read: it comes again",
+                f"{state.tp} was revoked and assigned again since this batch was read: it will be read again",
                 hint="read the next batch instead of using this one",
             )
         jumps, offset = state.committed
         if jumps == self._jumps[state] and self.first_offsets[state.tp] < offset:
-            raise AlreadyCommittedError(f"offsets of {state.tp} behind this batch's first were committed already")
+            raise AlreadyCommittedError(f"later offsets of {state.tp} than this batch's first were committed already")
 
     def _release(self) -> None:
         """Its transaction has ended."""

@@ -119,15 +119,15 @@ class Consumer:
         """
         self._polls.check_open()
         if isinstance(topics, str):
-            raise TypeError(f"topics is a list of names: [{topics!r}]")
+            raise TypeError(f"topics must be a list of names, not a str: [{topics!r}]")
         if not all(isinstance(topic, str) for topic in topics):
-            raise TypeError(f"topics is a list of names, and not all of these are texts: {topics!r}")
+            raise TypeError(f"topics must be a list of str, not {topics!r}")
         for topic in topics:
             check_topic_name(topic)
         if self._whole is not None and listener is not None:
-            raise IllegalStateError("a listener hears of a group", hint="give the consumer a group_id")
+            raise IllegalStateError("a rebalance listener needs a group", hint="set group_id")
         if not topics and pattern is None:
-            raise ValueError("no topics, and no pattern")
+            raise ValueError("subscribe() needs topics or a pattern")
         if self._group is not None and self._group.leaving:
             raise IllegalStateError(
                 "the consumer is just unsubscribing", hint="subscribe when unsubscribe() has returned"
@@ -377,9 +377,7 @@ class Consumer:
         if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
             self._polls.check_open()
         if self._group is None:
-            raise IllegalStateError(
-                "without a group_id there are no committed offsets", hint="give the consumer a group_id"
-            )
+            raise IllegalStateError("without a group_id there are no committed offsets", hint="set group_id")
         return self._group
 
     def group_metadata(self) -> ConsumerGroupMetadata:

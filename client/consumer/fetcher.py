@@ -215,9 +215,9 @@ class Fetcher:
         if state.fetched:
             return True  # what was read of the one before is given first
         state.refused = OffsetOutOfRangeError(
-            f"topic {state.tp.topic!r} was deleted and made again: offset {state.position} of {state.tp} was one of"
-            " the topic before",
-            hint="seek to where the new topic is to be read from; with auto_offset_reset the next read begins there",
+            f"topic {state.tp.topic!r} was deleted and created again: offset {state.position} of {state.tp} belongs to"
+            " the deleted topic",
+            hint="seek to an offset of the new topic; with auto_offset_reset the next read does so",
         )
         state.topic_id = topic_id
         self._arrived()
@@ -399,9 +399,9 @@ class Fetcher:
             self._wait(state)
             return False
         state.refused = OffsetOutOfRangeError(
-            f"{state.tp} was cut: the records read from offset {end_offset} up to {state.position} are no longer those"
-            " of the log",
-            hint=f"seek to {end_offset} to read what took their place; with auto_offset_reset the next read does so",
+            f"{state.tp} was truncated: the records read from offset {end_offset} up to {state.position} are no longer"
+            " in the log",
+            hint=f"seek to {end_offset} to read what replaced them; with auto_offset_reset the next read does so",
         )
         state.fallback = end_offset
         return True

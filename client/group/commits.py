@@ -76,7 +76,7 @@ class GroupCommits:
             raise self.fenced()
         if membership.state is State.UNJOINED or membership.generation < 0:
             raise CommitFailedError(
-                f"this consumer is no member of group {self._group_id}: others may own its partitions",
+                f"this consumer is not a member of group {self._group_id}: others may own its partitions",
                 code=ErrorCode.UNKNOWN_MEMBER_ID,
             )
         raise RebalanceInProgressError(
@@ -86,7 +86,9 @@ class GroupCommits:
     def fenced(self) -> FencedInstanceIdError:
         """What is raised once another member has this one's group_instance_id."""
         instance_id = self._settings.group_instance_id
-        return FencedInstanceIdError(f"another member of group {self._group_id} is {instance_id} now")
+        return FencedInstanceIdError(
+            f"another member of group {self._group_id} has taken group_instance_id {instance_id}"
+        )
 
     def _refused(self, code: ErrorCode, stamp: Stamp) -> None:
         if stamp.generation >= 0:

@@ -44,7 +44,7 @@ class Group:
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
     ) -> None:
         if settings.group_id is None:
-            raise InvalidConfigurationError("a group needs a group_id")
+            raise InvalidConfigurationError("no group_id is set")
         self._cluster = cluster
         self._settings = settings
         self._subscription = subscription
@@ -127,7 +127,9 @@ class Group:
         Raises what the group refuses with, and what listeners raise.
         """
         if self.in_listener:
-            raise IllegalStateError("a rebalance listener may not read, only look, seek and commit")
+            raise IllegalStateError(
+                "a rebalance listener must not read records: it may seek, commit and query positions"
+            )
         if self._polling is not None:
             await self._other_poll(deadline_ms)
             return

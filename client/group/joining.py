@@ -98,7 +98,7 @@ class Joining:
         version = connection.version_of(JoinGroupRequest)
         if version < STATIC_FROM:
             raise UnsupportedVersionError(
-                f"group_instance_id needs JoinGroup version {STATIC_FROM}; {connection.name} knows {version}",
+                f"group_instance_id needs JoinGroup version {STATIC_FROM}; {connection.name} supports {version}",
                 hint="leave it out, or use a broker of Kafka 2.3 or newer",
             )
 

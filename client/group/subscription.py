@@ -206,7 +206,7 @@ class Subscription:
         Raises: IllegalStateError after `assign`.
         """
         if self.manual:
-            raise IllegalStateError("partitions are assigned by hand", hint="unsubscribe() first")
+            raise IllegalStateError("subscribe() cannot be used after assign()", hint="call unsubscribe() first")
         self.topics, self.pattern, self.listener = frozenset(topics), pattern, listener
         self.on_change()
 
@@ -225,12 +225,12 @@ class Subscription:
         the same records would be read again for another one.
         """
         if self.is_subscribed:
-            raise IllegalStateError("topics are subscribed to", hint="unsubscribe() first")
+            raise IllegalStateError("assign() cannot be used after subscribe()", hint="call unsubscribe() first")
         partitions = list(partitions)
         for tp in partitions:
             if any(state.tp == tp and state.claimed_by is not None for state in self._given_away):
                 raise IllegalStateError(
-                    f"an open transaction works on a batch of {TopicPartition(*tp)}, from before it was given away",
+                    f"an open transaction uses a batch of {TopicPartition(*tp)}, read before the partition was revoked",
                     hint="end that transaction, then assign the partition again",
                 )
         self.manual = True

@@ -114,7 +114,7 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("the client is closed", hint="after close(), or a start that failed, make another")
+            raise ClosedError("the client is closed", hint="create a new one after close() or a failed start")
 
     def _begin_keeping(self) -> None:
         if self._keeper is None:  # else somebody has who shares it, and started beside us
@@ -389,7 +389,7 @@ class Cluster:
         found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
         if version >= _BATCHED:
             if len(response.coordinators) != 1:
-                raise BrokerUnreachableError(f"{connection.name} names no coordinator of {kind} {key!r}", sent=True)
+                raise BrokerUnreachableError(f"{connection.name} returned no coordinator for {kind} {key!r}", sent=True)
             found = response.coordinators[0]
         if found.error_code:
             text = found.error_message or code_of(found.error_code).text
@@ -457,7 +457,7 @@ class Cluster:
             attempt += 1
             if deadline.left_ms() <= pause_ms:
                 raise RequestTimedOutError(
-                    f"{_named(target)} did not do it within {timeout_ms:g} ms: {failure}", code=failure.code
+                    f"{_named(target)} did not succeed within {timeout_ms:g} ms: {failure}", code=failure.code
                 ) from failure
             await asyncio.sleep(pause_ms / 1000)
 

@@ -271,7 +271,7 @@ def broken(what: str, error: Exception) -> FatalError:
     log.error("%s", what, exc_info=error)
     failure = FatalError(
         f"{what}: {type(error).__name__}: {error}",
-        hint="a bug in the client: its log has the traceback; make a new one",
+        hint="a bug in the client: its log has the traceback; create a new client",
     )
     failure.__cause__ = error
     return failure

@@ -109,7 +109,7 @@ class Connections:
                 await asyncio.sleep(wait_ms / 1000)
             address = self._address_of(place.node_id)
             if address is None:
-                raise BrokerUnreachableError(f"broker {place.node_id} is not known")
+                raise BrokerUnreachableError(f"there is no broker {place.node_id} in the cluster's metadata")
             node_id = max(place.node_id, -1)
             connection = await open_connection(
                 address, self._settings, self._environment, self._context(), node_id=node_id

@@ -55,7 +55,7 @@ class LoopAffinity:
             raise ForkedError("this client was started before the process was forked")
         if self.is_elsewhere:
             raise IllegalStateError(
-                "the client was started in another event loop", hint="make one in each loop, or use fencepost.sync"
+                "the client was started in another event loop", hint="create one in each loop, or use fencepost.sync"
             )
 
     def call_soon(self, what: Callable[..., object], *args: Any) -> None:

@@ -82,7 +82,7 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
         raise error_of(code, f"{connection.name} refuses ApiVersions: {code.text}")
     offer = offer_of(response)
     if not offer.versions:
-        raise UnsupportedVersionError(f"{connection.name} lists no APIs")
+        raise UnsupportedVersionError(f"{connection.name} returned no API versions")
     connection.offer(offer)
 
 

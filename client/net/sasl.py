@@ -51,7 +51,9 @@ class _Talk:
     async def agree_on(self, mechanism: str) -> None:
         connection = self._connection
         if not connection.knows(SaslHandshakeRequest, IN_KAFKA_FRAMES):
-            raise UnsupportedVersionError(f"{connection.name} does not know SASL in Kafka's own frames")
+            raise UnsupportedVersionError(
+                f"{connection.name} does not support SASL in Kafka's frames (SaslAuthenticate)"
+            )
         asked = connection.send(SaslHandshakeRequest(mechanism=mechanism), IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
         response: SaslHandshakeResponse = await asked
         if response.error_code:
@@ -90,7 +92,7 @@ async def _scram(talk: _Talk, mechanism: str, username: str, password: str, envi
         client.set_server_final(final.decode())
     except (ScramException, UnicodeDecodeError, ValueError) as error:
         # scramp's words may quote a message: only the kind of failure is told.
-        raise AuthenticationError(f"the broker's side of {mechanism} is not right ({type(error).__name__})") from None
+        raise AuthenticationError(f"the broker's {mechanism} answer is not valid ({type(error).__name__})") from None
 
 
 def _retire_in(connection: Connection, lifetime_ms: int) -> None:

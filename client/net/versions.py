@@ -58,19 +58,19 @@ def chosen(known: Mapping[type, tuple[int, int]], request_class: type, cap: int 
     low, high = known.get(request_class, (0, -1))
     if low > high:
         raise UnsupportedVersionError(
-            f"{where} does not know {api.name} in a version that this client speaks ({api.min} to {api.max})",
+            f"{where} does not support {api.name} in a version that this client supports ({api.min} to {api.max})",
             hint="the broker is too old for this, or too new",
         )
     if cap is None or cap >= high:
         return high
     if cap < low:
-        raise UnsupportedVersionError(f"{where} no longer knows {api.name} version {cap}, which this needs")
+        raise UnsupportedVersionError(f"{where} no longer supports {api.name} version {cap}, which this needs")
     return cap
 
 
 def too_old(api_name: str, wanted: int, has: int, what: str, where: str, release: str) -> UnsupportedVersionError:
     """Refused, because an older version would do something else than was asked for."""
     return UnsupportedVersionError(
-        f"{where} knows {api_name} up to version {has}: {what} needs version {wanted}",
-        hint=f"a broker of Kafka {release} or newer",
+        f"{where} supports {api_name} up to version {has}: {what} needs version {wanted}",
+        hint=f"use a broker of Kafka {release} or newer",
     )

@@ -255,7 +255,7 @@ class Accumulator:
         if batch is None or size > self.free_bytes or batch.size_bytes + size > self._max_batch_bytes:
             if size > self._largest_bytes:
                 raise RecordTooLargeError(
-                    f"a record of {size:,} bytes, where {self._largest_bytes:,} is the most",
+                    f"record of {size:,} bytes is larger than the maximum of {self._largest_bytes:,}",
                     hint="raise max_request_size, and the topic's max.message.bytes",
                 )
             if size > self.free_bytes:

@@ -44,7 +44,9 @@ T = TypeVar("T")
 SIZE = 8
 MAX_WAIT_MS = 60_000
 _FENCED = "another instance runs with the prefix {prefix!r}, and has fenced this one"
-_FENCED_HINT = "stop this instance if that one is its successor; instances that run together have prefixes of their own"
+_FENCED_HINT = (
+    "stop this instance if that one is its successor; each instance that runs at the same time needs its own prefix"
+)
 
 
 class ProducerPool:
@@ -86,9 +88,9 @@ class ProducerPool:
         self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, environment: Environment
     ) -> None:
         if settings.transactional_id is not None:
-            raise InvalidConfigurationError("a pool's transactional ids come from its prefix", hint="give it a prefix")
+            raise InvalidConfigurationError("a pool takes a prefix instead of transactional_id", hint="set prefix")
         if not isinstance(prefix, str) or not prefix:
-            raise InvalidConfigurationError(f"the prefix of transactional ids is a text, not {prefix!r}")
+            raise InvalidConfigurationError(f"prefix must be a str, not {prefix!r}")
         self.prefix = prefix
         self.size = positive(size, "size")
         self._max_wait_ms = max_wait_ms
@@ -249,7 +251,7 @@ class ProducerPool:
     def _busy(self) -> PoolBusyError:
         return PoolBusyError(
             f"all {self.size} transactions of {self.prefix!r} were open for {self._max_wait_ms:g} ms, and "
-            f"{self._slots.waiting} others wait"
+            f"{self._slots.waiting} others are waiting"
         )
 
     def _give_back(self, slot: int) -> None:
@@ -298,7 +300,7 @@ class PooledTransaction:
 
     async def __aenter__(self) -> Transaction:
         if self._entered:
-            raise IllegalStateError("a transaction is entered once; pool.transaction() makes another")
+            raise IllegalStateError("a transaction can be entered only once; call pool.transaction() for another")
         self._entered = True
         self._begun = await self._pool._begin(*self._wanted)  # pyright: ignore[reportPrivateUsage]
         return self._begun[1]
@@ -336,7 +338,7 @@ class _SlotProducer(Producer):
             await driver.resolve()
             if driver.machine.is_in(State.UNKNOWN_OUTCOME):
                 raise RequestTimedOutError(
-                    f"{self.transactional_id!r} has not heard what became of its commit before: nothing was begun"
+                    f"{self.transactional_id!r} does not know the outcome of its previous commit: nothing was begun"
                 )
         return driver.goes_on
 

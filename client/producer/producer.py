@@ -316,7 +316,7 @@ class Producer:
                 return None
         if not isinstance(partition, int) or not 0 <= partition < topic.count:
             raise UnknownTopicError(
-                f"topic {topic.name!r} has {topic.count} partitions, and no partition {partition!r}"
+                f"topic {topic.name!r} has {topic.count} partitions: there is no partition {partition!r}"
             )
         return partition
 
@@ -346,7 +346,8 @@ class Producer:
         except TimeoutError:
             size, limit = accumulator.memory_bytes - accumulator.free_bytes, accumulator.memory_bytes
             raise BufferFullError(
-                f"{size:,} of {limit:,} bytes wait to be acknowledged, and none was for {self.settings.max_block_ms} ms"
+                f"buffer_memory is full: {size:,} of {limit:,} bytes are unacknowledged, "
+                f"and none was acknowledged for {self.settings.max_block_ms} ms"
             ) from None
         finally:
             accumulator.waiting -= 1
@@ -370,7 +371,7 @@ class Producer:
         """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
         self._check_open()
         if self._transactions_begun() != begun:
-            raise IllegalStateError("the transaction ended before this record was taken")
+            raise IllegalStateError("the transaction ended before this record was added to it")
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -396,7 +397,7 @@ class Producer:
 
     def _transacting(self) -> TransactionDriver:
         if self._driver is None:
-            raise IllegalStateError("this producer has no transactions", hint="give it a transactional_id")
+            raise IllegalStateError("this producer is not transactional", hint="set transactional_id")
         self._check_started()
         return self._driver
 
@@ -447,8 +448,8 @@ _ENDING: set["asyncio.Task[None]"] = set()
 def _no_timestamp(given: object) -> Exception:
     """What is wrong with it: a batch that holds it could not be written, and neither could its other records."""
     if not isinstance(given, int) or isinstance(given, bool):
-        return TypeError(f"a timestamp is a whole number of milliseconds, not {type(given).__name__}")
-    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={given} is below 0, or above 63 bits")
+        return TypeError(f"timestamp_ms must be an int, not {type(given).__name__}")
+    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={given} is out of range: 0 to 2**63 - 1")
 
 
 def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
@@ -457,8 +458,8 @@ def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
         return bytes(cast("bytes", value))
     if hint is None:
         encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
-        hint = f"{encode}give the producer a {what}_serializer"
-    raise TypeError(f"a {what} is bytes or None, not {type(value).__name__}: {hint}")
+        hint = f"{encode}set {what}_serializer"
+    raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}: {hint}")
 
 
 def _pairs(headers: HeadersLike) -> Headers:
@@ -466,10 +467,10 @@ def _pairs(headers: HeadersLike) -> Headers:
     checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         if not isinstance(name, str):
-            raise TypeError(f"the name of a header is a text, not {type(name).__name__}")
+            raise TypeError(f"header name must be a str, not {type(name).__name__}")
         if not name.isascii():
             name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here, and not once it is in a batch
         if value is not None and value.__class__ is not bytes:
-            value = _as_bytes(value, "header's value", "encode it first")
+            value = _as_bytes(value, "header value", "encode it first")
         checked.append((name, value))
     return tuple(checked)

@@ -40,7 +40,7 @@ def produce_request(
     for batch in batches:
         if batch.codec == Codec.ZSTD and version < FIRST_WITH_ZSTD:
             raise UnsupportedVersionError(
-                "the broker does not know compression_type='zstd'", hint="it came with Kafka 2.1; use lz4"
+                "the broker does not support compression_type='zstd'", hint="zstd needs Kafka 2.1; use lz4"
             )
         name, index = batch.partition.topic_partition
         topic = topics.get(name)

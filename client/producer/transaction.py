@@ -139,7 +139,7 @@ class Transaction:
 
     async def __aenter__(self) -> "Transaction":
         if self._number >= 0:
-            raise IllegalStateError("a Transaction is entered once; producer.transaction() makes another")
+            raise IllegalStateError("a Transaction can be entered only once; call producer.transaction() for another")
         if self._batch is not None:
             self._batch.claim(self._sources)
         try:

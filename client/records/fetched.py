@@ -83,7 +83,7 @@ class Fetched:
             return self._corrupt(whole.next_offset, whole.damage.reason)
         if not whole.batches and whole.size >= HEADER_BYTES:
             return RecordTooLargeError(
-                f"{self.tp}: the batch at offset {self.position} is larger than a fetch brings",
+                f"{self.tp}: the batch at offset {self.position} is larger than a fetch returns",
                 hint="raise max_partition_fetch_bytes and fetch_max_bytes",
             )
         return None
@@ -91,7 +91,7 @@ class Fetched:
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
             f"{self.tp}: at offset {offset}: {reason}",
-            hint="seek past it to go on without it",
+            hint="seek past it to skip it",
             partition=self.tp,
             offset=offset,
         )
@@ -235,5 +235,5 @@ def too_large(tp: TopicPartition, batch: Batch, refusal: KafkaError) -> RecordTo
     """A batch whose records are larger than what this client decompresses."""
     return RecordTooLargeError(
         f"{tp}: at offset {batch.base_offset}: {refusal}",
-        hint="raise max_decompressed_bytes, or seek past it to go on without it",
+        hint="raise max_decompressed_bytes, or seek past it to skip it",
     )

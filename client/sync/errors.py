@@ -12,7 +12,7 @@ from ..errors import Outcome
 class CommitOutcomeUnknownError(AsyncCommitOutcomeUnknownError):
     """A commit was sent and no answer came: it may have been carried out or not. `err.resolve()` finds out."""
 
-    default_hint = "err.resolve() before the work is done again"
+    default_hint = "err.resolve() before repeating the work"
 
     def __init__(
         self,

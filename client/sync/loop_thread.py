@@ -72,7 +72,7 @@ class LoopThread:
         if self.is_forked:
             raise ForkedError("this client was made before the process was forked")
         if threading.get_ident() == self._thread.ident:
-            raise IllegalStateError("a blocking client is used inside a callback of its own thread")
+            raise IllegalStateError("a blocking client must not be used inside a callback of its own thread")
 
 
 class _Running:

@@ -38,12 +38,12 @@ _TOO_LATE = {
     Event.WRITE: "nothing may be written outside of a transaction",
     Event.COMMIT: "there is no transaction to commit",
     Event.ABORT: "there is no transaction to abort",
-    Event.INIT: "init_transactions() is done once, before the first transaction",
+    Event.INIT: "init_transactions() can be called only once, before the first transaction",
 }
 
 _ONE_AT_A_TIME = (
-    "a producer has one transaction at a time: ProducerPool has several, one for each task that runs beside another; "
-    "or give each a producer of its own, with a transactional_id of its own"
+    "a producer has one transaction at a time: use a ProducerPool for concurrent tasks, "
+    "or one producer with its own transactional_id for each"
 )
 
 
@@ -343,13 +343,16 @@ class ClientTransaction:
 
 
 _FENCED_TEXTS: Mapping[FencedBy, tuple[str, str]] = {
-    "newer_producer": ("another producer uses this transactional id", "one running producer for each transactional id"),
+    "newer_producer": (
+        "another producer uses this transactional id",
+        "run only one producer for each transactional id",
+    ),
     "transaction_timeout": (
         "the broker aborted the transaction: it was open for longer than transaction_timeout_ms",
         "do less in one transaction, or raise transaction_timeout_ms",
     ),
-    "admin_abort": ("an operator aborted the transaction", "its work may be done again"),
-    "unknown": ("the broker refuses this producer's epoch", "make a new Producer, if no other one uses this id"),
+    "admin_abort": ("an operator aborted the transaction", "repeat its work"),
+    "unknown": ("the broker refuses this producer's epoch", "create a new Producer, if no other one uses this id"),
 }
 
 

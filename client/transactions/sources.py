@@ -66,19 +66,19 @@ def offsets_of(
     """What to commit: of a batch, of the batch that a consumer yielded last, or as given. Raises TypeError."""
     if isinstance(metadata, str):
         raise TypeError(
-            f"send_offsets_to_transaction wants the consumer's group metadata, not the group's name {metadata!r}: "
-            "a name cannot tell a member from its successor. Pass the consumer, a batch, or consumer.group_metadata()"
+            f"send_offsets_to_transaction needs the consumer's group metadata, not the group's name {metadata!r}: "
+            "the name alone does not identify a member. Pass the consumer, a batch, or consumer.group_metadata()"
         )
     if isinstance(source, Mapping):
         if metadata is None:
-            raise TypeError("offsets go with group metadata: send_offsets_to_transaction(offsets, metadata)")
+            raise TypeError("offsets need group metadata: send_offsets_to_transaction(offsets, metadata)")
         given = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
         return {TopicPartition(*partition): _position(at) for partition, at in given.items()}, metadata, None
     batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
     if batch is None:
         raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
     if not isinstance(batch, FromGroup):
-        raise TypeError(f"a consumer, a batch, or a mapping of offsets is wanted, not {type(source).__name__}")
+        raise TypeError(f"expected a consumer, a batch, or a mapping of offsets, not {type(source).__name__}")
     group = metadata or batch.group_metadata
     if group is None:
         raise IllegalStateError("the batch was read without a group, so it has no offsets to commit")

@@ -121,7 +121,7 @@ def test_what_of_ours_is_not_in_the_second_run_is_named(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     nothing = compared(tmp_path, [rates("another", FSYNC, 1.0)])
-    assert (nothing.exit_code, "nothing in common" in nothing.stderr) == (2, True)
+    assert (nothing.exit_code, "no scenario in common" in nothing.stderr) == (2, True)
     (tmp_path / "no.json").write_text("{}")
     for path in ("no.json", "absent.json"):
         found = CliRunner().invoke(main, ["bench", "compare", str(tmp_path / path), str(tmp_path / path)])

@@ -57,8 +57,8 @@ def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
         code, cause, hint = terminal.refused("topic create x --timeout 2s")
     assert code == 4
     assert "127.0.0.1:1: connection refused" in cause
-    assert hint.startswith("clients go to the address that the broker advertises: ")
-    assert hint.endswith(f"fencepost doctor {terminal.bootstrap} looks at it")
+    assert hint.startswith("clients connect to the address that the broker advertises: ")
+    assert hint.endswith(f"fencepost doctor {terminal.bootstrap} checks it")
 
 
 def test_what_blocks_readers_is_said(terminal: Terminal) -> None:

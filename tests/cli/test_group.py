@@ -65,7 +65,7 @@ def test_members_are_shown_with_what_they_own(terminal: Terminal) -> None:
     assert "somebody" in told
     assert "shared-0" in told
     code, cause, hint = terminal.refused("group seek sharers -t shared --to start")
-    assert (code, "has members" in cause, "stop its consumers" in hint) == (5, True, True)
+    assert (code, "has active members" in cause, "stop its consumers" in hint) == (5, True, True)
     assert terminal.refused("group delete sharers")[0] == 5
     consumer.close()
 

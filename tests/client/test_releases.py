@@ -60,7 +60,7 @@ def test_what_a_release_does_not_know_is_refused_by_name():
     async def main(world: World) -> None:
         await world.start_broker(release="2.8")
         cluster = await world.cluster()
-        with pytest.raises(UnsupportedVersionError, match="does not know ListTransactions") as caught:
+        with pytest.raises(UnsupportedVersionError, match="does not support ListTransactions") as caught:
             await cluster.ask("any", ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
         assert "127.0.0.1:9092" in str(caught.value)
         assert caught.value.hint
@@ -73,7 +73,7 @@ def test_a_version_below_what_a_broker_still_knows_is_refused():
         await world.start_broker()
         connection = await (await world.cluster()).any_node()
         assert connection.version_of(InitProducerIdRequest, 2) == 2
-        with pytest.raises(UnsupportedVersionError, match="no longer knows Fetch version 3"):
+        with pytest.raises(UnsupportedVersionError, match="no longer supports Fetch version 3"):
             connection.version_of(FetchRequest, 3)
 
     run(main)

@@ -134,10 +134,10 @@ def test_objects_of_kafka_python_are_called_as_their_methods_want(made, way):
         (Asynchronous(), "asynchronous"),
         (StringSerializer, r"is a class"),
         (Newer, r"is a class"),
-        (Both(), "has serialize as well"),
+        (Both(), "is callable and also has serialize"),
         (MostNeeded(), "has a serialize that takes neither"),
-        (5, "cannot be called"),
-        ("json", "cannot be called"),
+        (5, "is not callable"),
+        ("json", "is not callable"),
     ],
 )
 def test_what_could_be_meant_in_two_ways_is_refused_when_the_client_is_made(function, why):

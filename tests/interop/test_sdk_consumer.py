@@ -88,7 +88,7 @@ def test_a_log_that_was_cut_is_told(broker, name):
             epoch = (await consumer.committed(tp))[tp].leader_epoch
             assert epoch >= 0
             consumer.seek(tp, fp.OffsetAndMetadata(5, "", epoch))
-            with pytest.raises(fp.OffsetOutOfRangeError, match="was cut: the records read from offset 2 up to 5"):
+            with pytest.raises(fp.OffsetOutOfRangeError, match="was truncated: the records read from offset 2 up to 5"):
                 await read(consumer, 1)
             await write(broker.bootstrap, name, [b"c"])
             assert await read(consumer, 1) == [b"c"]

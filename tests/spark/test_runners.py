@@ -385,7 +385,7 @@ def test_a_write_whose_decision_was_neither_made_nor_answered_is_aborted_and_say
     answers_lost(monkeypatch, carried_out=False)
     with pytest.raises(BatchRefusedError, match="not committed") as raised:
         job.commit(messages)
-    assert "run a df.write again" in raised.value.hint
+    assert "repeat a df.write" in raised.value.hint
     assert not sink.open()
     assert sink.rows() == []
 

@@ -249,9 +249,9 @@ def committed_at_4(digest=TOPIC + OFFSETS):
         (SinkBatch("s", 3, "q", "two"), TOPIC + OFFSETS, "the checkpoint was set back"),
         (SinkBatch("s", 4, "q", "two"), TOPIC + b"x" * 32, "other offsets"),
         (SinkBatch("s", 4, "q", "two"), b"u" * 32 + OFFSETS, "another topic"),
-        (SinkBatch("s", 4, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
-        (SinkBatch("s", 5, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
-        (SinkBatch("s", 0, "other", "two"), TOPIC + OFFSETS, "sinkId of its own"),
+        (SinkBatch("s", 4, "other", "two"), TOPIC + OFFSETS, "its own sinkId"),
+        (SinkBatch("s", 5, "other", "two"), TOPIC + OFFSETS, "its own sinkId"),
+        (SinkBatch("s", 0, "other", "two"), TOPIC + OFFSETS, "its own sinkId"),
     ],
     ids=["set back", "other offsets", "other topic", "two queries", "a query that is ahead", "checkpoint deleted"],
 )

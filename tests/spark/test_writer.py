@@ -209,7 +209,7 @@ def test_so_does_one_whose_place_only_the_session_says_if_it_is_the_querys(drive
 
 @pytest.mark.parametrize(
     ("number", "query_id", "says"),
-    [("3", QUERY, "set back"), ("9", "another", "sinkId of its own"), ("0", "new", "sinkId of its own")],
+    [("3", QUERY, "set back"), ("9", "another", "its own sinkId"), ("0", "new", "its own sinkId")],
     ids=["rewound", "two queries", "checkpoint deleted"],
 )
 def test_a_sink_that_stands_elsewhere_stops_the_query(driver, number, query_id, says):
@@ -372,7 +372,7 @@ def test_two_writes_of_a_foreachbatch_need_two_sink_ids(driver):
     messages = [driver.task(made, TWO)]
     with pytest.raises(SinkConflictError, match="written twice") as raised:
         made.commit(messages)
-    assert "sinkId of its own" in raised.value.hint
+    assert "its own sinkId" in raised.value.hint
     made = driver.batch(sinkId="second", batchId=0)
     made.commit([driver.task(made, TWO)])
     assert driver.rows() == BOTH
@@ -420,10 +420,10 @@ def test_another_broker_gets_at_least_once_and_that_is_said_once(driver, monkeyp
     [
         ({"topik": "x"}, "did you mean 'topic'"),
         ({"deliveryGuarantee": "at_most_once"}, "exactly_once or at_least_once"),
-        ({"kafka.transactional.id": "x"}, "the sink's own"),
+        ({"kafka.transactional.id": "x"}, "the sink chooses it"),
         ({"sinkId": "a#b"}, "letters"),
         ({"batchId": 1}, "foreachBatch"),
-        ({"asyncProgressTrackingEnabled": "true"}, "cannot be exactly once"),
+        ({"asyncProgressTrackingEnabled": "true"}, "cannot be written exactly once"),
         ({"preparedTimeout": "soon"}, "a time"),
         ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence"),
     ],

@@ -139,8 +139,8 @@ def test_topics_are_never_shared(run):
 
 
 MISSPELT = {
-    "partition=3": "not partition",
-    "3": "keywords only",
+    "partition=3": "no argument partition",
+    "3": "keyword arguments only",
     "transaction_timeout='soon'": "not 'soon'",
     "clients=['pykafka']": "not pykafka",
 }

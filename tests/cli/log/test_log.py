@@ -219,7 +219,7 @@ def test_what_is_not_ours_is_refused_or_told_as_damage_but_never_with_a_tracebac
     assert found.exception is None or isinstance(found.exception, SystemExit)
     missing = run("dump", tmp_path / "nope")
     assert missing.exit_code == 1
-    assert "there is nothing" in missing.stderr
+    assert "does not exist" in missing.stderr
 
 
 # ---- verify --------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str) -> None
     (tmp_path / "empty").mkdir()
     found = run("verify", tmp_path / name)
     assert found.exit_code == 1
-    assert "hint: DIR is a data directory" in found.stderr
+    assert "hint: DIR must be a data directory" in found.stderr
 
 
 @pytest.mark.parametrize("inside", [["sub/x.txt"], ["sub/"], []])

@@ -166,7 +166,7 @@ def test_a_closed_input_is_said(terminal: Typing) -> None:
     command = f"{FENCEPOST} produce t -b {terminal.bootstrap} <&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: there is no standard input\nhint: ")
+    assert done.stderr.startswith("error: standard input is closed\nhint: ")
 
 
 def test_without_a_broker_it_says_so(terminal: Typing) -> None:

@@ -230,13 +230,13 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["-X", "=3"], 2, "-X =3 has no name", "-X NAME=VALUE"),
         (["--durability", "maybe"], 2, "String must be one of: fsync, interval, os", "What an acknowledgement waits"),
         (["--listen", "::1:9092"], 2, "is not HOST:PORT", "Addresses to listen on"),
-        (["--config", "nope.toml"], 2, "nope.toml: No such file", "--config takes a TOML file"),
-        (["--config", "bad.toml"], 2, "bad.toml: ", "it is to be TOML"),
+        (["--config", "nope.toml"], 2, "nope.toml: No such file", "--config must be a readable TOML file"),
+        (["--config", "bad.toml"], 2, "bad.toml: ", "write TOML"),
         (["--config", "twice.toml"], 2, "log.retention.ms is given twice (twice.toml)", "retention.ms"),
         (["--listen", ""], 2, "--listen is empty", "default"),
         (["--data-dir", ""], 2, "--data-dir is empty", "default"),
         (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "told to connect"),
-        (["--ephemeral", "--data-dir", "d"], 2, "exclude each other", "removed at the end"),
+        (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
         (["-X", "ssl.keystore.location=/k"], 2, "asks for protection", "docs/settings.md"),
     ],
 )
@@ -306,7 +306,7 @@ def test_an_address_that_is_not_of_this_machine_is_named(serve: Runner) -> None:
     code, cause, hint = serve("--listen", "no.such.host.invalid:0", "--ephemeral").refusal()
     assert code == 1
     assert cause.startswith("cannot listen on no.such.host.invalid:0")
-    assert "--listen takes" in hint
+    assert "--listen must be" in hint
 
 
 def test_an_address_that_is_taken_is_named(serve: Runner) -> None:
@@ -394,7 +394,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
         (errno.EMFILE, "ulimit -n"),
         (errno.ENFILE, "fs.file-max"),
         (errno.ENOMEM, "more memory"),
-        (errno.EACCES, "ours to read and write"),
+        (errno.EACCES, "read and write access"),
         (errno.EIO, "-X storage.unreadable.partitions=offline"),
     ],
 )

@@ -93,7 +93,9 @@ def test_a_log_that_was_cut_is_told_where_the_release_tells_it(release):
             if RELEASES[release]["Fetch"] < CUTS_TOLD_FROM:  # then it is out of range, and the policy decides
                 assert await read(consumer, 2) == [b"a", b"b"]
                 return
-            with pytest.raises(OffsetOutOfRangeError, match="was cut: the records read from offset 2 up to 5") as told:
+            with pytest.raises(
+                OffsetOutOfRangeError, match="was truncated: the records read from offset 2 up to 5"
+            ) as told:
                 await consumer.getone()
             assert told.value.hint.startswith("seek to 2")
             await write(world, b"c")
@@ -109,7 +111,7 @@ def test_without_a_policy_a_cut_is_told_until_somebody_seeks():
             consumer.assign([T0])
             consumer.seek(T0, OffsetAndMetadata(5, "", await epoch_now(world)))
             for _ in range(2):
-                with pytest.raises(OffsetOutOfRangeError, match="was cut"):
+                with pytest.raises(OffsetOutOfRangeError, match="was truncated"):
                     await consumer.getone()
             consumer.seek(T0, 1)
             assert await read(consumer, 1) == [b"b"]

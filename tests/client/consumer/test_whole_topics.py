@@ -123,7 +123,7 @@ def test_what_only_a_group_has_is_refused_with_a_hint():
             for wrong in (consumer.commit, consumer.committed):
                 with pytest.raises(IllegalStateError, match="without a group_id") as refused:
                     await wrong()
-                assert refused.value.hint == "give the consumer a group_id"
+                assert refused.value.hint == "set group_id"
             with pytest.raises(IllegalStateError, match="listener"):
                 consumer.subscribe(["t"], listener=object())
 

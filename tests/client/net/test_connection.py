@@ -257,7 +257,7 @@ def test_features_that_are_not_settled_yet_do_not_count():
         server.answers[ApiVersionsRequest] = answer
         connection = await _open(world)
         assert connection.features == {}
-        with pytest.raises(UnsupportedVersionError, match="does not know Heartbeat"):
+        with pytest.raises(UnsupportedVersionError, match="does not support Heartbeat"):
             connection.version_of(HeartbeatRequest)
 
     _with_server(main)

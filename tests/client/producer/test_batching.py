@@ -70,7 +70,7 @@ def test_headers_count_with_their_names_and_contents():
 @pytest.mark.parametrize("more", [{"max_record_bytes": 100}, {"memory_bytes": 100}])
 def test_a_record_that_nothing_could_hold_is_refused_at_once(more):
     making = Making(**more)
-    with pytest.raises(RecordTooLargeError, match="116 bytes, where 100"):
+    with pytest.raises(RecordTooLargeError, match="116 bytes is larger than the maximum of 100"):
         making.add(bytes(100))
     assert not making.accumulator.incomplete
 

@@ -105,7 +105,7 @@ def test_a_transaction_is_entered_once():
             transaction = pool.transaction()
             async with transaction:
                 pass
-            with pytest.raises(IllegalStateError, match="entered once"):
+            with pytest.raises(IllegalStateError, match="entered only once"):
                 await transaction.__aenter__()
 
     within(main)

@@ -76,13 +76,13 @@ def test_bytes_that_their_owner_may_change_are_copied_at_once():
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
-        ({"value": "text"}, r"pass value\.encode\(\), or give the producer a value_serializer"),
+        ({"value": "text"}, r"pass value\.encode\(\), or set value_serializer"),
         ({"key": "text"}, r"pass key\.encode\(\)"),
-        ({"value": 5}, "not int: give the producer a value_serializer"),
-        ({"headers": {"h": "text"}}, "a header's value is bytes or None, not str: encode it first"),
-        ({"timestamp_ms": "1"}, "whole number of milliseconds, not str"),
-        ({"timestamp_ms": 1.5}, "whole number of milliseconds, not float"),
-        ({"headers": [(b"h", b"v")]}, "name of a header is a text, not bytes"),
+        ({"value": 5}, "not int: set value_serializer"),
+        ({"headers": {"h": "text"}}, "header value must be bytes or None, not str: encode it first"),
+        ({"timestamp_ms": "1"}, "timestamp_ms must be an int, not str"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms must be an int, not float"),
+        ({"headers": [(b"h", b"v")]}, "header name must be a str, not bytes"),
     ],
 )
 def test_what_is_not_bytes_is_a_type_error_that_says_what_to_do(what, hint):
@@ -104,10 +104,10 @@ def test_what_cannot_be_written_is_refused_at_once_and_spoils_nothing_that_comes
             with pytest.raises(UnicodeEncodeError):
                 await producer.send("t", b"", headers={"\ud800": b""})
             for topic in (None, 5, b"t"):
-                with pytest.raises(TypeError, match="a topic is named by a text"):
+                with pytest.raises(TypeError, match="topic must be a str"):
                     await producer.send(topic, b"")
             for topic in ("\ud800", "é", "t" * 40_000, "a b", "a/b", "", ".", "..", "t" * 250):
-                with pytest.raises(KafkaError, match="no topic can have this name: 1 to 249 of") as caught:
+                with pytest.raises(KafkaError, match="a name has 1 to 249 of") as caught:
                     await producer.send(topic, b"")
                 assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
             await producer.send_and_wait("t", b"1")
@@ -134,7 +134,7 @@ def test_a_partition_is_the_one_named_or_that_of_the_key_or_what_the_partitioner
             assert (await producer.send_and_wait("t", b"v", key=b"abc")).partition == 479470107 % 5
             assert await producer.partitions_for("t") == {0, 1, 2, 3, 4}
             for wrong in (5, -1, "0"):
-                with pytest.raises(UnknownTopicError, match="5 partitions, and no partition"):
+                with pytest.raises(UnknownTopicError, match="5 partitions: there is no partition"):
                     await producer.send("t", b"v", partition=wrong)
         async with plain(world, partitioner=lambda key, every, available: every[-1]) as producer:
             assert (await producer.send_and_wait("t", b"v", key=b"abc")).partition == 4
@@ -211,7 +211,7 @@ def test_it_is_used_between_start_and_close_and_says_so_otherwise():
         for call in (producer.send("t", b"v"), producer.flush(), producer.start()):
             with pytest.raises(ClosedError):
                 await call
-        with pytest.raises(IllegalStateError, match="no transactions"):
+        with pytest.raises(IllegalStateError, match="not transactional"):
             producer.transaction()
 
     within(main)
