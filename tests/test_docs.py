@@ -68,7 +68,7 @@ def test_where_the_guarantee_ends_is_said():
     text = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())
     assert "**Not guaranteed:**" in text
     assert "effects outside of the broker" in text
-    assert "needs an idempotence of its own" in text
+    assert "must make that write idempotent" in text
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -135,7 +135,7 @@ def test_bounds_that_give_nothing_are_refused():
     assert "latest" in refusal(given | {"startingOffsets": '{"t":{"0":-1}}'}, streaming=False)
     assert "earliest" in refusal(given | {"endingOffsets": '{"t":{"0":-2}}'}, streaming=False)
     assert "no end" in refusal(given | {"endingOffsets": "latest"})
-    assert "above" in refusal(given | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"})
+    assert "greater than" in refusal(given | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"})
 
 
 def test_limits_in_a_batch_are_noted_and_left_out():

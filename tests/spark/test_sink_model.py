@@ -195,7 +195,7 @@ def test_after_an_abort_without_messages_the_commit_of_another_attempt_is_refuse
     ours = attempt_of(world, one, [b"r@1"])
     attempt_of(world, two, [b"r@2"])
     assert len(aborted(world, [None])) == 2
-    with pytest.raises(BatchRefusedError, match=r"s\.4\.one\.0\.0\.0: it has ended"):
+    with pytest.raises(BatchRefusedError, match=r"s\.4\.one\.0\.0\.0: it has already ended"):
         decided(world, commit_steps([ours], b"d"))
 
 
