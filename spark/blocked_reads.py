@@ -1,7 +1,7 @@
-"""What a stream waits for when it waits at the last stable offset: the transaction that is open there.
+"""Logs which open transaction a stream waits for at the last stable offset.
 
-The rule: it is said once a minute, from some seconds on, and never stands in the way of reading: who cannot be asked,
-or does not know, is left out. Source: KIP-664.
+The rule: after some seconds of waiting, once a minute. It never delays or fails reading: a broker that does not answer
+is left out. Source: KIP-664.
 """
 
 import logging
@@ -21,14 +21,14 @@ EVERY_MS = 60_000
 
 
 class Held:
-    """Which partitions stand where they stood, with something to read behind."""
+    """Which partitions wait at the same last stable offset, with records after it."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
         self._told_ms = -float(EVERY_MS)
 
     def due(self, seen: Seen, now_ms: float) -> list[TopicPartition]:
-        """Those to be said now: none most of the time."""
+        """The partitions to log now: usually none."""
         held = {tp: each.end for tp, each in seen.logs.items() if each.end < each.high_watermark}
         self._since = {
             tp: known if (known := self._since.get(tp)) is not None and known[0] == end else (end, now_ms)
@@ -43,7 +43,7 @@ class Held:
 
 
 async def tell(settings: AdminSettings, held: Iterable[TopicPartition]) -> list[str]:
-    """Log who holds these partitions. Returns: what was logged."""
+    """Log which transactions block these partitions. Returns what was logged."""
     parts = list(held)
     names = ", ".join(map(str, parts))
     try:

@@ -1,28 +1,28 @@
-"""The checkpoint of a query, as far as a sink may look at it: where it is, and the files that are in reach.
+"""The checkpoint of a query: where it is, and its files, if this process can read them.
 
-The rule: nothing is guessed. What is not in this machine's file system is not read, and a place that was only concluded
-counts once the query's own id stands there. Sources: Spark's StreamMetadata, OffsetSeqLog, StreamExecution; Hadoop's
-Path, which decodes nothing.
+The rule: nothing is guessed. Only the local file system is read, and a path that was derived from properties counts
+only if the checkpoint there has the query's id. Sources: Spark's StreamMetadata, OffsetSeqLog, StreamExecution;
+Hadoop's Path, which does not decode %-escapes.
 """
 
 import json
 import os
 
 FOLDER, DESCRIPTION = "spark.sql.streaming.checkpointLocation", "spark.job.description"
-"""Properties of a stream's task: the folder in which the session keeps checkpoints, and whose job it is."""
+"""Properties of a stream's task: the session's folder of checkpoints, and the job's description."""
 
 
 def place_of(folder: str | None, description: str | None, query_id: str | None) -> str | None:
-    """Of a query that has its checkpoint by the session's setting and its name. None: it has none of the two.
+    """The checkpoint's path if it comes from the session's setting and the query's name. None: it does not.
 
-    One without a name gets a new checkpoint at each start, so there is nothing that could be set back.
+    A query without a name gets a new checkpoint at each start, so there is none that could be set back.
     """
     name, is_told, _ = (description or "").partition(f"\nid = {query_id}\n")
     return f"{folder}/{name}" if folder and name and is_told else None
 
 
 def read(place: str | None, *names: str) -> str | None:
-    """A file of it. None: it is not there, or this process cannot read it."""
+    """A file of the checkpoint. None: it does not exist, or this process cannot read it."""
     path = _path(place or "")
     if path is None:
         return None
@@ -34,7 +34,7 @@ def read(place: str | None, *names: str) -> str | None:
 
 
 def query_id(place: str | None) -> str | None:
-    """Whose it is."""
+    """The id of the query that the checkpoint belongs to."""
     text = read(place, "metadata")
     try:
         return None if text is None else str(json.loads(text).get("id") or "") or None
@@ -43,7 +43,7 @@ def query_id(place: str | None) -> str | None:
 
 
 def _path(place: str) -> str | None:
-    """In this file system: a path, or file:/path, file:///path."""
+    """The local path of a path, file:/path or file:///path; None for other file systems."""
     if place.startswith("file:"):
         place = place.removeprefix("file:")
         if place.startswith("//"):

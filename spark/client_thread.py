@@ -1,8 +1,7 @@
 """The connections of a worker process: one thread with a loop, and one Cluster for each set of servers and security.
 
-The rule: what Spark calls is blocking, what the client does is not, and this is where they meet. Everything here is
-kept for the life of the process, because Spark uses a worker again for the next batch. After a fork the child begins
-with nothing.
+The rule: Spark calls blocking functions, the client is asyncio; this module connects them. Everything here lives as
+long as the process, because Spark reuses a worker for the next batch. After a fork the child starts with nothing.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ PAUSE_S = 0.3
 
 
 class Connects(Protocol):
-    """Options that say which brokers, and how."""
+    """Options with the settings of a connection."""
 
     @property
     def connection(self) -> ConnectionSettings: ...
 
 
 class _Kept:
-    """What this process has."""
+    """The clusters of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -51,7 +50,7 @@ def _of_this_process() -> _Kept:
 
 
 def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """What the coroutine gives, which runs in the loop's thread. Raises RequestTimedOutError, and what it raises."""
+    """Run the coroutine in the loop's thread and return its result. Raises RequestTimedOutError, and its errors."""
 
     async def bounded() -> T:
         try:
@@ -66,7 +65,7 @@ def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-    """Let it run in the loop's thread, and go on here. It has to bound its own time."""
+    """Start the coroutine in the loop's thread without waiting. It must limit its own time."""
     return asyncio.run_coroutine_threadsafe(coroutine, _of_this_process().loop)
 
 
@@ -82,7 +81,7 @@ def cluster_for(options: Connects) -> Cluster:
 
 
 async def _started(settings: ConnectionSettings) -> Cluster:
-    """A broker that is just being started again is waited for: a task that fails may end the whole query."""
+    """Waits for a broker that is restarting: a task that fails may end the whole query."""
     deadline = Deadline(SYSTEM.clock, START_MS)
     while True:
         cluster = Cluster(settings)
@@ -97,7 +96,7 @@ async def _started(settings: ConnectionSettings) -> Cluster:
 
 
 def close_all() -> None:
-    """Close what this process has open: for tests, and for who wants to leave nothing behind."""
+    """Close all clusters of this process: for tests, and for a clean exit."""
     kept = _of_this_process()
     clusters = list(kept.clusters.values())
     kept.clusters.clear()

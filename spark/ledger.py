@@ -1,7 +1,7 @@
-"""The ledger of a broker, as a sink's driver and its operator need it: decisions, who waits, and what was decided.
+"""Requests to the broker's ledger, for a sink's driver and for operators: decide, describe, abort, remove.
 
-The rule: a decision that was not answered is asked for again, and is the same one; only the broker knows whether it was
-made. Source: docs/apis.md.
+The rule: a decision that was not answered is sent again unchanged; only the broker knows whether it was made. Source:
+docs/apis.md.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from .sink import Limits, Written
 R = TypeVar("R")
 
 DEFAULT_PREFIX = "fencepost.once."
-TOPIC_TIMEOUT_MS = 3_000  # until it is believed that a topic is not there
-SAFE_TIMEOUT_MS = 60_000  # where the broker does not say how long is allowed
+TOPIC_TIMEOUT_MS = 3_000  # how long a missing topic is looked for
+SAFE_TIMEOUT_MS = 60_000  # if the broker does not report its maximum
 PREFIX_SETTING, TIMEOUT_SETTING = "transactional.id.ephemeral.prefix", "transaction.max.timeout.ms"
 
-_BROKER = 4  # a kind of resource in DescribeConfigs
+_BROKER = 4  # resource type of DescribeConfigs
 _LATER = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -47,7 +47,7 @@ _OF_THE_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATIO
 
 
 class Facts(NamedTuple):
-    """What a broker is, as far as a sink asks."""
+    """What a sink has to know of a broker."""
 
     has_ledger: bool
     prefix: str
@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Raises BrokerUnreachableError and the like; a broker that is just being started again is waited for."""
+    """Ask the broker; waits for one that is restarting. Raises BrokerUnreachableError and other client errors."""
     away = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
@@ -87,10 +87,10 @@ async def _facts(cluster: Cluster) -> Facts:
 
 
 async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
-    """Have a topic made that is not there, if the broker does so. Raises UnknownTopicError, and soon.
+    """Check that the topic exists, or let the broker create it. Raises UnknownTopicError within seconds.
 
-    What is known of the topic does not count: a task that writes to one that is gone waits for minutes to say so.
-    Also what else the broker says of it: that nobody may write to it, or that no topic can have the name.
+    The cached metadata is not used: with a deleted topic, a task would only fail after minutes. Also raises other
+    errors of the topic: no permission to write, or an invalid name.
     """
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
     missed = Deadline(cluster.environment.clock, TOPIC_TIMEOUT_MS)
@@ -114,13 +114,13 @@ async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
-    """For a task. One that dies in the middle holds readers up no longer than one that waits for its decision."""
+    """For a task. A task that dies before PrepareTxn blocks readers no longer than a prepared transaction."""
     timeout_ms = found.timeout_ms if prepared_timeout_ms < 0 else min(found.timeout_ms, prepared_timeout_ms)
     return Limits(found.prefix, timeout_ms, prepared_timeout_ms)
 
 
 async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:
-    """The response, whatever it says of what was asked. Raises RequestTimedOutError and the like: not known."""
+    """The response, also one with an error code. Raises RequestTimedOutError and the like: the outcome is unknown."""
 
     def verdict(response: Any) -> int:
         code = getattr(response, "error_code", 0)
@@ -130,7 +130,7 @@ async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) ->
 
 
 async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *, timeout_ms: float) -> R:
-    """The driver's steps, to their end."""
+    """Run the driver's steps."""
     answer: Any = None
     while True:
         try:
@@ -142,7 +142,7 @@ async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *
 
 
 async def described(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
-    """DescribeLedger's keys: of these, or of all there are."""
+    """Entries of DescribeLedger for these keys, or for all."""
     answer: DescribeLedgerResponse = await ask(
         cluster, keys[0] if keys else "", DescribeLedgerRequest(keys=list(keys) or None), timeout_ms=timeout_ms
     )
@@ -152,7 +152,7 @@ async def described(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any
 
 
 async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) -> list[Written]:
-    """End these one by one, as far as they are still there. Returns those that were."""
+    """Abort these transactions one by one. Returns those that were still open."""
     ended = []
     for written in waiting:
         request = EndTxnRequest(
@@ -168,7 +168,7 @@ async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) 
 
 
 async def forget(cluster: Cluster, *keys: str, timeout_ms: float) -> None:
-    """Remove entries. Raises what the broker says of the first that stays."""
+    """Remove entries. Raises the broker's error for the first that it did not remove."""
     if not keys:
         return
     answer: RemoveLedgerEntriesResponse = await ask(

@@ -1,9 +1,10 @@
-"""Where a query stands, and what its next batch reads: offsets as JSON, loss, limits, splits.
+"""A query's position, and what its next batch reads: offsets as JSON, loss, limits, splits. Pure.
 
-The rule: a batch is what its two offsets say, whoever reads it and how often. What a start cannot be trusted for stands
-in the *end* instead (`starts`): Spark asks for the initial offset again when it restarts within the first batch, and
-never writes it down; partitions found later, and those where records were lost, are the same case. Loss is what the log
-and the topic's id show, never a gap between offsets. JSON keys have a fixed order, because Spark compares texts.
+The rule: a batch is defined by its start and end offsets, whichever process reads it and how often. Starts that Spark
+does not keep are in the *end* offset (`starts`): Spark does not store the initial offset and asks for it again when it
+restarts within the first batch; the same holds for partitions found later, and for those where records were lost. Loss
+is decided by the log and the topic's id, never by a gap between offsets. JSON keys have a fixed order, because Spark
+compares the texts.
 """
 
 from base64 import urlsafe_b64encode
@@ -17,7 +18,7 @@ from ..client.values import TopicPartition
 from ..protocol.primitives import ZERO_UUID
 
 MARK = "@fencepost"
-"""The key beside the topics: no topic can have such a name."""
+"""A key among the topics: no topic can have this name."""
 
 VERSION = 1
 Json = dict[str, Any]
@@ -25,7 +26,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class DataLost(OffsetOutOfRangeError):
-    """Records that were to be read are gone, or may be."""
+    """Records that the batch should read are gone, or may be."""
 
     default_hint = (
         "set option failOnDataLoss to false to go on without them, or start a new query from where it is to begin"
@@ -33,7 +34,7 @@ class DataLost(OffsetOutOfRangeError):
 
 
 class Log(NamedTuple):
-    """A partition now. end: as far as this reader may read; high_watermark: as far as there is anything."""
+    """A partition now. end: how far this isolation level may read; high_watermark: the end of the log."""
 
     start: int
     end: int
@@ -46,7 +47,7 @@ def _everything(_: TopicPartition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The cluster now, of what is selected. ids: of the topics that have one. selects: whether a partition is."""
+    """The selected topics now. ids: of topics that have one. selects: whether a partition is selected."""
 
     logs: Mapping[TopicPartition, Log]
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -55,9 +56,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """offsets: the next of each partition. starts: where the batch that ends here began, where its start does not say.
+    """offsets: the next of each partition. starts: the start of the batch that ends here, for partitions not in its
+    start.
 
-    is_initial: nothing was planned yet, and the next call may give another one.
+    is_initial: no batch was planned yet, and the next call may return another position.
     """
 
     offsets: Offsets
@@ -103,7 +105,7 @@ def id_text(topic_id: bytes) -> str:
 
 
 def to_json(position: Position) -> Json:
-    """What Spark writes into its checkpoint: the JSON of its Kafka source, and one key more."""
+    """What Spark writes into its checkpoint: the JSON of its Kafka source, with one more key."""
     own: Json = {"v": VERSION}
     if position.ids:
         own["ids"] = dict(sorted(position.ids.items()))
@@ -155,7 +157,7 @@ def initial(begins: Offsets, ids: Mapping[str, str]) -> Position:
 
 
 def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], list[str]]:
-    """(where each partition goes on, what was lost). A partition without an entry is one that is gone."""
+    """(where each partition continues, what was lost). A partition that is gone has no entry."""
     begins: dict[TopicPartition, int] = {}
     lost: list[str] = []
     topics = {tp.topic for tp in start.offsets}
@@ -181,7 +183,7 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
 
 
 def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
-    """Whether the topic was made again; where an id is not known, its name has to do."""
+    """Whether the topic was deleted and created again; without ids, topics of the same name count as the same."""
     one, other = before.get(topic), now.get(topic)
     return bool(one) and bool(other) and one != other
 
@@ -201,7 +203,7 @@ def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple
         ]
     if at > log.high_watermark:
         text = f"the log of {tp} ends at offset {log.high_watermark} now, and was read up to {at}"
-        # cut, or another topic of the same name, which only an id tells
+        # truncated, or another topic of the same name: only an id distinguishes them
         return (log.high_watermark if is_identified else log.start), [text]
     return at, []
 
@@ -231,7 +233,7 @@ def new_records(start: Position, seen: Seen) -> int:
 
 
 def up_to(seen: Seen, target: Offsets) -> Seen:
-    """The same, as if nothing had come after the target: no further records and no further partitions."""
+    """The same without anything after the target: no later records and no later partitions."""
     logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
     return replace(seen, logs=logs)
 
@@ -239,9 +241,9 @@ def up_to(seen: Seen, target: Offsets) -> Seen:
 def limited(
     begins: Offsets, latest: Offsets, limits: Limits, density: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Ends within the limits, each partition by its share; one that has something new always gets on.
+    """Ends within the limits, each partition by its share, and at least one record for each partition with new ones.
 
-    So a limit may be passed by a record of each partition at most. Source: Spark's KafkaMicroBatchStream.rateLimit.
+    So a limit may be exceeded by one record of each partition. Source: Spark's KafkaMicroBatchStream.rateLimit.
     """
     sizes = {tp: latest[tp] - at for tp, at in begins.items()}
     share = 1.0
@@ -258,7 +260,7 @@ def limited(
 
 
 def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], list[str]]:
-    """(what the batch between the two offsets reads, what of it is gone)."""
+    """(the ranges that the batch between the two offsets reads, what is lost of them)."""
     found: list[Range] = []
     lost: list[str] = []
     for tp, to in sorted(end.offsets.items()):
@@ -299,7 +301,8 @@ def split(
     max_bytes: int | None = None,
     density: Mapping[TopicPartition, float] | None = None,
 ) -> list[Range]:
-    """One task for each partition, or more where that is wanted; the largest first.
+    """One task for each partition, or more with the options minPartitions, maxRecordsPerPartition or
+    maxBytesPerPartition; the largest first.
 
     Source: Spark's KafkaOffsetRangeCalculator, with bytes beside it.
     """

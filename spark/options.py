@@ -1,8 +1,8 @@
-"""The options of the source and of the sink: their names, what they mean, and what is said of one that is wrong.
+"""The options of the source and of the sink: their names, meanings and error messages.
 
-The rule: names and meanings are those of Spark's Kafka connector, so that a query moves by changing its format; a name
-that nobody knows is refused, with the one that comes nearest. `kafka.*` goes to the client, which refuses in its turn.
-Nothing here prints a secret. Source: Spark's KafkaSourceProvider; docs "Structured Streaming + Kafka".
+The rule: names and meanings are those of Spark's Kafka connector, so that changing the format is enough to move a
+query. An unknown name is refused, with the most similar one as a hint. `kafka.*` goes to the client, which checks it.
+No secret is printed. Source: Spark's KafkaSourceProvider; docs "Structured Streaming + Kafka".
 """
 
 import json
@@ -18,10 +18,10 @@ from ..client.settings import AdminSettings, ConnectionSettings, ConsumerSetting
 from ..client.values import TopicPartition
 
 EARLIEST, LATEST = -2, -1
-"""As they stand in JSON offsets, and in ListOffsets."""
+"""In JSON offsets and in ListOffsets."""
 
 _MOST = 2**63 - 1
-"""Of an offset, a time and an amount: what the protocol and Spark count in."""
+"""The largest offset, time and amount in the protocol and in Spark."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -49,7 +49,7 @@ SOURCE_NAMES = (
     "groupIdPrefix",
 )
 UNUSED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "kafka.group.id")
-"""Taken, so that a query moves as it is, and without a meaning here."""
+"""Accepted so that a query can move unchanged, but ignored."""
 
 _REFUSED = {
     "kafka.auto.offset.reset": "startingOffsets says where a query begins",
@@ -64,7 +64,7 @@ _SECRET = re.compile(r"password|secret|jaas|token|ssl\.key\b|\.pem\b|credential"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "us": 0.001}
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _CLASS_IN_CLASS = re.compile(r"(?<!\\)\[[^]\\]*(?:\\.[^]\\]*)*(?:\[|&&)")
-"""Of a pattern: a union or an intersection in Java, and in Python a "[" or "&", which no topic's name has."""
+"""In Java a union or an intersection of classes; in Python a literal "[" or "&", which no topic name has."""
 _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 FETCH_BYTES = 4 << 20
 """Of one partition in one fetch, where kafka.max.partition.fetch.bytes does not say."""
@@ -76,7 +76,7 @@ FETCH_BYTES = 4 << 20
 def read_names(
     given: Mapping[str, str], known: Iterable[str], tolerated: Iterable[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(own options by their proper names, `kafka.*` without the prefix). Names are known in any case.
+    """(own options by their proper names, `kafka.*` without the prefix). Names are case-insensitive.
 
     Raises InvalidConfigurationError.
     """
@@ -111,13 +111,13 @@ def _nearest(low: str, names: Mapping[str, str]) -> str:
 
 
 def connection_of(settings: ConnectionSettings) -> AdminSettings:
-    """The connection alone, so that everything with the same servers and security shares one."""
+    """The connection settings only, so that all with the same servers and security share one connection."""
     kept = {one.name: getattr(settings, one.name) for one in fields(AdminSettings)}
     return AdminSettings(**{**kept, "allow_auto_create_topics": False})
 
 
 def redacted(given: Mapping[str, str]) -> dict[str, str]:
-    """The options as they may be shown."""
+    """The options without secrets, for display."""
     return {name: "***" if _SECRET.search(name) else value for name, value in given.items()}
 
 
@@ -174,30 +174,30 @@ class Selection:
     partitions: tuple[TopicPartition, ...] = ()
 
     def takes(self, topic: str) -> bool:
-        """Whether a topic belongs to it."""
+        """Whether a topic is selected."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(each.topic == topic for each in self.partitions)
 
     def has(self, tp: TopicPartition) -> bool:
-        """Whether a partition belongs to it."""
+        """Whether a partition is selected."""
         return tp in self.partitions if self.partitions else self.takes(tp.topic)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The topics that have to be there; none for a pattern."""
+        """The topics that must exist; none for a pattern."""
         return self.topics or tuple(sorted({each.topic for each in self.partitions}))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or to end: at an edge, at offsets (which may be edges), or at times in ms. One of them."""
+    """Where to start or end: earliest or latest, offsets (which may be those too), or times in ms. One of them."""
 
     edge: int | None = None
     offsets: Offsets | None = None
     timestamps: Offsets | None = None
     timestamp: int | None = None
-    latest_if_none: bool = False  # no record at or after a time: the end, instead of an error
+    latest_if_none: bool = False  # if no record is at or after a time: the end, instead of an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Whether rows have headers; for a schema, which is asked for before anything else is looked at."""
+    """Whether rows have headers, for the schema, which Spark asks for before other options are checked."""
     found = {name.lower(): value for name, value in given.items()}.get("includeheaders", "false")
     return truth("includeHeaders", found)
 
@@ -335,7 +335,7 @@ def _selection(own: Mapping[str, str]) -> Selection:
 
 
 def _why_no_pattern(text: str) -> str:
-    """Empty if it is one."""
+    """Why Python cannot use the pattern; empty if it can."""
     if _CLASS_IN_CLASS.search(text):
         return "a class within a class"
     try:
@@ -363,7 +363,7 @@ def _ending(own: Mapping[str, str]) -> Bound:
 
 
 def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, default: str, lenient: bool) -> Bound:
-    """In the order in which Spark looks at them."""
+    """The first that is set, in the order in which Spark checks them."""
     if time in own:
         return Bound(timestamp=whole(time, own[time], 0), latest_if_none=lenient)
     if times in own:
@@ -381,7 +381,7 @@ def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, defau
 def _by_partition(name: str, value: str, form: str, least: int) -> Offsets:
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _json(name, value, form).items():
-        if topic.startswith("@"):  # what stands beside the offsets in a checkpoint of ours
+        if topic.startswith("@"):  # a key that fencepost adds to the offsets of a checkpoint
             continue
         if not isinstance(numbers, dict):
             raise _wrong(name, value, form)

@@ -1,8 +1,8 @@
-"""What Spark calls to read: in a batch, in a stream, and in the tasks of both.
+"""What Spark calls to read: for a batch query, for a stream, and in the tasks of both.
 
-The rules: planning runs in one process of the driver and reading in others, so all that a task knows is its range. The
-end of a batch is never taken back, and what it means does not depend on what this process remembers: see `offsets`.
-Which callbacks come when, and which do not, was observed; neither `commit` nor `stop` is relied on.
+The rules: planning runs in one process of the driver and reading in others, so a task knows only its range. The end of
+a batch never changes once returned, and its meaning does not depend on the memory of this process: see `offsets`. Spark
+does not document when it calls what; nothing depends on calls of `commit` or `stop`.
 Source: pyspark's DataSourceStreamReader; Spark's KafkaMicroBatchStream.
 """
 
@@ -56,17 +56,17 @@ try:
     )
 
     ADMISSION = True
-except ImportError:  # Spark 4.1 has no limits of a batch
+except ImportError:  # Spark 4.1 has no admission limits
     ADMISSION = False
 
 log = logging.getLogger("fencepost.spark")
 PLANNING_S = 120
 IDLE_S = 0.05
-"""Between two questions whether there is something new, when there was nothing: Spark asks every 10 ms."""
+"""The time between two looks for new records when there were none: Spark asks every 10 ms."""
 
 
 class Reader:
-    """What both kinds share. Goes to the tasks as it is."""
+    """What both readers share. It is pickled for the tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -74,9 +74,9 @@ class Reader:
         self._was_noted = False
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """The rows of a range as Arrow record batches. Raises DataLost and what stands in the way of reading."""
+        """The rows of a range as Arrow record batches. Raises DataLost and the client's errors."""
         whole = getattr(partition, "value", None)
-        if not isinstance(whole, Range):  # Spark makes a task of nothing at all too
+        if not isinstance(whole, Range):  # Spark also makes a task for an empty batch
             return
         schema = arrow_schema_of(self._schema)
         with hinted():
@@ -128,7 +128,7 @@ class Reader:
 
 
 class BatchReader(Reader, DataSourceReader):
-    """A range of each partition, fixed when the tasks are made."""
+    """Reads a range of each partition, fixed when the tasks are made."""
 
     @hinted()
     def partitions(self) -> list[InputPartition]:
@@ -152,11 +152,11 @@ class _Stream(Reader, DataSourceStreamReader):
         self._at: Position | None = None
         self._held = Held()
         self._planned_s = -float("inf")  # when a batch was planned last
-        self._idle_s = -float("inf")  # when there was nothing new last
+        self._idle_s = -float("inf")  # when there was last nothing new
 
     @hinted()
     def initialOffset(self) -> Json:
-        """Where a new query begins: always the same of one reader, and never relied on by a batch that was planned."""
+        """Where a new query starts: always the same for one reader. A planned batch does not depend on it."""
         if self._initial is None:
             seen = self._look(self._options.selection.named)
             self._initial = to_json(initial(self._resolved(seen, "startingOffsets"), seen.ids))
@@ -164,7 +164,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @hinted()
     def prepareForTriggerAvailableNow(self) -> None:
-        """What there is now is all that this run reads."""
+        """This run reads what is there now."""
         seen = self._look(self._options.selection.named)
         self._target = {tp: each.end for tp, each in seen.logs.items()}
         waiting = [tp for tp, each in seen.logs.items() if each.end < each.high_watermark]
@@ -174,7 +174,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @hinted()
     def plan(self, start: Json, *, is_limited: bool = True) -> Json:
-        """The end of the next batch: `start` itself where there is nothing new. Raises DataLost and the like."""
+        """The end of the next batch: `start` itself if there is nothing new. Raises DataLost and the like."""
         position = from_json(start)
         if time.monotonic() - self._idle_s < IDLE_S:
             time.sleep(IDLE_S)
@@ -200,7 +200,7 @@ class _Stream(Reader, DataSourceStreamReader):
         return to_json(end)
 
     def _is_too_little(self, position: Position, seen: Seen) -> bool:
-        """Whether to wait for more. The last batch of a run with an end is never too little."""
+        """Whether to wait for more records. False for the last batch of a run with an end."""
         least = self._options.min_offsets
         if least is None or self._target is not None or position.is_initial:
             return False
@@ -214,7 +214,7 @@ class _Stream(Reader, DataSourceStreamReader):
                 run(tell(self._options.connection, due), PLANNING_S)
 
     def reportLatestOffset(self) -> Json | None:
-        """The high watermarks, and how far behind them, and behind what may be read, the query is."""
+        """The high watermarks, and the query's lag to them and to what may be read."""
         seen, at = self._seen, self._at
         if seen is None or at is None:
             return None
@@ -228,7 +228,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @hinted()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of a batch: the same rows whenever it is asked."""
+        """The tasks of a batch: the same rows at every call."""
         if start == end:
             return []
         before, after = from_json(start), from_json(end)
@@ -253,14 +253,14 @@ if ADMISSION:
         """With limits, from Spark 4.2 on."""
 
         def latestOffset(self, start: Json, limit: "ReadLimit") -> Json:
-            """See plan; Spark says ReadAllAvailable where a trigger wants everything."""
+            """See plan. Spark passes ReadAllAvailable if a trigger has no limit."""
             return self.plan(start, is_limited=self._has_no_limit() or not isinstance(limit, ReadAllAvailable))
 
         def _has_no_limit(self) -> bool:
             return isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
 
         def getDefaultReadLimit(self) -> "ReadLimit":
-            """One of those that are set, so that Spark can tell it from everything."""
+            """One of the limits that are set, so that Spark does not pass ReadAllAvailable."""
             options = self._options
             if options.max_offsets is not None:
                 return ReadMaxRows(options.max_offsets)
@@ -273,7 +273,7 @@ if ADMISSION:
 else:
 
     class StreamReader(_Stream):  # type: ignore[no-redef]
-        """Without limits: Spark 4.1 does not even say where a batch is to begin."""
+        """Without limits: Spark 4.1 does not pass the start of a batch either."""
 
         def __init__(self, options: SourceOptions, schema: StructType) -> None:
             limits = zip(LIMITS, (options.max_offsets, options.min_offsets, options.max_bytes), strict=False)
@@ -285,7 +285,7 @@ else:
             super().__init__(replace(options, notes=(*options.notes, *left_out)), schema)
 
         def latestOffset(self) -> Json:  # type: ignore[override]
-            """Everything; after a restart, without knowing where the query stands: `ranges` looks at both ends."""
+            """All records; after a restart the query's position is unknown here: `ranges` compares start and end."""
             if self._at is not None or self._initial is not None:
                 return self.plan(to_json(self._at) if self._at is not None else self.initialOffset(), is_limited=False)
             seen = self._look()

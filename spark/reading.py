@@ -1,9 +1,9 @@
-"""All records of a range of offsets, decoded, while the next of them are being fetched.
+"""Reads all records of a range of offsets, decoded, while the next ones are being fetched.
 
-The rules: reading stops at the end of the range, judged by the offsets of batches and not of records, so what was
-cleaned, aborted or is a marker is passed over and nothing is waited for in vain. Whatever passes is asked for again,
-for as long as there is progress; what is gone is loss, with its offsets. The topic's id goes with the request, so that
-a topic made again under the name is not read in the place of the one that was planned.
+The rules: reading stops at the end of the range, by the offsets of batches and not of records, so it does not wait for
+records that were compacted or aborted, or for markers. Transient errors are retried as long as there is progress; what
+is gone is loss, with its offsets. The request has the topic's id, so that a topic created again under the same name is
+not read instead of the planned one.
 Source: Kafka's Fetch API; KIP-98, KIP-516.
 """
 
@@ -39,11 +39,11 @@ log = logging.getLogger("fencepost.spark")
 LANE = "fetch"
 ROWS = 10_000
 CHUNK_BYTES = 4 << 20
-"""A chunk is given on when it has so many rows, or about so many bytes: one batch of records more at most."""
+"""A chunk is yielded when it has this many rows, or about this many bytes: at most one record batch more."""
 
 _BY_ID_FROM = 13  # of Fetch
 _HIGHEST_BYTES = (1 << 31) - 1  # that a request can ask for
-_BELIEVED_AFTER_MS = 5_000  # that a topic is gone: a broker that has just started may not know it yet
+_BELIEVED_AFTER_MS = 5_000  # until a missing topic counts as gone: a restarted broker may not have it yet
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -52,7 +52,7 @@ _GONE = (
 
 
 class _Answer(NamedTuple):
-    """found: what came of `offset`. aborted: listed with it. lost: why there is nothing more, or was passed over."""
+    """found: the batches from `offset` on. aborted: listed with them. lost: why there is nothing more, or a gap."""
 
     found: WholeBatches | None
     lost: str = ""
@@ -61,7 +61,7 @@ class _Answer(NamedTuple):
 
 
 def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterator[Columns]:
-    """The records of the range as the isolation level shows them, in order, some thousands at a time.
+    """The records of the range that the isolation level shows, in order, some thousands at a time.
 
     Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
     """
@@ -98,14 +98,14 @@ def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterat
 
 
 def tell_loss(options: SourceOptions, text: str) -> None:
-    """Raises DataLost, unless it is to be gone on with."""
+    """Raises DataLost, unless failOnDataLoss is off."""
     if options.fail_on_loss:
         raise DataLost(text)
     log.warning("%s; going on, as failOnDataLoss is false", text)
 
 
 def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, whole: Range, limit: int) -> None:
-    """start: what was asked for, below which a batch may begin. limit: bytes of its records, decompressed."""
+    """start: the requested offset; the batch may begin below it. limit: bytes of its records, decompressed."""
     try:
         verify(batch)  # also where nobody sees it: damage to it may hide others
         if not isolation.hides(batch):
@@ -137,9 +137,10 @@ async def fetch_once(
     replica: int = -1,
     rack_id: str = "",
 ) -> FetchResponse.Topic.Partition:
-    """One fetch of one partition, by the id of its topic where the broker has ids. Raises what is wrong with asking.
+    """One fetch of one partition, by topic id if the broker has ids. Raises the errors of the request.
 
-    replica: the broker to ask, -1 for the leader. rack_id: with one the leader may name a follower and give nothing.
+    replica: the broker to ask, -1 for the leader. rack_id: if set, the leader may name a follower and return no
+    records.
     """
     fetch = options.fetch
     leader = replica if replica in cluster.metadata.brokers else cluster.metadata.leader(tp)
@@ -176,7 +177,7 @@ async def fetch_once(
 
 
 class _Reading:
-    """Fetches of one range, in the loop."""
+    """Fetches one range, in the loop."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions, whole: Range) -> None:
         self._cluster = cluster
@@ -187,10 +188,10 @@ class _Reading:
         self._is_fresh = False
         self._replica = -1  # the follower that the leader has named for our rack (KIP-392)
         self._rack_id = options.fetch.client_rack
-        self._most_bytes: int | None = None  # for a batch that is larger than what is usually asked for
+        self._most_bytes: int | None = None  # larger for a batch that is larger than the usual limit
 
     async def fetch(self, position: int) -> _Answer:
-        """What there is from this offset on, as soon as there is something. Raises RequestTimedOutError, …"""
+        """Wait for records from this offset on. Raises RequestTimedOutError and others."""
         cluster = self._cluster
         deadline = Deadline(cluster.environment.clock, self._options.patience_ms)
         failure: KafkaError | None = None
@@ -233,7 +234,7 @@ class _Reading:
         ) from failure
 
     async def _part(self, position: int) -> FetchResponse.Topic.Partition:
-        """Of the follower that the leader names; once that has failed, of the leader for the rest of the range."""
+        """Fetch from the follower that the leader names; after its first failure, from the leader for the rest."""
         cluster, options, tp, most = self._cluster, self._options, self._tp, self._most_bytes
         if self._replica >= 0:
             try:
@@ -257,8 +258,8 @@ class _Reading:
                 raise
 
     async def _gone(self, position: int) -> str:
-        """Why there is nothing to be read any more; empty if there is."""
-        if not self._is_fresh:  # what this process knows may be of the topic before
+        """Why nothing can be read any more; empty if something can."""
+        if not self._is_fresh:  # the metadata may be of the deleted topic
             self._is_fresh = True
             await self._refresh()
         metadata = self._cluster.metadata
@@ -279,7 +280,7 @@ class _Reading:
         return tuple((each.producer_id, each.first_offset) for each in aborted or ())
 
     async def _out_of_range(self, position: int) -> tuple[int | None, str]:
-        """(where to go on, None for nowhere, and what was lost)."""
+        """(where to continue, or None, and what was lost)."""
         begins = await self._end(EARLIEST)
         ends = await self._end(LATEST)
         end = self._whole.end
@@ -288,7 +289,7 @@ class _Reading:
             return (begins if begins < end else None), text
         if position > ends:
             return None, f"the log of {self._tp} ends at offset {ends}, and is to be read from {position} to {end}"
-        return position, ""  # asked of a broker that was not up to date
+        return position, ""  # the answer of a broker that was not up to date
 
     async def _end(self, which: int) -> int:
         found = await list_offsets(

@@ -1,4 +1,4 @@
-"""What the connector needs of Spark, Python and Java, and the one line for each that is not there."""
+"""What the connector needs of Spark, Python and Java, and the error text for each that is missing."""
 
 import importlib
 import re
@@ -9,7 +9,7 @@ INSTALL = "pip install 'fencepost[spark]'"
 
 
 class SparkUnusable(RuntimeError):
-    """The connector cannot work here; the text says what to do."""
+    """The connector cannot work here; the text has the remedy."""
 
 
 def check_versions() -> None:
@@ -25,7 +25,7 @@ def check_versions() -> None:
 
 
 def explained(problem: Exception) -> str:
-    """One line for what went wrong when the connector was imported."""
+    """One line for a failed import of the connector."""
     if isinstance(problem, SparkUnusable):
         return str(problem)
     spark = _spark_version()

@@ -1,8 +1,8 @@
-"""Rows of the source: the schema of Spark's Kafka source, and record batches of Arrow made of decoded columns.
+"""Rows of the source: the schema of Spark's Kafka source, and Arrow record batches of decoded columns.
 
-The rule: a batch has exactly the Arrow schema that Spark makes of the rows' schema, because Spark compares them and
-reads the buffers blindly. Only columns of the schema that was asked for are built: `.schema("offset bigint, value
-binary")` is how a query leaves the others out, for Spark does not tell a source what it uses.
+The rule: a batch has exactly the Arrow schema that Spark derives from the rows' schema, because Spark compares them and
+reads the buffers unchecked. Only columns of the query's schema are built: with `.schema("offset bigint, value binary")`
+a query leaves out the others, since Spark does not pass its column selection to a Python source.
 """
 
 import inspect
@@ -31,16 +31,16 @@ TYPES = {
 }
 _PROPER = {name.lower(): name for name in TYPES}
 _LATEST_MS = (2**63 - 1) // 1000
-"""Of a timestamp in microseconds: the year 294247."""
+"""The largest timestamp in microseconds: the year 294247."""
 
 
 def schema_text(include_headers: bool) -> str:
-    """The columns as Spark's Kafka source has them."""
+    """The columns of Spark's Kafka source, as a schema text."""
     return ", ".join(f"{name} {type_}" for name, type_ in TYPES.items() if name != HEADERS or include_headers)
 
 
 def check_schema(schema: StructType) -> None:
-    """Raises InvalidConfigurationError for columns that the source does not have, or has as something else."""
+    """Raises InvalidConfigurationError for columns that the source does not have, or has with another type."""
     if not schema.fields:
         raise InvalidConfigurationError("the schema has no column", hint='add one: .schema("offset bigint")')
     for column in schema.fields:
@@ -54,14 +54,14 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema_of(schema: StructType) -> Any:
-    """What Spark compares with. Spark 4.1 takes no time zone: there it is always UTC."""
+    """The schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
 
 
 def asked_of(schema: StructType) -> WantedColumns:
-    """Which columns have to be decoded."""
+    """Which columns to decode."""
     names = {column.name.lower() for column in schema.fields}
     return WantedColumns(
         "key" in names, "value" in names, HEADERS in names, bool(names & {"timestamp", "timestamptype"})
@@ -69,7 +69,7 @@ def asked_of(schema: StructType) -> WantedColumns:
 
 
 def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
-    """A pyarrow.RecordBatch of what was decoded. schema: of arrow_schema_of. Raises InvalidConfigurationError."""
+    """A pyarrow.RecordBatch of decoded columns. schema: of arrow_schema_of. Raises InvalidConfigurationError."""
     count = len(columns)
     made = [_column(_PROPER[each.name.lower()], each.type, columns, topic, partition, count) for each in schema]
     for each, found in zip(schema, made, strict=True):
@@ -105,7 +105,7 @@ def _numbers(type_: Any, found: Any, count: int) -> Any:
 
 
 def _timestamps(columns: Columns, type_: Any, count: int) -> Any:
-    """Microseconds. A time that they cannot hold is the last, or the first, that they can."""
+    """Microseconds; times out of their range become the largest or smallest one."""
     found = _numbers(pa.int64(), columns.timestamps, count)
     try:
         return pc.multiply_checked(found, 1000).cast(type_)
@@ -115,7 +115,7 @@ def _timestamps(columns: Columns, type_: Any, count: int) -> Any:
 
 
 def _headers(found: Sequence[Sequence[tuple[str, bytes | None]]], type_: Any) -> Any:
-    """Null where a record has none, as Spark's source has it."""
+    """Null for a record without headers, as in Spark's source."""
     if not any(found):
         return pa.nulls(len(found), type_)
     ends: list[int | None] = []

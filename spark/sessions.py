@@ -1,6 +1,6 @@
-"""A Spark session that starts wherever pip put us: with a Java, and with workers of this very Python.
+"""A Spark session that starts wherever the package is installed by pip: with a Java, and with workers of this Python.
 
-The rule: the environment is set and nothing of Spark is patched. What the user has set is left alone, unless Spark
+The rule: only environment variables are set, nothing of Spark is patched. A value of the user's is kept, unless Spark
 could not start with it.
 """
 
@@ -21,7 +21,7 @@ AUTOLOADED = "pyspark_fencepost"
 
 
 def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What Spark needs set: JAVA_HOME, and PYSPARK_PYTHON where nobody has set it.
+    """The variables that Spark needs: JAVA_HOME, and PYSPARK_PYTHON if it is not set.
 
     Without PYSPARK_PYTHON workers are the `python3` of the PATH, which need not have our packages.
 
@@ -36,7 +36,7 @@ def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
-    """builder.getOrCreate() with a Java, with workers of this Python, and with the format "fencepost" known.
+    """builder.getOrCreate() with a Java, with workers of this Python, and with the format "fencepost" registered.
 
     Args:
         builder: SparkSession.builder, with what is to be configured; a session of this machine without it.
@@ -63,5 +63,5 @@ def _is_remote(builder: "SparkSession.Builder") -> bool:
 
 
 def _is_discovered() -> bool:
-    """Whether Spark finds the format by itself: not in an editable install, where pkgutil sees no package of ours."""
+    """Whether Spark finds the format by itself. Not in an editable install: pkgutil does not see the package there."""
     return any(module.name == AUTOLOADED for module in pkgutil.iter_modules())

@@ -1,9 +1,55 @@
-"""How a sink writes exactly once: what a task does, and what the driver does with the messages and the answers.
+"""The protocol of the exactly-once sink: the steps of a task, and how the driver decides a batch. Pure.
 
-The rules: a task only ever prepares; the broker's one decision over all transactions of a batch is what commits it. The
-decision names every transaction that any task of the attempt wrote, one that the broker refused too: so a batch that
-was decided before is a success, and anything else that is not as it should be stops the query. Nothing here waits,
-asks or reads a clock: the steps are generators, which give a step and are sent its answer.
+The guarantee: a read_committed reader sees each batch (a micro-batch of a stream, or one df.write) as a whole and once,
+although Spark may run a task, a commit and a whole batch more than once.
+
+**Who runs what.** Spark runs our Python code in worker processes. None shares memory with another, so all that must
+survive is in the writer (pickled), in the tasks' messages, or in the broker:
+
+- *Planning*, on the driver: Spark makes a writer for each attempt of a batch. It draws a random `attempt` id, is
+  pickled, and goes to all tasks of that attempt.
+- *Tasks*, on executors: `write` gets the rows of one Spark partition and returns a message (TaskDone): the batch, and
+  the task's transactions.
+- *Commit or abort*, on the driver, in another process: df.write uses the pickled writer; a stream gets a new one, which
+  knows the attempt only from the tasks' messages.
+
+**Names.** `sink`: the option sinkId, or the query's id; the same after a restart. `number`: Spark's batch number.
+`owner`: the query's id, which a new checkpoint changes.
+
+**The ledger.** The broker keeps one entry for each sink, its last decision: number, owner, outcome, and a digest of the
+topic and of the source offsets that Spark planned for the batch.
+
+**Prepare.** A task sends its rows in transactions of its own, under transactional ids that are never used again
+(`task_name`), and ends each by PrepareTxn(sink, number). A prepared transaction takes no more records and waits for the
+decision. A task never commits.
+
+**Decide.** When every task has succeeded, the driver sends one EndTxns(sink, number, owner, digest, transactions). In
+one atomic journal unit the broker commits the listed transactions, aborts all others that are prepared for this sink
+and this number or a lower one, and writes the entry. If one listed transaction is not prepared for this number, it
+refuses the whole decision.
+
+**Why exactly once.** Nothing is lost: Spark starts the next batch only after the commit, and the commit succeeds only
+if the ledger has this batch. Nothing is written twice: the ledger accepts a number once, and what other attempts of it
+prepare is aborted. Nothing is partly visible: one unit decides all partitions.
+
+- *A task is retried, or runs twice (speculation)*: each attempt has its own transactions. Spark passes on one message
+  for each task, so the decision lists one attempt; the other is aborted by the decision, or when it prepares later.
+- *An answer is lost*: the same request again is safe. A repeated PrepareTxn succeeds; a repeated EndTxns is answered
+  `already_decided`, or decides now.
+- *The driver dies before the decision*: Spark repeats the batch, with the same offsets; deciding it aborts the first
+  attempt. *After the decision*: PrepareTxn aborts the repeated transactions, since the number is decided. The messages
+  list them all the same, the decision finds its own entry, and the batch counts as a success.
+- *The entry is another's* (higher number, other owner or digest): SinkConflictError stops the query. The checkpoint was
+  set back, or somebody else writes to the sink.
+
+**What ends a transaction.** The decision; the driver's abort of a failed batch (`open_steps`); its own timeout before
+PrepareTxn, preparedTimeout after it; or an operator. A task prepares a transaction before it times out, and begins the
+next one.
+
+**Writes without sinkId** (df.write) have a ledger key of their own, which is used once: all rows or none are written,
+but a repeated write is another write.
+
+The steps are generators: they yield a request and are sent its answer, so that tests can try every order of events.
 Sources: docs/apis.md (PrepareTxn, EndTxns); Spark's MicroBatchExecution, for who calls what when.
 """
 
@@ -29,30 +75,30 @@ from ..protocol.messages.transactions import (
 )
 
 CLAIMS = "#writes"
-"""Appended to a sink's id: the ledger key that says which write of a run has a batch. No sink id has a '#'."""
+"""Appended to a sink's id: the ledger key for `claim_steps`. No sink id contains a '#'."""
 
 UNNAMED = "fencepost.write."
-"""The ledger keys of batch writes without a sinkId begin so; the rest is the attempt."""
+"""Prefix of the ledger keys of batch writes without a sinkId; the attempt follows."""
 
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
-"""When the entry of a write without a sinkId is removed: no task of it can come as late as that."""
+"""When the entry of a write without a sinkId is removed: no task of it can prepare that late."""
 
 WAITING_SHARE = 2
-"""A transaction is prepared after its timeout divided by this, also while its task waits for rows."""
+"""A transaction is prepared after its timeout divided by this, even while its task waits for rows."""
 
 TOPIC_DIGEST_BYTES = 32
-MOST_CLAIMS, _HALF_BYTES = 10, 12  # as many as a digest has room for
+MOST_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for that many
 MOST_SINK_ID_CHARS = 200
 
 
 class SinkConflictError(InvalidConfigurationError):
-    """The sink stands elsewhere than this query believes: somebody else writes to it, or the checkpoint is not its."""
+    """The ledger entry does not fit this batch: another query writes to the sink, or the checkpoint was changed."""
 
     default_hint = "fencepost spark list shows the sink's last batch; docs/spark.md explains each case"
 
 
 class BatchRefusedError(ClientError):
-    """The batch was not committed, nothing of it: transactions that it is made of are not there (any more)."""
+    """Nothing of the batch was committed: some of its transactions are not prepared, or not any more."""
 
     default_hint = "restart the query, it writes the batch again; repeat a df.write"
 
@@ -67,9 +113,8 @@ class WrongUseError(InvalidConfigurationError):
 class SinkBatch(NamedTuple):
     """One attempt to write one batch.
 
-    sink: the ledger key. owner: the query. attempt: made anew for each attempt, and shared by all its tasks. run: one
-    start of the query; "" if Spark does not say. is_shared: the user's own code runs the write (foreachBatch), so there
-    may be two.
+    sink: the ledger key. owner: the query's id. attempt: a random id, the same for all tasks of the attempt. run: the
+    id of this start of the query; "" if unknown. is_shared: a write in foreachBatch, which may have several.
     """
 
     sink: str
@@ -81,7 +126,7 @@ class SinkBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A transaction that waits for the decision, or that the broker refused to let wait."""
+    """A transaction of a task: prepared, or aborted by PrepareTxn because its number was decided."""
 
     transactional_id: str
     producer_id: int
@@ -89,7 +134,7 @@ class Written(NamedTuple):
 
 
 class TaskDone(NamedTuple):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     batch: SinkBatch
     partition: int
@@ -98,7 +143,7 @@ class TaskDone(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """already: by an earlier attempt; what this one wrote is aborted."""
+    """already: an earlier attempt was committed; this one is aborted."""
 
     number: int
     already: bool
@@ -107,8 +152,8 @@ class Decided(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """prefix: of ids that the broker forgets with their transaction. timeout_ms: the longest it allows.
-    prepared_timeout_ms: how long a transaction waits for its decision; -1 for ever."""
+    """prefix: of transactional ids that the broker forgets when their transaction ends. timeout_ms: of a transaction
+    before PrepareTxn. prepared_timeout_ms: how long it waits for its decision; -1: no limit."""
 
     prefix: str
     timeout_ms: int
@@ -119,8 +164,8 @@ class Limits(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """Wait until all is acknowledged, then PrepareTxn. Answered (with nothing) when the transaction waits, and when the
-    ledger stands at or above the number already, so that it was aborted."""
+    """Wait until all records are acknowledged, then send PrepareTxn. The answer is None, both when the transaction is
+    prepared and when it was aborted because the ledger already has this number or a higher one."""
 
     ledger_key: str
     number: int
@@ -128,9 +173,9 @@ class Prepare(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Open a transaction under a new id. Answered with its Written.
+    """Begin a transaction with a new transactional id. The answer is its Written.
 
-    prepare: to be carried out once the transaction is `prepare_after_ms` old, whatever the task does then.
+    prepare: carried out when the transaction is `prepare_after_ms` old, whatever the task does then.
     """
 
     transactional_id: str
@@ -140,14 +185,14 @@ class Begin(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Send these rows in the open transaction. Answered with how many they are, or with None: nothing was sent, since
-    the transaction has been prepared because of its age."""
+    """Send these rows in the open transaction. The answer is their number, or None: nothing was sent, because the
+    transaction was prepared when it became too old."""
 
     rows: Any
 
 
 class Abort(NamedTuple):
-    """End the open transaction. Nobody waits for it but the readers, so it may fail."""
+    """Abort the open transaction. It may fail: then the transaction ends by its timeout."""
 
 
 Step = Begin | Write | Prepare | Abort
@@ -155,14 +200,14 @@ TaskSteps = Generator[Step, Any, TaskDone]
 
 
 def task_name(prefix: str, batch: SinkBatch, partition: int, task: int, count: int) -> str:
-    """The transactional id: of one attempt of one task, and never used again."""
+    """A transactional id for one transaction of one attempt of one task."""
     return f"{prefix}{batch.sink}.{batch.number}.{batch.attempt}.{partition}.{task}.{count}"
 
 
 def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | None:
-    """The batch's number and the attempt that a task's transactional id says. None: it is no task's of this sink.
+    """The batch number and the attempt in a task's transactional id. None: it is not a task's id of this sink.
 
-    sink: None, whichever.
+    sink: None for any.
     """
     parts = name.removeprefix(prefix).rsplit(".", 5)
     if not name.startswith(prefix) or len(parts) != 6 or not parts[1].isdecimal():
@@ -173,10 +218,10 @@ def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | N
 def task_steps(
     batch: SinkBatch, partition: int, task: int, pieces: Iterable[Any], limits: Limits, now_ms: Callable[[], int]
 ) -> TaskSteps:
-    """Write all pieces and prepare. task: unique among all attempts of all tasks. Without rows nothing is opened.
+    """Write all pieces and prepare. task: unique among all attempts of all tasks. Without rows no transaction is begun.
 
-    A transaction older than a third of its timeout is prepared as it is, and the next begun, so that none times out. A
-    task may wait for its rows for longer than that: at half of the timeout Begin has it prepared without this task.
+    A transaction older than a third of its timeout is prepared, and another begun, so that none times out. While a task
+    waits for rows it cannot do that: then `Begin.prepare` does, at half of the timeout.
     """
     written: list[Written] = []
     rows = 0
@@ -212,7 +257,7 @@ def task_steps(
 
 
 def carry_out(steps: TaskSteps, do: Callable[[Any], Any]) -> TaskDone:
-    """The steps of a task to their end. do: carries one out, and gives its answer. Raises what it raises."""
+    """Run the steps of a task. do: carries out one step and returns its answer. Raises what `do` raises."""
     try:
         step = next(steps)
         while True:
@@ -233,10 +278,10 @@ DriverSteps = Generator[Any, Any, Decided]
 
 
 def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSteps:
-    """Decide a batch of one task at least. Gives requests to the coordinator, is sent responses.
+    """Decide a batch of at least one task. Yields requests to the coordinator, is sent their responses.
 
-    Whoever asks repeats a request that was not answered: the same again is the same decision.
-    Raises SinkConflictError, BatchRefusedError, and what else the broker says.
+    The caller repeats a request that was not answered: a repeated decision is the same decision.
+    Raises SinkConflictError, BatchRefusedError, and other errors of the broker.
     """
     done = complete(messages)
     batch = done[0].batch
@@ -255,7 +300,7 @@ def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSt
 
 
 def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
-    """The messages of one attempt, one of each task. Raises BatchRefusedError if that is not what they are."""
+    """The messages. Raises BatchRefusedError unless they are one of each task, all of one attempt."""
     done = [message for message in messages if message is not None]
     if len(done) < len(messages):
         raise BatchRefusedError(f"{len(messages) - len(done)} of {len(messages)} tasks returned no message")
@@ -267,10 +312,10 @@ def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
 
 
 def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
-    """Note which write of this run of the query has the batch. Raises SinkConflictError if that is another one.
+    """Claim the batch for this write, in this run of the query. Raises SinkConflictError if another write has it.
 
-    Two writes with one sinkId in a foreachBatch look like one that is repeated, and the second would be taken for
-    decided. But in one start of a query no batch is written twice, which is what is noted here.
+    Two writes with one sinkId in a foreachBatch look like one write and its retry, so the second would be dropped. But
+    one run of a query writes no batch twice: a second claim in the same run is a second write.
     """
     key = batch.sink + CLAIMS
     run = sha256(f"{batch.number} {batch.run}".encode()).digest()[:_HALF_BYTES]
@@ -294,30 +339,30 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
             digest=b"".join([*claims[1 - MOST_CLAIMS :], ours]),
             committed=True,
         )
-        if response.error_code != ErrorCode.LEDGER_CONFLICT:  # else another one was quicker
+        if response.error_code != ErrorCode.LEDGER_CONFLICT:  # else another claim was faster
             _check(response.error_code, response.error_message)
             return
 
 
 def _cut(digest: bytes) -> list[bytes]:
-    """The claims that a digest holds, the newest last."""
+    """The claims in a digest, the newest last."""
     size = 2 * _HALF_BYTES
     return [digest[start : start + size] for start in range(0, len(digest), size)]
 
 
 def refuse_late(key: str) -> EndTxnsRequest:
-    """Decide that a write without a sinkId is aborted; if it was committed, that stands (LEDGER_CONFLICT).
+    """Decide that a write without a sinkId is aborted. LEDGER_CONFLICT: it was committed, and stays so.
 
-    Prepared transactions under the key are aborted by it, and a PrepareTxn that comes later is refused.
+    This aborts prepared transactions under the key; one that a late task prepares afterwards is aborted too.
     """
     return EndTxnsRequest(ledger_key=key, number=0, owner="", digest=b"", committed=False, transactions=[])
 
 
 def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
-    """For open_steps: what a micro-batch that Spark aborts may have left. mark: how attempts of its query begin.
+    """The `is_over` of open_steps for a micro-batch that Spark aborts. mark: prefix of the attempts of its query.
 
-    Spark does not say which attempt failed, but messages do. Without any it is every attempt of the query up to that
-    batch: if another driver is about to decide one of these, its decision is refused as a whole, and the batch written
+    Only the messages have the attempt that failed. Without any message it is every attempt of the query up to that
+    batch: if another driver is about to decide one of these, its whole decision is refused, and the batch is written
     again.
     """
     attempts = {message.batch.attempt for message in messages if message is not None}
@@ -329,11 +374,11 @@ def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = ""
 def open_steps(
     prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
 ) -> Generator[Any, Any, list[Written]]:
-    """Which transactions of a sink's tasks are open, prepared or not, and for nothing.
+    """Find the transactions of a sink's tasks, prepared or not, that no decision will end.
 
-    Their names say what they are for: the broker knows no batch of one that is not prepared. sink: None, of any sink.
-    is_over: whether a transaction of this number and attempt can be in no decision any more. Nothing depends on this
-    but how soon readers go on.
+    Number and attempt are read from the transactional id, since the broker does not know the batch before PrepareTxn.
+    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. Ending
+    these is only for the readers, which wait for them; the guarantee does not depend on it.
     """
     pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
     listed: ListTransactionsResponse = yield ListTransactionsRequest(
@@ -356,7 +401,7 @@ def open_steps(
 
 
 def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
-    """Of DescribeLedger's keys those of old batch writes without a sinkId. now_ms: by the broker's wall clock."""
+    """The keys of old batch writes without a sinkId, among DescribeLedger's. now_ms: the broker's wall clock."""
     return [
         key.key
         for key in keys
@@ -368,7 +413,7 @@ def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
 
 
 def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
-    """Whether the entry is this decision. Where one of the two digests has no offsets, the topic alone tells."""
+    """Whether the entry is this decision. If one of the two digests has no offsets, only the topic is compared."""
     if (entry.number, entry.owner, entry.committed) != (batch.number, batch.owner, True):
         return False
     found = bytes(entry.digest)
@@ -396,7 +441,7 @@ def _decided(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: i
 
 
 def _conflict(batch: SinkBatch, digest: bytes, entry: LedgerEntry) -> str:
-    """In words."""
+    """The error text for a ledger entry that does not fit."""
     last = f"the last batch of sink {batch.sink!r} is {entry.number} of query {entry.owner!r}"
     if entry.owner != batch.owner:
         return (

@@ -1,7 +1,7 @@
-"""The options of the sink: what they are called, what they mean, and which of them go together.
+"""The options of the sink: their names and meanings, and which can be combined.
 
-The rule: names and meanings are those of Spark's Kafka sink where it has them. What would weaken the guarantee that was
-asked for is refused, with what to do instead. Source: Spark's KafkaWriter; docs "Structured Streaming + Kafka".
+The rule: names and meanings are those of Spark's Kafka sink where it has them. An option that would weaken the
+requested guarantee is refused, with a hint. Source: Spark's KafkaWriter; docs "Structured Streaming + Kafka".
 """
 
 import re
@@ -16,10 +16,10 @@ from .options import connection_of, duration_ms, read_names, whole
 from .sink import MOST_SINK_ID_CHARS, WrongUseError
 
 SINK_NAMES = ("topic", "deliveryGuarantee", "sinkId", "batchId", "preparedTimeout", "includeHeaders")
-"""includeHeaders is for the source: a sink writes the column when it is there, as Spark's Kafka sink does."""
+"""includeHeaders is for the source: a sink writes the column if it exists, as Spark's Kafka sink does."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName", "path", "asyncProgressTrackingEnabled")
-"""What Spark hands on of its own options."""
+"""Spark's own options, which it passes on."""
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 
@@ -28,8 +28,8 @@ _SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """topic: None, each row says. guarantee: None, the best that the broker has. sink_id: None, the query's own id.
-    batch_id: of a foreachBatch. checkpoint: where Spark keeps it, if it was given as an option. query_name: likewise.
+    """topic: None: a column of the rows. guarantee: None: the best of the broker. sink_id: None: the query's id.
+    batch_id: of a foreachBatch. checkpoint, query_name: if given as options.
     """
 
     connection: AdminSettings
@@ -101,9 +101,9 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
 
 
 def stream_mark(options: SinkOptions) -> str:
-    """What the attempts of one query's output have in common: Spark tells it to the process that aborts a batch too.
+    """A prefix of all attempts of one query's output. The process that aborts a batch can compute it as well.
 
-    16 hexadecimal digits; "" where nothing tells this query from another.
+    16 hexadecimal digits; "" if no option distinguishes this query from others.
     """
     if options.checkpoint is None and options.query_name is None:
         return ""
@@ -112,9 +112,10 @@ def stream_mark(options: SinkOptions) -> str:
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:
-    """Of a decision. topic: None, where rows say. offsets: the file of the batch in the checkpoint, if it was read.
+    """The digest of a decision. topic: None if a column has it. offsets: the batch's file in the checkpoint, if it was
+    read.
 
-    Of the file only what was planned counts: the lines after the version and after the time and settings of its plan.
+    Only the planned offsets of the file count, not the version, time and settings before them.
     """
     found = sha256(b"*" if topic is None else b"=" + topic.encode()).digest()
     if offsets is not None:

@@ -1,7 +1,7 @@
 """The data source and sink `fencepost`, as Spark finds it.
 
-The rule: options are read when Spark makes a reader or a writer, so what is wrong with them is said on the driver and
-at once. The two halves import each other's modules no more than needed: who only reads never loads the sink.
+The rule: options are read when Spark makes a reader or a writer, so a wrong one is an error on the driver, at once. A
+query that only reads never loads the sink.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class FencepostDataSource(DataSource):
         return dict(self.options)
 
     def schema(self) -> str:
-        """That of Spark's Kafka source."""
+        """The schema of Spark's Kafka source."""
         return schema_text(includes_headers(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:

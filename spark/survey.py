@@ -1,8 +1,8 @@
-"""What the cluster has of what a query selects: topics, ids, and where logs begin and end.
+"""The selected topics in the cluster: their ids, and where their logs start and end.
 
 The rule: the end is what this isolation level may read; below the last stable offset everything is decided, so a range
-that ends there reads the same for ever. A topic that is missing is asked for again for some seconds before it is
-believed. Internal topics are not found by a pattern. Source: Spark's KafkaOffsetReaderAdmin.
+that ends there always reads the same. A missing topic is looked for again for some seconds before it counts as missing.
+A pattern does not select internal topics. Source: Spark's KafkaOffsetReaderAdmin.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def look(cluster: Cluster, options: SourceOptions, expected: Collection[str] = ()) -> Seen:
-    """All that is selected, as it is now. expected: topics whose absence is not believed at once.
+    """The selected partitions now. expected: topics that are looked for again if they are missing.
 
-    Raises what a broker refuses with, RequestTimedOutError.
+    Raises the broker's errors, or RequestTimedOutError.
     """
     clock = cluster.environment.clock
     awaited = {name for name in expected if options.selection.takes(name)}
@@ -40,10 +40,10 @@ async def look(cluster: Cluster, options: SourceOptions, expected: Collection[st
             topics = await _topics(cluster, options.selection)
             if not awaited - set(topics) or missed.passed():
                 return await _logs(cluster, options, topics)
-        except UnknownTopicError:  # deleted while it was asked about
+        except UnknownTopicError:  # deleted meanwhile
             if missed.passed():
                 raise
-        except KafkaError as error:  # a broker that is being started again, say
+        except KafkaError as error:  # for example a broker that is restarting
             if not is_retriable(error) or failing.passed():
                 raise
         await asyncio.sleep(_PAUSE_S)
@@ -90,7 +90,7 @@ async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, 
 
 
 async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen: Seen, name: str) -> Offsets:
-    """The offset of each partition that a bound stands for. name: of the option, for errors.
+    """The offset of each partition for a bound. name: of the option, for errors.
 
     Raises UnknownTopicError, InvalidConfigurationError.
     """
@@ -120,7 +120,7 @@ async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen:
                 f"{tp} has no record with timestamp {times[tp]} or later",
                 hint="with startingOffsetsByTimestampStrategy=latest such a partition starts at its end",
             )
-    ends = {tp: seen.logs[tp].end for tp in found}  # what has come since is not looked at, and is no loss
+    ends = {tp: seen.logs[tp].end for tp in found}  # created since: not read now, and not lost
     return {tp: min(each.offset, ends[tp]) if each.offset >= 0 else ends[tp] for tp, each in found.items()}
 
 
@@ -129,7 +129,7 @@ def _edge(log: Log, offset: int) -> int:
 
 
 def _check_all(name: str, given: Offsets, seen: Seen) -> None:
-    """As Spark's Kafka source does: a partition that is left out is rather forgotten than meant."""
+    """As in Spark's Kafka source, every selected partition must be listed."""
     left_out = sorted(set(seen.logs) - set(given))
     unknown = sorted(set(given) - set(seen.logs))
     if left_out or unknown:
@@ -140,7 +140,7 @@ def _check_all(name: str, given: Offsets, seen: Seen) -> None:
 
 
 async def densities(cluster: Cluster, options: SourceOptions, begins: Offsets) -> dict[TopicPartition, float]:
-    """Bytes of a record as it lies in the log, by a sample at these offsets; no entry where there is none."""
+    """Bytes per record in the log, sampled at these offsets; no entry without records."""
     found = await asyncio.gather(*[_density(cluster, options, tp, at) for tp, at in begins.items()])
     return {tp: each for tp, each in zip(begins, found, strict=True) if each is not None}
 
@@ -149,7 +149,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
     try:
         part = await fetch_once(cluster, options, tp, at, max_bytes=_SAMPLE_BYTES, max_wait_ms=0)
     except KafkaError:
-        return None  # the batch itself will say what is wrong
+        return None  # the batch itself will raise the error
     if part.error_code or not part.records:
         return None
     sample = WholeBatches(at, part.records).batches
@@ -158,7 +158,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
 
 
 def spread(found: Mapping[TopicPartition, float], parts: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-    """The same, with the mean where there was no sample."""
+    """The same, with the mean for partitions without a sample."""
     mean = sum(found.values()) / len(found) if found else 1.0
     return {tp: found.get(tp, mean) for tp in parts}
 

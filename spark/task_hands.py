@@ -1,8 +1,8 @@
-"""A task's hands: the steps of sink.py carried out by a producer, in the loop's thread, a whole column at a time.
+"""Carries out the steps of sink.py with a producer, in the loop's thread, a whole column at a time.
 
-The rule: while one batch of rows is encoded and sent, the task already reads the next from Spark; it is never more than
-one ahead, so the producer's buffer is what bounds memory. While it waits for rows, for however long, the loop prepares
-a transaction that has become old; under the lock it is settled whether rows or that comes first.
+The rule: while one batch of rows is encoded and sent, the task reads the next from Spark, never more than one ahead, so
+the producer's buffer limits memory. While the task waits for rows, the loop prepares a transaction that has become too
+old; a lock decides which comes first, that or the next rows.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ MARGIN_S = 10.0
 
 
 def monotonic_ms() -> int:
-    """This machine's."""
+    """A monotonic clock, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class TaskHands:
-    """One task's. It has at most one transaction open."""
+    """For one task. It has at most one open transaction."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -40,10 +40,10 @@ class TaskHands:
         self._sending: Future[None] | None = None
         self._aging: Future[None] | None = None  # prepares the open transaction when it is old
         self._lock = Lock()
-        self._is_old = False  # and is being prepared for that
+        self._is_old = False  # the open transaction is being prepared because of its age
 
     def do(self, step: Step) -> Any:
-        """Carry one out. Raises KafkaError and the like: the transaction has to be aborted."""
+        """Carry out one step. Raises KafkaError and other errors: the transaction must be aborted."""
         if isinstance(step, Write):
             return self._write(step.rows)
         if isinstance(step, Begin):
@@ -89,7 +89,7 @@ class TaskHands:
         await producer.prepare(*step.prepare)
 
     def _stop_aging(self) -> Future[None] | None:
-        """From now on age changes nothing. Returns: what prepares the transaction, if it has begun to."""
+        """Stop preparing by age. Returns the future that prepares the transaction, if that has begun."""
         with self._lock:
             aging, self._aging = self._aging, None
             if aging is not None and not self._is_old:
@@ -127,7 +127,7 @@ class TaskHands:
         self.close()
 
     def finish(self, pieces: Iterable[TopicRows]) -> int:
-        """Without a transaction: write all, and wait until all is acknowledged. How many."""
+        """Without a transaction: write all rows and wait for their acknowledgements. Returns how many."""
         rows = 0
         for piece in pieces:
             if self._producer is None:
@@ -140,7 +140,7 @@ class TaskHands:
         return rows
 
     def close(self) -> None:
-        """Let go; what is open is aborted, for a bounded time."""
+        """Abort an open transaction, within a bounded time, and release the producer."""
         preparing = self._stop_aging()
         if preparing is not None:
             wait([preparing], CLOSE_TIMEOUT_MS / 1000)
@@ -157,7 +157,7 @@ class TaskHands:
 
 
 def write_plainly(options: SinkOptions, pieces: Iterable[TopicRows]) -> int:
-    """At least once."""
+    """Write rows at least once, without a transaction. Returns how many."""
     hands = TaskHands(options)
     try:
         return hands.finish(pieces)

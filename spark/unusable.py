@@ -1,4 +1,4 @@
-"""A data source that only says why the real one cannot be used here: Spark is too old, or a package is missing."""
+"""A data source that only raises why the real one cannot be used: Spark is too old, or a package is missing."""
 
 from typing import NoReturn
 
@@ -12,7 +12,7 @@ def source_that_says(problem: Exception) -> type[DataSource]:
     words = explained(problem)
 
     class Unusable(DataSource):
-        """Says what is wrong. Pickled by value, so it does not need to be importable anywhere."""
+        """Raises the reason. Pickled by value, so it does not need to be importable."""
 
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)

@@ -1,9 +1,8 @@
 """What Spark calls to write: a writer for a micro-batch, and one for `df.write`.
 
-The rules: a writer is made on the driver, and travels to each task and to the commit by being pickled, so it holds what
-all of them need to know and nothing that lives. What is done with rows and messages is decided in sink.py. Which batch
-a task belongs to is known from properties that Spark sets without promising them; where they are missing the user is
-told what to set instead, and nothing is guessed.
+The rules: a writer is made on the driver and pickled for the tasks (and for df.write, for the commit), so it holds
+plain values only. The protocol is in sink.py. A task gets its batch number and query id from local properties, which
+Spark sets but does not document; if one is missing, an error says which option to set instead, and nothing is guessed.
 Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution, for the properties.
 """
 
@@ -49,8 +48,8 @@ log = logging.getLogger("fencepost.spark")
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 JOB_GROUP, JOB_TAGS = "spark.jobGroup.id", "spark.job.tags"
-"""A stream's group is the id of its run, until the user's code sets another. One of the tags names the session of the
-outermost execution, and a stream has a session of its own in each run, whatever group or thread the user's code sets.
+"""The job group of a stream is the id of its run, unless the user's code sets another. One of the job tags contains the
+session of the outermost execution; a stream has a new session in each run, whatever the user's code sets.
 Source: StreamExecution, SQLExecution.executionIdJobTag."""
 _SESSION = re.compile("spark-session-([^,]+?)-execution-root-id-")
 MARGIN_S = 10.0
@@ -66,12 +65,12 @@ REPEATABLE = (
     " batch is"
 )
 
-_said: set[str] = set()
+_logged: set[str] = set()
 
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task gives to the commit. done: None where nothing is to be decided. checkpoint: see Place."""
+    """A task's message to the commit. done: None if nothing is to be decided. checkpoint: see Place."""
 
     done: TaskDone | None
     rows: int
@@ -79,7 +78,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class Place(NamedTuple):
-    """Where a task runs, as Spark tells it; None: it does not. checkpoint: as `checkpoint.place_of` concludes."""
+    """Which task this is, by Spark's properties; None: not set. checkpoint: of `checkpoint.place_of`."""
 
     partition: int
     task: int
@@ -104,7 +103,7 @@ def place() -> Place:
 
 
 def _run_id(tags: str | None, job_group: str | None) -> str | None:
-    """Of the stream, if the task belongs to one. None: Spark does not say."""
+    """Of the stream, if the task belongs to one. None: unknown."""
     found = _SESSION.search(tags or "")
     if found is not None:
         return found[1]
@@ -115,7 +114,7 @@ def _run_id(tags: str | None, job_group: str | None) -> str | None:
 
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
-    """For one micro-batch. Append and Complete mode write alike: what Spark gives is added."""
+    """For one micro-batch. In Append and Complete mode alike, the given rows are appended."""
     return StreamWriter(*_prepared(given, schema, streaming=True))
 
 
@@ -129,7 +128,7 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "Bat
 def _prepared(
     given: Mapping[str, str], schema: Any, *, streaming: bool
 ) -> tuple[SinkOptions, str, Limits, str, str | None]:
-    """What a writer is made of. Raises InvalidConfigurationError, BrokerUnreachableError and the like."""
+    """The arguments of a writer. Raises InvalidConfigurationError, BrokerUnreachableError and other client errors."""
     options = sink_options(given, streaming=streaming)
     check_columns(schema, options.topic)
     cluster = cluster_for(options)
@@ -158,16 +157,16 @@ def _prepared(
 
 
 def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+    if text not in _logged:
+        _logged.add(text)
         log.warning(text)
 
 
 class SinkWriter:
     """What both writers do.
 
-    attempt: shared by all tasks of this attempt, and by no other attempt. query: whose the checkpoint is that was given
-    as an option; None: none was, or it cannot be read from here.
+    attempt: the same for all tasks of this attempt, and unique to it. query: the id in the checkpoint that was given as
+    an option; None: no option, or this process cannot read it.
     """
 
     is_stream: bool
@@ -183,7 +182,7 @@ class SinkWriter:
 
     @hinted()
     def write(self, iterator: Iterable[Any]) -> TaskMessage:
-        """The rows of one task. Nothing of them counts before the commit."""
+        """Write the rows of one task. They are visible only after the commit."""
         pieces = self._pieces(iterator)
         if self.guarantee == AT_LEAST_ONCE:
             return TaskMessage(None, write_plainly(self.options, pieces))
@@ -202,7 +201,7 @@ class SinkWriter:
                 yield from columns_of(batch, self.options.topic)
 
     def batch_of(self, here: Place) -> SinkBatch:
-        """Raises WrongUseError where Spark does not say what has to be known."""
+        """The batch of this task. Raises WrongUseError if a property of Spark that it needs is missing."""
         options = self.options
         owner = here.query_id or ""
         if not self.is_stream:
@@ -231,8 +230,13 @@ class SinkWriter:
 
     @hinted()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
-        """Commit the batch, or find that it is. Raises SinkConflictError, BatchRefusedError, and what is not known."""
-        if all(message is not None and message.done is None for message in messages):  # what tasks did, is what counts
+        """Commit the batch, or find that it was committed. None: at least once, nothing to decide.
+
+        Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
+        """
+        if all(
+            message is not None and message.done is None for message in messages
+        ):  # by the messages, not by this writer's options
             return None
         done = complete([None if message is None else message.done for message in messages])
         key = done[0].batch.sink
@@ -265,10 +269,13 @@ class SinkWriter:
         return run(asked, timeout_ms / 1000 + MARGIN_S)
 
     def _free(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
-        """Abort what is open and in no decision any more, so that readers go on; what cannot be asked for now ends by
-        its timeout. sink: None, of any. first: requests to make before, whatever the broker answers."""
+        """Abort open transactions that no decision will end, so that readers continue. If that fails, they end by
+        timeout.
+
+        sink: None for any. first: requests to send before; their answers do not matter.
+        """
         try:
-            cluster = cluster_for(self.options)  # not in the loop: it blocks
+            cluster = cluster_for(self.options)  # outside of the loop, because it blocks
             run(self._freed(cluster, sink, is_over, first), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
             log.warning("what tasks of sink %r left open could not be aborted now: %s", sink or "?", error)
@@ -284,7 +291,7 @@ class SinkWriter:
         await ledger.abort(cluster, left, timeout_ms=ABORT_TIMEOUT_MS)
 
     def _forget_old(self, now_ms: int) -> None:
-        """Entries of writes that nobody can repeat would else be kept for ever."""
+        """Remove old entries of writes without a sinkId: nobody can repeat them, and entries do not expire."""
         try:
             cluster = cluster_for(self.options)
             run(self._forgotten(cluster, now_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
@@ -296,7 +303,7 @@ class SinkWriter:
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned(self, batch: SinkBatch, place: str | None) -> str | None:
-        """The file of the batch in the checkpoint, if this process can read it. place: as the tasks concluded it."""
+        """The offsets file of the batch, if this process can read the checkpoint. place: found by the tasks."""
         given = self.options.checkpoint
         if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):
             return None
@@ -313,9 +320,10 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self.decide(messages, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """Abort what the batch's tasks left. Also called after a commit that failed, which may have been carried out.
+        """Abort open transactions of the batch's tasks. Spark also calls this after a failed commit, which may have
+        been carried out.
 
-        Spark makes a new writer to call this, so neither the attempt nor the sink of the tasks is known from `self`.
+        Spark makes a new writer for this call, so only the messages have the attempt and the sink of the tasks.
         """
         if self.guarantee == AT_LEAST_ONCE:
             return
@@ -336,7 +344,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     @hinted()
     def commit(self, messages: Sequence[Any]) -> None:
-        """All of it, or nothing. Raises what `decide` raises, and says whether the write stands."""
+        """Commit all rows, or none. Raises as `decide`; the error says whether the write was committed."""
         try:
             decided = self.decide(messages, self.options.batch_id or 0)
         except RetriableError as error:
@@ -348,7 +356,8 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
     def _settle(self, error: RetriableError) -> None:
         """After a decision that was not answered. Returns if the write was committed.
 
-        Without a sinkId it is decided now that it was aborted, unless it stands; with one, who repeats it finds out.
+        Without a sinkId the write is aborted now, unless it was committed. With a sinkId, repeating the write finds
+        out.
         """
         unknown = f"it is not known whether the write was committed: {error}"
         if self.options.sink_id is not None:
@@ -371,10 +380,11 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         raise BatchRefusedError(f"the write was not committed, it was aborted: {error}") from error
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Abort what the tasks left. Also called after a commit that failed, which may have been carried out.
+        """Abort open transactions of the tasks. Spark also calls this after a failed commit, which may have been
+        carried out.
 
-        Without a sinkId there is no later decision to end a task that is still running, so the write is decided here: a
-        late task is then refused when it prepares. A commit that was carried out stands.
+        Without a sinkId no later decision would abort the transaction of a task that still runs. So the key is decided
+        here, and a late task is refused when it prepares. A commit that was carried out stays committed.
         """
         if self.guarantee == AT_LEAST_ONCE:
             return

@@ -1,7 +1,7 @@
-"""Rows that are written: which columns the sink takes, and Arrow batches of them as the lists that a producer takes.
+"""The columns that the sink takes, and their conversion from Arrow batches to the lists that a producer takes.
 
-The rule: columns and what they mean are those of Spark's Kafka sink: `value`, and if they are there `key`, `topic`,
-`partition` and `headers`, in these very letters. Columns of other names are left out: `Key` is one of the user's own.
+The rule: columns and their meaning are those of Spark's Kafka sink: `value`, and optionally `key`, `topic`, `partition`
+and `headers`. Names are case-sensitive, and other columns are ignored, `Key` too.
 Source: Spark's KafkaWriter and KafkaRowWriter.
 """
 
@@ -33,7 +33,7 @@ class TopicRows(NamedTuple):
 
 
 def check_columns(schema: Any, topic: str | None) -> None:
-    """schema: a StructType. Raises InvalidConfigurationError for what cannot be written."""
+    """schema: a StructType. Raises InvalidConfigurationError if it cannot be written."""
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     names = [each.name for each in schema.fields]
     for name in TAKEN:
@@ -55,7 +55,7 @@ def check_columns(schema: Any, topic: str | None) -> None:
 
 
 def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
-    """batch: a pyarrow.RecordBatch. One for each topic that its rows go to. Raises InvalidConfigurationError."""
+    """The rows of each topic. batch: a pyarrow.RecordBatch. Raises InvalidConfigurationError."""
     places = {name: index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
@@ -80,7 +80,7 @@ def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
 
 
 def _is_null(column: Any) -> bool:
-    """Whether there is no such column, or nothing in it."""
+    """Whether the column does not exist, or has only nulls."""
     return column is None or column.null_count == len(column)
 
 

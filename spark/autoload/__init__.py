@@ -1,7 +1,7 @@
 """What Spark finds by its name: the package `pyspark_fencepost`, and in it the source and sink `fencepost`.
 
-The rule: importing it never fails. Spark imports every `pyspark_*` at its first look for a format, and one that fails
-takes all the others with it, leaving no word. So what is wrong is said by the source, when somebody uses it.
+The rule: importing it never fails. Spark imports every `pyspark_*` package when it first looks for a format; if one
+import fails, it drops all of them without a message. So a problem is raised by the source, when somebody uses it.
 """
 
 from typing import Any
