@@ -103,7 +103,7 @@ PURE = [
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 
-ON_FLOORS = ["broker", "client", "cli", "effects", "protocol", "spark", "testing"]  # their sub-packages, too
+ON_FLOORS = [*set(AREAS) - {"bench"}]  # their sub-packages, too
 
 NOT_INSTALLED = {"fencepost.bench.bars", "fencepost.bench.contest", "fencepost.bench.loads", "fencepost.bench.peers"}
 

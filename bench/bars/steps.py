@@ -16,6 +16,8 @@ from ...effects.clock import SystemClock
 from ...effects.disk import SystemDisk
 from ...effects.rng import SystemRng
 from ...protocol import batches, records
+from ...storage.cleaning.compaction import begin_compaction
+from ...storage.cleaning.retention import expired
 from ...storage.log.partition_log import PartitionLog
 from ...storage.log.settings import LogSettings
 from ...storage.recovery import open_store
@@ -115,12 +117,12 @@ class _Driven:
         """A visit of retention, and one of compaction with its swap; passes give the loop back between visits."""
         age_ms, monotonic_ms = self.store.age_ms(), self.store.clock.monotonic_ms
         for log in logs:
-            self._timed("retention of a log", partial(log.expired, age_ms))
+            self._timed("retention of a log", partial(expired, log, age_ms))
             self._snapshot(log)
         self._checkpoint()
         self._checkpoint()
         for log in logs:
-            run = self._timed("is a log to be compacted", partial(log.compaction, age_ms, monotonic_ms))
+            run = self._timed("is a log to be compacted", partial(begin_compaction, log, age_ms, monotonic_ms))
             if run is not None:
                 while not run.finished:
                     run.run_slice()

@@ -16,10 +16,10 @@ from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import ZERO_UUID
-from ...storage.log.aborted import AbortedTransaction
 from ...storage.log.file_parts import left_in_file, release
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
+from ...storage.producers.aborted import AbortedTransaction
 from ..dispatch import Call
 from ..fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
 from ..net.waiting import Parked, Waiter

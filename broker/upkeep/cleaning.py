@@ -13,6 +13,8 @@ from typing import Protocol, TypeVar
 
 from ...effects.disk import TryLater
 from ...protocol.errors import KafkaError
+from ...storage.cleaning.compaction import begin_compaction
+from ...storage.cleaning.retention import expired
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
 from ...storage.system_errors import may_pass
@@ -82,7 +84,7 @@ class Cleaning:
 
     async def retention(self, one: PartitionLog) -> None:
         """Move the start of a log past what its retention.ms and retention.bytes give up."""
-        start_offset = one.expired(self._store.age_ms())
+        start_offset = expired(one, self._store.age_ms())
         if start_offset is not None and self._store.admits(0, frees=True):
             self._store.commit([self._store.log_start_part(one, start_offset)])
 
@@ -101,7 +103,7 @@ class Cleaning:
 
     async def compaction(self, one: PartitionLog) -> None:
         """Compact a log, if that is due: slices in a worker, the swap here."""
-        run = one.compaction(self._store.age_ms(), self._store.clock.monotonic_ms)
+        run = begin_compaction(one, self._store.age_ms(), self._store.clock.monotonic_ms)
         if run is None:
             return
         try:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.records import Marker, read_marker
-from ...storage.log.aborted import AbortedTransaction, TransactionSpans
+from ...storage.producers.aborted import AbortedTransaction, TransactionSpans
 
 NO_OFFSET = -1
 

@@ -19,12 +19,12 @@ from ...storage.journal import kept_parts
 from ...storage.journal.format import CREATE
 from ...storage.journal.preparing import file_sequence
 from ...storage.journal.reading import read_header, round_units, rounds
-from ...storage.log.aborted import TXN_ENTRY
-from ...storage.log.aborted import unpack as unpack_aborted
+from ...storage.log import producer_snapshots as snapshots
 from ...storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from ...storage.log.manifest import Manifest
 from ...storage.log.segment import LOG_SUFFIX, TXN_SUFFIX, parse_name
-from ...storage.producers import snapshots
+from ...storage.producers.aborted import TXN_ENTRY
+from ...storage.producers.aborted import unpack as unpack_aborted
 from ...storage.producers.encoding import ANY_SEQUENCE, NONE_OPEN
 from ...storage.producers.encoding import unpack as unpack_producers
 from ..failures import Failure

@@ -27,13 +27,13 @@ from ...storage.checkpoints import Damaged, NewerFormat
 from ...storage.journal import kept_parts
 from ...storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part
 from ...storage.journal.scan import scan
-from ...storage.log.aborted import TXN_ENTRY
-from ...storage.log.aborted import unpack as unpack_aborted
+from ...storage.log import producer_snapshots as snapshots
 from ...storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
 from ...storage.log.manifest import Manifest
 from ...storage.log.segment import LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState
 from ...storage.log.segment import scan as scan_segment
-from ...storage.producers import snapshots
+from ...storage.producers.aborted import TXN_ENTRY
+from ...storage.producers.aborted import unpack as unpack_aborted
 from ...storage.producers.encoding import unpack as unpack_producers
 from ...storage.store_checkpoint import LogEntry, StoreCheckpoint
 from ..failures import Failure

@@ -14,14 +14,15 @@ from ...protocol import batches
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from .. import checkpoints
-from ..log.aborted import TXN_ENTRY, AbortedTransaction, pack
 from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth, IndexRow
 from ..log.indexes import EVERY_BATCH, load_indexes
-from ..log.reads import judged_unreadable
+from ..log.partition_log import PartitionLog
+from ..log.producer_snapshots import KIND, VERSION, Snapshot
+from ..log.reads import AbortedLookup, judged_unreadable
 from ..log.segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
 from ..log.state import LogState
 from ..producers import encoding
-from ..producers.snapshots import KIND, VERSION, Snapshot
+from ..producers.aborted import TXN_ENTRY, AbortedTransaction, pack
 from .compaction_rules import AbortedSpans, KeyMap, Rules
 
 SLICE_MS = 4
@@ -49,6 +50,25 @@ def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
     return dirty_bytes > log.settings.min_cleanable_dirty_ratio * total_bytes or (
         waited_ms > log.settings.max_compaction_lag_ms
     )
+
+
+def begin_compaction(
+    log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS
+) -> "Compaction | None":
+    """A run, if one is due. It is to be given to the log's compacted or compaction_failed in the end.
+
+    now_ms: the store's age.
+    """
+    offered = log.offered
+    if log.compacting or log.offline is not None or offered is None or not log.settings.compacts:
+        return None
+    bound = min(log.checkpointed_offset, log.last_stable_offset, offered.snapshot_floor)
+    states = cleanable(log, bound, now_ms)
+    if not is_due(log, states, now_ms):
+        return None
+    aborted = log.aborted_between(states[0].base_offset, states[-1].end_offset)
+    find = aborted.run if isinstance(aborted, AbortedLookup) else lambda: aborted
+    return Compaction(log, states, log.begin_compaction(), log.snapshots.kept, find, monotonic_ms, now_ms, most_keys)
 
 
 class Compaction:

@@ -15,7 +15,7 @@ from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
 from ...protocol.raw_records import emptied, raw_records, rewritten
 from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
-from ..log.aborted import AbortedTransaction
+from ..producers.aborted import AbortedTransaction
 
 DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that memory does not depend on their size
 

@@ -1,4 +1,4 @@
-"""Which records retention gives up: whole segments, oldest first. Pure: a decision on ages and sizes.
+"""Which records retention gives up: whole segments, oldest first: a decision on ages and sizes.
 
 The age of a segment is the time since its newest batch was appended, on the store's own clock: uptime, summed over
 restarts. Neither wall clock nor record timestamps enter. So nothing expires early when the clock is set forward or a
@@ -8,8 +8,21 @@ count, so records may stay longer, never shorter, than retention.ms. (Kafka comp
 
 from collections.abc import Sequence
 
+from ..log.partition_log import PartitionLog
 from ..log.segment import SegmentState
 from ..log.settings import LogSettings
+
+
+def expired(log: PartitionLog, now_ms: int) -> int | None:
+    """Where the log would start if what retention gives up were gone; None if nothing is to go.
+
+    now_ms: the store's age.
+    """
+    if log.offline is not None or not log.segments:
+        return None
+    first_open = log.producers.first_open_offset()
+    bound = log.checkpointed_offset if first_open is None else min(first_open, log.checkpointed_offset)
+    return new_start(log.segments, log.start_offset, bound, log.tail_bytes, now_ms, log.settings)
 
 
 def new_start(

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...effects.disk import Buffer
 from ...effects.gathering import write_gathered
-from .aborted import TXN_ENTRY, AbortedTransaction, pack
+from ..producers.aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .open_files import OpenFiles
 from .segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentState

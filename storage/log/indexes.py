@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from crc32c import crc32c
 
 from ...protocol.batches import Batch
+from ..producers.aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
 from ..system_errors import is_limit
-from .aborted import TXN_ENTRY, AbortedTransaction, TransactionSpans, pack, unpack
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
 from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentState, scan

@@ -7,7 +7,7 @@ in a row, captured after it was retired, do not name it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..producers.snapshots import Snapshot, floor
+from .producer_snapshots import Snapshot, floor
 from .segment import SegmentState
 
 

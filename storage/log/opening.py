@@ -14,9 +14,9 @@ from ...effects.disk import Disk
 from ...protocol.batches import Batch
 from .. import checkpoints, layout
 from ..journal import kept_parts
-from ..producers import snapshots
+from ..producers.aborted import TXN_ENTRY
 from ..system_errors import MISPLACED, may_pass
-from .aborted import TXN_ENTRY
+from . import producer_snapshots as snapshots
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from .indexes import load_places
 from .manifest import Manifest, Retired

@@ -8,23 +8,36 @@ is released; what counts of them is what the manifest in the store's checkpoint 
 import os.path
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from ...effects.disk import Buffer, Disk
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ..cleaning.compaction import MOST_KEYS, Compaction, cleanable, is_due
-from ..cleaning.retention import new_start
-from ..producers.snapshots import ProducerSnapshots, SnapshotJob
-from .aborted import AbortedTransaction, by_first_offset, overlapping
+from ..producers.aborted import AbortedTransaction, by_first_offset, overlapping
 from .flush import FlushJob, Replay, SegmentWriter, SyncJob, TailBatch, oldest
 from .manifest import Manifest, Retired
 from .open_files import OpenFiles
+from .producer_snapshots import ProducerSnapshots, SnapshotJob
 from .reads import AbortedLookup, ColdRead, aborted_in_memory, continue_in_tail, read_tail, read_warm
 from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
 from .settings import LogSettings as LogSettings
 from .state import LogState
 from .times import LatestLookup, TimeLookup
+
+
+class Rewritten(Protocol):
+    """A run of compaction, as the log that it was made of takes it back."""
+
+    @property
+    def states(self) -> Sequence[SegmentState]: ...
+    @property
+    def outputs(self) -> Sequence[SegmentState]: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def paths(self) -> Sequence[str]: ...
+    def close(self) -> None: ...
 
 
 class PartitionLog(LogState):
@@ -59,7 +72,7 @@ class PartitionLog(LogState):
         self._flushes = 0
         self._unsynced_directories: dict[str, int] = {}  # the same, of names made in them
         self._manifest: Manifest | None = None
-        self._offered: Manifest | None = None
+        self.offered: Manifest | None = None  # the manifest that was taken last
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -299,7 +312,7 @@ class PartitionLog(LogState):
             manifest = self._manifest = self._capture()
         for retired in self.retired:
             retired.unnamed = True
-        self._offered = manifest
+        self.offered = manifest
         return manifest
 
     def _capture(self) -> Manifest:
@@ -328,8 +341,8 @@ class PartitionLog(LogState):
 
     def checkpointed(self) -> None:
         """The manifest taken last is in a durable checkpoint."""
-        if self._offered is not None:
-            self.checkpointed_offset = self._offered.end_offset
+        if self.offered is not None:
+            self.checkpointed_offset = self.offered.end_offset
         for retired in self.retired:
             if retired.unnamed:
                 retired.checkpoints_left -= 1
@@ -384,34 +397,15 @@ class PartitionLog(LogState):
         if self.snapshots.adopt():
             self._manifest = None
 
-    # ---- retention -------------------------------------------------------------------------------------------
+    # ---- compaction (storage/cleaning) ---------------------------------------------------------------------
 
-    def expired(self, now_ms: int) -> int | None:
-        """Where the log would start if what retention gives up were gone; None if nothing is to go."""
-        if self.offline is not None or not self.segments:
-            return None
-        first_open = self.producers.first_open_offset()
-        bound = self.checkpointed_offset if first_open is None else min(first_open, self.checkpointed_offset)
-        return new_start(self.segments, self.start_offset, bound, self.tail_bytes, now_ms, self.settings)
-
-    # ---- compaction ------------------------------------------------------------------------------------------
-
-    def compaction(self, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS) -> Compaction | None:
-        """A run of compaction, if one is due. It is to be given to compacted or compaction_failed in the end."""
-        if self.compacting or self.offline is not None or self._offered is None or not self.settings.compacts:
-            return None
-        bound = min(self.checkpointed_offset, self.last_stable_offset, self._offered.snapshot_floor)
-        states = cleanable(self, bound, now_ms)
-        if not is_due(self, states, now_ms):
-            return None
-        aborted = self.aborted_between(states[0].base_offset, states[-1].end_offset)
+    def begin_compaction(self) -> int:
+        """A run begins; it is given to compacted or compaction_failed in the end. Returns its generation."""
         self.compacting = True
-        find = aborted.run if isinstance(aborted, AbortedLookup) else lambda: aborted
-        run = Compaction(self, states, self.next_generation, self.snapshots.kept, find, monotonic_ms, now_ms, most_keys)
         self.next_generation += 1
-        return run
+        return self.next_generation - 1
 
-    def compacted(self, run: Compaction) -> None:
+    def compacted(self, run: Rewritten) -> None:
         """Swap the run's segments in. On disk this is so with the next checkpoint."""
         self.compacting = False
         replaced = self.segments[: len(run.states)]
@@ -419,7 +413,7 @@ class PartitionLog(LogState):
         self.cleaned_offset = run.end_offset
         self.retire(replaced)
 
-    def compaction_failed(self, run: Compaction) -> None:
+    def compaction_failed(self, run: Rewritten) -> None:
         """The run is given up; what it wrote goes."""
         self.compacting = False
         run.close()

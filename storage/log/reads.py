@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from ...effects.disk import Buffer
 from ...protocol.errors import ErrorCode, KafkaError
+from ..producers.aborted import AbortedTransaction, by_first_offset, overlapping
 from ..system_errors import may_pass
-from .aborted import AbortedTransaction, by_first_offset, overlapping
 from .flush import TailBatch
 from .index import Indexes
 from .indexes import load_indexes

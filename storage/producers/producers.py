@@ -22,8 +22,8 @@ from typing import NamedTuple
 from ...protocol.batches import CONTROL_BIT, SEQUENCE_MASK, TRANSACTIONAL_BIT, Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Marker, read_marker
-from ..log.aborted import AbortedTransaction
 from . import encoding
+from .aborted import AbortedTransaction
 from .encoding import ANY_SEQUENCE, NONE_OPEN, Producer, SnapshotInSlices
 
 REMEMBERED_BATCHES = 5  # a client may keep five requests in flight

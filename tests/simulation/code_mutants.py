@@ -43,8 +43,8 @@ from fencepost.storage.log import (
     times as log_times,
 )
 from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.log.producer_snapshots import ProducerSnapshots, Snapshot
 from fencepost.storage.producers.producers import ProducerStates
-from fencepost.storage.producers.snapshots import ProducerSnapshots, Snapshot
 from simulation.mutants import MUTANTS, Patches, _around, _replaced
 
 KILLED_BY: dict[str, str] = {}

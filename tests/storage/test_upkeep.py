@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import store_checkpoint, upkeep
+from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.journal.format import BLOCK_BYTES
 from fencepost.storage.journal.scan import JournalDamaged, scan
 from fencepost.storage.log.partition_log import PartitionLog
@@ -218,7 +219,7 @@ def test_a_log_that_falls_silent_is_compacted_though_its_older_snapshot_lies_wit
     driver.flush()
     for _ in range(3):
         checkpoint_with_snapshots(driver)
-    assert log.compaction(driver.store.age_ms(), driver.clock.monotonic_ms) is not None
+    assert begin_compaction(log, driver.store.age_ms(), driver.clock.monotonic_ms) is not None
 
 
 def checkpoint_with_snapshots(driver):

@@ -11,6 +11,8 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches, records
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker, Record
+from fencepost.storage.cleaning.compaction import begin_compaction
+from fencepost.storage.cleaning.retention import expired
 from fencepost.storage.log import opening as log_opening
 from fencepost.storage.log.open_files import OpenFiles
 from fencepost.storage.log.opening import open_log
@@ -125,13 +127,13 @@ class LogDriver:
 
     def retain(self) -> None:
         """A pass of retention."""
-        start = self.log.expired(self.age_ms)
+        start = expired(self.log, self.age_ms)
         if start is not None:
             self.start_at(start)
 
     def compact(self, *, most_keys: int = 1_000_000) -> bool:
         """A whole run of compaction, if one is due. Returns whether there was."""
-        run = self.log.compaction(self.age_ms, lambda: 0, most_keys)
+        run = begin_compaction(self.log, self.age_ms, lambda: 0, most_keys)
         if run is None:
             return False
         while not run.finished:

@@ -10,7 +10,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker, Record, build, control_marker, records
 from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, Rules
-from fencepost.storage.log.aborted import AbortedTransaction
+from fencepost.storage.producers.aborted import AbortedTransaction
 from fencepost.storage.producers.producers import ProducerStates
 from hypothesis import given, settings
 from hypothesis import strategies as st

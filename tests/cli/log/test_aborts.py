@@ -5,8 +5,8 @@ import random
 import pytest
 from fencepost.cli.log.aborts import AbortCheck
 from fencepost.protocol.records import Marker
-from fencepost.storage.log.aborted import AbortedTransaction, unpack
 from fencepost.storage.log.segment import scan
+from fencepost.storage.producers.aborted import AbortedTransaction, unpack
 from log_driver import DIRECTORY, LogDriver, keyed
 
 PRODUCERS = 4

@@ -11,9 +11,9 @@ from fencepost.cli import main
 from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage import store_checkpoint
-from fencepost.storage.log.aborted import TXN_ENTRY, AbortedTransaction, pack, unpack
 from fencepost.storage.log.index import IndexRow
 from fencepost.storage.log.manifest import Manifest
+from fencepost.storage.producers.aborted import TXN_ENTRY, AbortedTransaction, pack, unpack
 from left_directory import left_in
 from produce_requests import batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker

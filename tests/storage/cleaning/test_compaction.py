@@ -7,6 +7,7 @@ import raw_batches
 from compacted_log import HORIZON_MS, clean, compacted_log, put, values, visible
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.records import Marker
+from fencepost.storage.cleaning.compaction import begin_compaction
 from log_driver import DIRECTORY, LogDriver, keyed
 
 
@@ -300,7 +301,7 @@ def test_compaction_stays_below_the_checkpoint_and_the_older_snapshot() -> None:
             driver.flush()
             driver.snapshot()
     driver.flush()
-    assert driver.log.compaction(0, lambda: 0) is None  # nothing is in a checkpoint
+    assert begin_compaction(driver.log, 0, lambda: 0) is None  # nothing is in a checkpoint
     driver.snapshot()
     driver.checkpoint()
     assert driver.compact()

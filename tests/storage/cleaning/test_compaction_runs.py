@@ -12,6 +12,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Open, Read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import records
+from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.log.partition_log import PartitionLog
 from log_driver import DIRECTORY, LogDriver
 from peak_memory import peak_bytes
@@ -74,7 +75,7 @@ def test_a_run_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
     driver.settle()
     names = driver.disk.list(DIRECTORY)
     disk.capacity_bytes = sum(disk.size(f"{DIRECTORY}/{name}") for name in names) + 3000
-    run = driver.log.compaction(0, lambda: 0)
+    run = begin_compaction(driver.log, 0, lambda: 0)
     assert run is not None
     with pytest.raises(DiskFull):
         run.run_slice()
@@ -94,7 +95,7 @@ def test_damage_met_by_compaction_puts_the_log_offline() -> None:
     driver.settle()
     file = driver.disk.open(f"{DIRECTORY}/{driver.log.segments[1].stem}.log")
     file.write([b"\xff"], 65)
-    run = driver.log.compaction(0, lambda: 0)
+    run = begin_compaction(driver.log, 0, lambda: 0)
     assert run is not None
     with pytest.raises(KafkaError) as raised:
         run.run_slice()
@@ -118,7 +119,7 @@ def test_a_run_that_cannot_open_or_read_a_file_is_no_damage(number: int) -> None
         steps = itertools.count()
         looks = lambda one: isinstance(one, Open | Read) and next(steps) in (step, step + 1)  # noqa: B023, E731
         fault = disk.fail(looks, error=number, times=2)  # for want of a descriptor an open is tried twice
-        run = driver.log.compaction(driver.age_ms, lambda: 0)
+        run = begin_compaction(driver.log, driver.age_ms, lambda: 0)
         assert run is not None
         try:
             while not run.finished:
@@ -156,7 +157,7 @@ def test_no_error_of_the_system_at_any_step_of_a_run_loses_anything() -> None:
 
     def work(disk: SimulatedDisk) -> None:
         log = drivers[0].log
-        run = log.compaction(0, lambda: 0)
+        run = begin_compaction(log, 0, lambda: 0)
         assert run is not None
         try:
             while not run.finished:
@@ -193,7 +194,7 @@ def test_a_run_is_cut_into_slices_by_the_clock() -> None:
         now[0] += 1
         return now[0]
 
-    run = driver.log.compaction(0, each_look_takes_a_millisecond)
+    run = begin_compaction(driver.log, 0, each_look_takes_a_millisecond)
     assert run is not None
     slices = 0
     while not run.finished:
@@ -206,7 +207,7 @@ def test_a_run_is_cut_into_slices_by_the_clock() -> None:
     assert slices > 10
     driver.log.compacted(run)
     assert values(driver)[b"k1"] == b"meanwhile"
-    assert driver.log.compaction(0, lambda: 0) is None or driver.log.compacting
+    assert begin_compaction(driver.log, 0, lambda: 0) is None or driver.log.compacting
 
 
 def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
@@ -214,13 +215,13 @@ def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
     for number in range(12):
         put(driver, (b"k", b"%d" % number))
     driver.settle()
-    assert driver.log.compaction(0, lambda: 0) is not None
-    assert driver.log.compaction(0, lambda: 0) is None
+    assert begin_compaction(driver.log, 0, lambda: 0) is not None
+    assert begin_compaction(driver.log, 0, lambda: 0) is None
     plain = LogDriver(segment_bytes=160)
     for number in range(12):
         put(plain, (b"k", b"%d" % number))
     plain.settle()
-    assert plain.log.compaction(0, lambda: 0) is None
+    assert begin_compaction(plain.log, 0, lambda: 0) is None
 
 
 def test_old_files_go_when_two_checkpoints_name_the_new_ones() -> None:
@@ -241,7 +242,7 @@ def test_segments_stay_while_a_run_reads_them() -> None:
     for number in range(12):
         put(driver, (b"k%d" % number, b"v"))
     driver.settle()
-    run = driver.log.compaction(0, lambda: 0)
+    run = begin_compaction(driver.log, 0, lambda: 0)
     assert run is not None
     driver.advance(2000)
     driver.retain()

@@ -3,11 +3,11 @@
 from struct import pack
 
 import pytest
-from fencepost.storage.log.aborted import AbortedTransaction, TransactionSpans
-from fencepost.storage.log.aborted import pack as pack_aborted
-from fencepost.storage.log.aborted import unpack as unpack_aborted
 from fencepost.storage.log.index import IndexCache, Indexes, IndexGrowth, IndexRow
 from fencepost.storage.log.segment import parse_name
+from fencepost.storage.producers.aborted import AbortedTransaction, TransactionSpans
+from fencepost.storage.producers.aborted import pack as pack_aborted
+from fencepost.storage.producers.aborted import unpack as unpack_aborted
 from log_driver import DIRECTORY, LogDriver
 
 ENTRIES = [(10, 0), (20, 500), (35, 900)]  # (relative last offset, position)

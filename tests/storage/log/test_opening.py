@@ -8,6 +8,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker
+from fencepost.storage.cleaning.retention import expired
 from fencepost.storage.log.opening import RESTORE_HINT, open_log
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.producers.producers import ProducerStates
@@ -186,7 +187,7 @@ def test_without_any_snapshot_a_log_that_is_not_whole_stays_offline() -> None:
     assert driver.disk.list(DIRECTORY) == files
     assert msgpack.unpackb(msgpack.packb(log.manifest())) == manifest  # the evidence stays in every checkpoint
     assert log.flush_job(1) is None
-    assert log.expired(10**12) is None
+    assert expired(log, 10**12) is None
 
 
 def test_a_log_without_producers_needs_no_snapshot_file_and_scans_nothing() -> None:

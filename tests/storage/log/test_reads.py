@@ -12,9 +12,9 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol import batches, records
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
-from fencepost.storage.log.aborted import AbortedTransaction
 from fencepost.storage.log.reads import ColdRead, Gone
 from fencepost.storage.log.segment import Slice
+from fencepost.storage.producers.aborted import AbortedTransaction
 from log_driver import DIRECTORY, LogDriver, keyed
 
 Committed = tuple[Slice, list[AbortedTransaction]]

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
-from fencepost.storage.log.aborted import AbortedTransaction
+from fencepost.storage.producers.aborted import AbortedTransaction
 from fencepost.storage.producers.producers import Duplicate, ProducerDescription
 from one_partition import GAP, LAST, LAST_EPOCH, STALE, TRANSACTIONAL, OnePartition, P, Q, aged, contents, known, make
 

@@ -7,7 +7,7 @@ from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.raw_records import emptied
 from fencepost.protocol.records import Marker, control_marker
-from fencepost.storage.log.aborted import AbortedTransaction
+from fencepost.storage.producers.aborted import AbortedTransaction
 from fencepost.storage.producers.producers import ProducerStates
 from one_partition import GAP, LAST, STALE, TRANSACTIONAL, OnePartition, P, Q, contents, make
 from raw_batches import batch

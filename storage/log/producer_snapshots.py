@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...effects.disk import Disk
 from .. import checkpoints
-from ..log.state import LogState
+from .state import LogState
 
 KIND = "producers"
 VERSION = 1

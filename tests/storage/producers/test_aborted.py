@@ -3,7 +3,7 @@
 import pytest
 from fencepost.protocol.batches import read
 from fencepost.protocol.records import Marker, control_marker
-from fencepost.storage.log.aborted import (
+from fencepost.storage.producers.aborted import (
     TXN_ENTRY,
     AbortedTransaction,
     TransactionSpans,

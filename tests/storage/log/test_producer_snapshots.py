@@ -3,9 +3,9 @@
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.records import Marker
-from fencepost.storage.producers import snapshots as log_snapshots
+from fencepost.storage.log import producer_snapshots as log_snapshots
+from fencepost.storage.log.producer_snapshots import Snapshot, parse_name
 from fencepost.storage.producers.producers import RETIRED_EPOCH
-from fencepost.storage.producers.snapshots import Snapshot, parse_name
 from log_driver import LogDriver
 
 PRODUCER = 7
