@@ -5,9 +5,10 @@ For tools that show a log as it is; a consumer gives what an application is to s
 
 from collections.abc import AsyncIterator
 
-from ...protocol.batches import Batch, CorruptBatch, verify, walk
+from ...protocol.batches import Batch, CorruptBatch, verify
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
-from ..errors import CorruptRecordError
+from ..errors import CorruptRecordError, RecordTooLargeError
+from ..records.whole_batches import WholeBatches
 from ..values import TopicPartition
 from .asking import Answer, Asking, refuse
 
@@ -23,24 +24,31 @@ class ReadingAdmin(Asking):
     async def read_batches(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[Batch]:
         """Every batch with an offset of `start` up to, and without, `end`; the end of the log ends it too.
 
-        Raises OFFSET_OUT_OF_RANGE where the log begins above `start`; CorruptRecordError.
+        Raises OFFSET_OUT_OF_RANGE where the log begins above `start`; CorruptRecordError and RecordTooLargeError behind
+        what is sound.
         """
         position, max_bytes = start, FETCH_BYTES
         while position < end:
             found = await self._fetch(partition, position, max_bytes)
-            buffer = memoryview(b"".join(found.records or ()))
-            before = position
-            for batch in _whole(buffer, partition):
-                if batch.next_offset <= position:
-                    continue
+            before, whole = position, WholeBatches(position, found.records or ())
+            for batch in whole.batches:
                 if batch.base_offset >= end:
                     return
-                position = batch.next_offset
-                yield batch
+                try:
+                    verify(batch)
+                except CorruptBatch as damage:
+                    raise _corrupt(partition, position, damage) from None
+                if batch.next_offset > position:
+                    position = batch.next_offset
+                    yield batch
+            if whole.damage is not None:
+                raise _corrupt(partition, position, whole.damage)
             if position == before:
-                if not len(buffer):
+                if not whole.size:
                     return
-                max_bytes = min(max_bytes * 4, MOST_BYTES)
+                if max_bytes == MOST_BYTES:
+                    raise RecordTooLargeError(f"{partition}: at offset {position}: a batch of over {MOST_BYTES} bytes")
+                max_bytes = min(max(whole.cut_off_bytes, 2 * max_bytes), MOST_BYTES)
 
     async def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> FetchResponse.Topic.Partition:
         Topic = FetchRequest.Topic
@@ -65,14 +73,6 @@ def _parts(
     ]
 
 
-def _whole(buffer: memoryview, partition: TopicPartition) -> "list[Batch]":
-    """The batches that are there to their end; the last one may be cut off."""
-    found: list[Batch] = []
-    try:
-        for batch in walk(buffer):
-            verify(batch)
-            found.append(batch)
-    except CorruptBatch as error:
-        if "announced" not in error.reason and "too few" not in error.reason:
-            raise CorruptRecordError(f"{partition}: {error}") from None
-    return found
+def _corrupt(partition: TopicPartition, offset: int, damage: CorruptBatch) -> CorruptRecordError:
+    text = f"{partition}: at offset {offset}: {damage.reason}"
+    return CorruptRecordError(text, partition=partition, offset=offset)
