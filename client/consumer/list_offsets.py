@@ -34,37 +34,49 @@ async def list_offsets(
     """
     deadline = Deadline(cluster.environment.clock, timeout_ms)
     found: dict[TopicPartition, Listed] = {}
-    failure: KafkaError | None = None
     attempt = 0
-    cluster.watch_topics({tp.topic for tp in asked})
     while True:
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for tp, timestamp in asked.items():
-            leader = cluster.metadata.leader(tp)
-            if tp not in found and leader is not None:
-                by_leader.setdefault(leader, {})[tp] = timestamp
-        rounds = [_ask(cluster, node, each, isolation, deadline) for node, each in by_leader.items()]
-        for answers in await asyncio.gather(*rounds):
-            for tp, answer in answers.items():
-                if isinstance(answer, Listed):
-                    found[tp] = answer
-                elif is_retriable(answer):
-                    failure = answer
-                else:
-                    raise answer
+        missing = {tp: timestamp for tp, timestamp in asked.items() if tp not in found}
+        answers, failure = await list_once(cluster, missing, isolation, timeout_ms=deadline.left_ms())
+        found |= answers
         if len(found) == len(asked):
             return found
-        missing = next(tp for tp in asked if tp not in found)
+        first = next(tp for tp in asked if tp not in found)
         pause_ms = cluster.backoff.delay_ms(attempt, cluster.environment.rng.random())
         attempt += 1
         if deadline.left_ms() <= pause_ms:
-            if cluster.metadata.error(missing.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UnknownTopicError(f"there is no topic {missing.topic!r}") from failure
+            if cluster.metadata.error(first.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopicError(f"there is no topic {first.topic!r}") from failure
             raise RequestTimedOutError(
-                f"no offset of {missing} within {timeout_ms:g} ms: {failure or 'it has no leader'}"
+                f"no offset of {first} within {timeout_ms:g} ms: {failure or 'it has no leader'}"
             ) from failure
         cluster.request_refresh()
         await asyncio.sleep(pause_ms / 1000)
+
+
+async def list_once(
+    cluster: Cluster, asked: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
+) -> tuple[dict[TopicPartition, Listed], KafkaError | None]:
+    """What the leaders there are say now, and an error to ask again for. Raises one that is not."""
+    deadline = Deadline(cluster.environment.clock, timeout_ms)
+    cluster.watch_topics({tp.topic for tp in asked})
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, timestamp in asked.items():
+        leader = cluster.metadata.leader(tp)
+        if leader is not None:
+            by_leader.setdefault(leader, {})[tp] = timestamp
+    rounds = [_ask(cluster, node, each, isolation, deadline) for node, each in by_leader.items()]
+    found: dict[TopicPartition, Listed] = {}
+    failure: KafkaError | None = None
+    for answers in await asyncio.gather(*rounds):
+        for tp, answer in answers.items():
+            if isinstance(answer, Listed):
+                found[tp] = answer
+            elif is_retriable(answer):
+                failure = answer
+            else:
+                raise answer
+    return found, failure
 
 
 async def _ask(

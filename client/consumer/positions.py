@@ -1,27 +1,30 @@
 """Finding where to begin: the group's committed offsets, or an end of the log.
 
 The rule: a partition is not read before its position is known, and one in doubt comes from the committed offsets, read
-when no transaction holds them (require_stable), never from memory. It runs beside the reader, which is woken when
-something was found; what cannot be found is told at the next read. Source: Kafka's Fetcher.resetOffsetsIfNeeded.
+when no transaction holds them (require_stable), never from memory. No partition waits for another one. It runs beside
+the reader, which is woken when something was found; what cannot be found is told at the next read.
+Source: Kafka's Fetcher.resetOffsetsIfNeeded.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
 from ..errors import NoOffsetError, is_retriable
+from ..group.offsets import Committed
 from ..group.subscription import EARLIEST, LATEST, Need, PartitionState, Subscription
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
-from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_once
 
 if TYPE_CHECKING:
     from ..group.group import Group
 
 log = logging.getLogger("fencepost.client")
+_Look = Callable[[list[PartitionState]], Awaitable[bool]]
 RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -37,11 +40,12 @@ class Positions:
         found: Callable[[], None],
     ) -> None:
         self._cluster = cluster
+        self._clock = cluster.environment.clock
         self._settings = settings
         self._subscription = subscription
         self._group = group
         self._found = found
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: dict[Need, asyncio.Task[None]] = {}
         self._failure: Exception | None = None
         self.isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self.policy: int | None = RESETS.get(settings.auto_offset_reset or "none")
@@ -51,20 +55,25 @@ class Positions:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._begin(Need.COMMITTED, self._committed)
+        self._begin(Need.OFFSET, self._listed)
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks.values():
+            task.cancel()
 
-    async def _run(self) -> None:
+    def _begin(self, need: Need, look: _Look) -> None:
+        """Look for what is needed until nothing is, unless somebody does."""
+        if need not in self._tasks and self._missing(need):
+            self._tasks[need] = asyncio.get_running_loop().create_task(self._run(need, look))
+
+    async def _run(self, need: Need, look: _Look) -> None:
         attempt = 0
         try:
-            while self._missing():
+            while self._missing(need):
                 try:
-                    await self._once()
-                    attempt = 0
+                    if await look(self._subscription.needing(need, self._clock.monotonic_ms())):
+                        attempt = 0
                 except KafkaError as error:
                     if not is_retriable(error):
                         self._failure = error
@@ -73,41 +82,35 @@ class Positions:
                 pause_ms = self._cluster.backoff.delay_ms(attempt, self._cluster.environment.rng.random())
                 attempt += 1
                 self._found()
-                if self._missing():
+                if self._missing(need):
                     await asyncio.sleep(pause_ms / 1000)
         except Exception as error:  # a bug, which whoever reads is to see
             self._failure = error
         finally:
-            self._task = None
+            del self._tasks[need]
             self._found()
 
-    def _missing(self) -> bool:
-        states = self._subscription.assigned.values()
-        return any(state.need is not Need.NOTHING and state.refused is None for state in states)
+    def _missing(self, need: Need) -> bool:
+        return any(state.need is need and state.refused is None for state in self._subscription.assigned.values())
 
-    async def _once(self) -> None:
-        now_ms = self._cluster.environment.clock.monotonic_ms()
-        await self._committed(self._subscription.needing(Need.COMMITTED, now_ms))
-        await self._listed(self._subscription.needing(Need.OFFSET, now_ms))
-
-    async def _committed(self, states: list[PartitionState]) -> None:
-        if not states:
-            return
+    async def _committed(self, states: list[PartitionState]) -> bool:
+        """Returns whether something was found."""
         asked = {state.tp: (state, state.epoch) for state in states}
-        offsets = {}
+        offsets: Committed = dict.fromkeys(asked)
         if self._group is not None:
-            timeout_ms = self._settings.default_api_timeout_ms
-            offsets = await self._group.committed(list(asked), require_stable=True, timeout_ms=timeout_ms)
-        for tp, (state, epoch) in asked.items():
+            offsets = await self._group.stable_now(asked, timeout_ms=self._settings.default_api_timeout_ms)
+        for tp, found in offsets.items():
+            state, epoch = asked[tp]
             if state.epoch != epoch or not self._subscription.is_current(state):
                 continue
-            found = offsets.get(tp)
             if found is not None and found.offset >= 0:
                 state.move(found.offset, found.leader_epoch)
             elif state.fallback is not None:
                 state.move(state.fallback)
             else:
                 self._by_policy(state)
+        self._begin(Need.OFFSET, self._listed)
+        return bool(offsets)
 
     def _by_policy(self, state: PartitionState) -> None:
         if self.policy is not None:
@@ -116,13 +119,17 @@ class Positions:
         group = "" if self._group is None else f" in group {self._settings.group_id}"
         state.refused = NoOffsetError(f"{state.tp} has no committed offset{group}, and auto_offset_reset is none")
 
-    async def _listed(self, states: list[PartitionState]) -> None:
-        if not states:
-            return
+    async def _listed(self, states: list[PartitionState]) -> bool:
+        """Returns whether something was found."""
         asked: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
         epochs = {state.tp: state.epoch for state in states}
         timeout_ms = self._settings.request_timeout_ms
-        listed = await list_offsets(self._cluster, asked, self.isolation, timeout_ms=timeout_ms)
+        listed, failure = await list_once(self._cluster, asked, self.isolation, timeout_ms=timeout_ms)
         for state in states:
-            if state.epoch == epochs[state.tp] and self._subscription.is_current(state):
+            if state.tp not in listed:
+                self._cluster.request_refresh()
+            elif state.epoch == epochs[state.tp] and self._subscription.is_current(state):
                 state.move(listed[state.tp].offset)
+        if failure is not None:
+            log.info("positions are not known yet: %s", failure)
+        return bool(listed)

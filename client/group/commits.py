@@ -22,7 +22,7 @@ log = logging.getLogger("fencepost.client")
 
 
 class GroupCommits:
-    """connection: to the coordinator, for these alone.
+    """connection, stable_now: those of GroupOffsets, for these alone.
 
     news is called when a poll has something to do: a commit is due, or one was refused.
     """
@@ -43,6 +43,7 @@ class GroupCommits:
         self._group_id = settings.group_id
         self._offsets = GroupOffsets(cluster, settings.group_id)
         self.connection = self._offsets.connection
+        self.stable_now = self._offsets.stable_now
         self._timer: asyncio.TimerHandle | None = None
         self._committing: asyncio.Task[None] | None = None
         self._closed = False

@@ -36,8 +36,8 @@ FAREWELL = 0.25
 class Group:
     """One member of one group; or, for partitions assigned by hand, only its offsets.
 
-    metadata, commit, committed: those of GroupCommits. on_needs_poll is called when `needs_poll` has become true
-    between polls.
+    metadata, commit, committed, stable_now: those of GroupCommits. on_needs_poll is called when `needs_poll` has
+    become true between polls.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Group:
         self.metadata = self._commits.metadata
         self.commit = self._commits.commit
         self.committed = self._commits.committed
+        self.stable_now = self._commits.stable_now
         self._exchange = Joining(cluster, settings, self._membership, environment)
         self._heartbeats = HeartbeatTask(
             cluster, settings, self._membership, environment, self._news, self._left_behind

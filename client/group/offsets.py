@@ -108,15 +108,30 @@ class GroupOffsets:
         Raises: error_of the first partition that cannot be told; the group's error.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
+        request = fetch_request(self._group_id, wanted, require_stable)
+        return await self._fetched(wanted, request, fetch_codes, timeout_ms)
+
+    async def stable_now(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> Committed:
+        """As committed, without those of which nothing can be told yet: the others do not wait for them."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        request = fetch_request(self._group_id, wanted, True)
+        return await self._fetched(wanted, request, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
+
+    async def _fetched(
+        self,
+        wanted: list[TopicPartition],
+        request: OffsetFetchRequest,
+        codes: Callable[[OffsetFetchResponse], list[ErrorCode]],
+        timeout_ms: float,
+    ) -> Committed:
         if not wanted:
             return {}
-        request = fetch_request(self._group_id, wanted, require_stable)
-        response = await self._ask_until(request, fetch_codes, timeout_ms)
-        for code in fetch_codes(response):
+        response = await self._ask_until(request, codes, timeout_ms)
+        for code in codes(response):
             if code is not _E.NONE:
                 raise error_of(code, f"the offsets of group {self._group_id}: {code.text}")
-        found = fetched_offsets(response)
-        return {tp: found.get(tp) for tp in wanted}
+        found, later = fetched_offsets(response), partitions_refused(response)
+        return {tp: found.get(tp) for tp in wanted if tp not in later}
 
 
 # ---- Commits -------------------------------------------------------------------------------------------------
@@ -208,6 +223,19 @@ def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
     codes += (partition.error_code for topic in response.topics for partition in topic.partitions)
     codes += (p.error_code for group in response.groups for topic in group.topics for p in topic.partitions)
     return [code_of(code) for code in codes]
+
+
+def _unless_later(codes: list[ErrorCode]) -> list[ErrorCode]:
+    """All but those of partitions which transactions hold."""
+    return [code for code in codes if code is not _E.UNSTABLE_OFFSET_COMMIT]
+
+
+def partitions_refused(response: OffsetFetchResponse) -> set[TopicPartition]:
+    """The partitions that have an error."""
+    found = {(t.name, p.partition_index) for t in response.topics for p in t.partitions if p.error_code}
+    within = [topic for group in response.groups for topic in group.topics]
+    found |= {(t.name, p.partition_index) for t in within for p in t.partitions if p.error_code}
+    return {TopicPartition(*tp) for tp in found}
 
 
 def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -10,6 +10,7 @@ from fencepost.client import partitioner
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.reading import Reading
+from fencepost.client.group import offsets
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
 from fencepost.client.group.membership import Membership
@@ -309,6 +310,11 @@ def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -
         return forgetting_nothing
 
     _around(stack, Membership, "leave", wrapper)
+
+
+@killed_by("tests/client/consumer/test_positions.py")
+def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStack) -> None:
+    _around(stack, offsets, "_unless_later", lambda leave_out: lambda codes: codes)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""Where reading begins: a partition whose position cannot be found yet keeps no other one waiting."""
+
+import pytest
+from fencepost.client.errors import RequestTimedOutError
+from fencepost.client.net.topology import Metadata
+from fencepost.client.values import TopicPartition
+from reading import make, reader, write
+from txn_world import TxnWorld, within
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+async def two_partitions(world: TxnWorld) -> None:
+    await make(world, 2)
+    for tp in (T0, T1):
+        await write(world, b"a", b"b", partition=tp.partition)
+
+
+@pytest.mark.parametrize("other", ["committed", "not committed"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_whose_offsets_a_transaction_holds_keeps_no_other_waiting(version, other):
+    async def main(world: TxnWorld) -> None:
+        await two_partitions(world)
+        producer = await world.producer()
+        async with reader(world, group_id="g") as before, reader(world, group_id="g") as consumer:
+            if other == "committed":
+                await before.commit({T1: 1})
+            before.assign([T0])
+            async with producer.transaction() as tx:
+                assert (await before.getone()).value == b"a"
+                await tx.send_offsets_to_transaction(before)
+                consumer.assign([T0, T1])
+                found = await consumer.getone(timeout_ms=1_000)
+                assert (found.partition, found.value) == (1, b"b" if other == "committed" else b"a")
+                with pytest.raises(RequestTimedOutError):
+                    await consumer.getone(T0, timeout_ms=5_000)
+            found = await consumer.getone(T0, timeout_ms=2_000)
+            assert found.value == b"b"
+
+    within(main, version)
+
+
+def test_a_partition_without_a_leader_keeps_no_other_waiting(monkeypatch):
+    async def main(world: TxnWorld) -> None:
+        await two_partitions(world)
+        monkeypatch.setattr(Metadata, "leader", lambda self, tp: None if tp == T0 else leader(self, tp))
+        async with reader(world) as consumer:
+            consumer.assign([T0])
+            with pytest.raises(RequestTimedOutError):
+                await consumer.getone(timeout_ms=500)
+            consumer.assign([T0, T1])
+            assert (await consumer.getone(timeout_ms=1_000)).partition == 1
+
+    leader = Metadata.leader
+    within(main)
+
+
+def test_an_end_of_the_log_is_found_without_the_groups_coordinator():
+    async def main(world: TxnWorld) -> None:
+        await two_partitions(world)
+        async with reader(world, group_id="g") as consumer:
+            world.faults.blackhole("OffsetFetch")
+            consumer.assign([T0, T1])
+            with pytest.raises(RequestTimedOutError):
+                await consumer.getone(timeout_ms=500)
+            await consumer.seek_to_beginning(T1)
+            assert (await consumer.getone(timeout_ms=1_000)).partition == 1
+
+    within(main)
