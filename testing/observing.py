@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..client.records.isolation import AbortedFilter
 from ..client.settings import LEAST_DECOMPRESSED_LIMIT
 from ..client.values import CREATE_TIME, LOG_APPEND_TIME, OffsetAndMetadata, Record, TopicPartition
 from ..protocol.batches import Batch, walk
@@ -16,7 +17,7 @@ from ..protocol.messages.fetch import FetchRequest
 from ..protocol.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ..protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from ..protocol.records import Marker, read_marker, records
+from ..protocol.records import records
 from .asking import GROUP, TRANSACTION, Asker, Line, check
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -164,13 +165,14 @@ def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[R
     end = _list_offset(leader, at, LATEST, committed)
     while offset < end:
         part = _fetch(leader, at, offset, committed)
-        aborted = sorted((one.first_offset, one.producer_id) for one in part.aborted_transactions or ())
+        aborted = part.aborted_transactions if committed else None
+        isolation = AbortedFilter((one.producer_id, one.first_offset) for one in aborted or ())
         batches = list(walk(memoryview(b"".join(part.records or ()))))
         if not batches:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}: no record at offset {offset}, though the end is {end}"
             )
-        for batch in _visible(batches, aborted if committed else [], ended):
+        for batch in _visible(batches, isolation, ended):
             for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):
                 if offset <= record.offset < end:
                     of = (
@@ -198,21 +200,12 @@ def _fetch(leader: Line, at: TopicPartition, offset: int, committed: bool) -> An
     return found
 
 
-def _visible(batches: list[Batch], aborted: list[tuple[int, int]], ended: "Counter[int]") -> Iterator[Batch]:
-    """Batches of data, without those of the aborted transactions, each of which is (first offset, producer id).
-
-    ended: by producer id, the transactions whose markers were passed; it goes on counting.
-    """
-    out: set[int] = set()
+def _visible(batches: list[Batch], isolation: AbortedFilter, ended: "Counter[int]") -> Iterator[Batch]:
+    """What a reader may see. ended: by producer id, the transactions whose markers were passed; it goes on counting."""
     for batch in batches:
-        while aborted and aborted[0][0] <= batch.last_offset:
-            out.add(aborted.pop(0)[1])
         if batch.is_control:
             ended[batch.producer_id] += 1
-            marker = read_marker(batch)
-            if marker is not None and marker[0] is Marker.ABORT:
-                out.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in out):
+        if not isolation.hides(batch):
             yield batch
 
 

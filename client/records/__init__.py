@@ -27,7 +27,8 @@ Late. A fetch brings a megabyte, and its reader may pause, seek or stop after te
 when a batch is reached. What is wrong with it is told then, behind all that is sound before it, and again each time it
 is reached. `fetched` does this for the consumer, and makes its records 64 at a time, or as many as are asked for:
 objects that the reader has let go before the next are made cost the collector of garbage nothing. Spark's source
-(`spark/reading.py`) wants all of a range and no objects; it goes over the batches once.
+(`spark/reading.py`) wants all of a range and no objects; it goes over the batches once. Who shows a log as it is
+(`client/admin/reading.py`) takes steps 1 and 2 alone.
 
 Two results, made of the same parts:
 
