@@ -6,7 +6,7 @@ What is derived is what was written, unless the interval was configured anew, or
 began is gone. If so to the byte, it is put back into the file, so that it need not be derived again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
@@ -16,7 +16,7 @@ from ..system_errors import is_limit
 from .index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, Indexes, IndexGrowth, IndexRow
 from .open_files import OpenFiles
 from .segment import LOG_SUFFIX, TXN_SUFFIX, SegmentState, scan
-from .state import LogState
+from .state import LogState, Walked
 
 EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry for each batch
 
@@ -65,7 +65,7 @@ def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) ->
             return unpack(entries)
         except ValueError:  # a newer version's
             pass
-    aborted = derive_aborted(_batches(log, each) for each in states[: number + 1])
+    aborted = _derive_aborted(log, states, number)
     _put_back(log.open_files, path, pack(aborted), state.txn_index, TXN_ENTRY.size)
     return aborted
 
@@ -98,12 +98,19 @@ def _derive(log: LogState, state: SegmentState) -> tuple[bytes, bytes]:
     return b"".join(growth.offset_entries), b"".join(growth.time_entries)
 
 
-def derive_aborted(segments: Iterable[Iterable[Batch]]) -> list[AbortedTransaction]:
-    """The entries of the last of these segments: from all of them, since a transaction may have begun in any."""
-    spans = TransactionSpans()
-    found: list[AbortedTransaction] = []
-    for batches in segments:
-        found = [entry for batch in batches if (entry := spans.follow(batch)) is not None]
+def _derive_aborted(log: LogState, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
+    """From all segments up to this one, since a transaction may have begun in any.
+
+    It goes on where the log's last walk ended, if the segments below are the same: who reads a log whose indexes are
+    lost walks it once, not once for each segment.
+    """
+    wanted, walked = tuple(states[: number + 1]), log.walked
+    if walked is None or len(walked.states) > number or walked.states != wanted[: len(walked.states)]:
+        walked = Walked((), TransactionSpans())
+    spans, found = walked.spans.copy(), list[AbortedTransaction]()
+    for state in wanted[len(walked.states) :]:
+        found = [entry for batch in _batches(log, state) if (entry := spans.follow(batch)) is not None]
+    log.walked = Walked(wanted, spans)
     return found
 
 

@@ -5,12 +5,21 @@ puts it offline; it takes the segments that it works on when it is made, because
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...effects.disk import Disk
+from ..producers.aborted import TransactionSpans
 from ..producers.producers import ProducerStates
 from .open_files import OpenFiles
 from .segment import SegmentState
 from .settings import LogSettings
+
+
+class Walked(NamedTuple):
+    """How far a log was walked for its aborted transactions. spans: of what was open behind these segments."""
+
+    states: tuple[SegmentState, ...]
+    spans: TransactionSpans
 
 
 class LogState:
@@ -48,6 +57,7 @@ class LogState:
         self.cleaned_offset = 0  # compaction has been through everything below
         self.tail_bytes = 0
         self.segments: list[SegmentState] = []  # ascending; a changed state is another object
+        self.walked: Walked | None = None  # by the last one whose indexes were lost
         self.made_directory = False
 
     def holds(self, states: Sequence[SegmentState]) -> bool:

@@ -68,6 +68,11 @@ class TransactionSpans:
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id
 
+    def copy(self) -> "TransactionSpans":
+        twin = TransactionSpans()
+        twin._first_offsets = self._first_offsets.copy()
+        return twin
+
     def follow(self, batch: Batch) -> AbortedTransaction | None:
         """The transaction that this batch aborts, if it is the marker of one that has data."""
         if not batch.is_transactional:

@@ -213,7 +213,23 @@ def every_error_of_a_reader_is_damage(stack: ExitStack) -> None:
 
 @killed_by("tests/storage/log/test_indexes.py")
 def aborted_transactions_are_derived_from_one_segment(stack: ExitStack) -> None:
-    _around(stack, log_indexes, "derive_aborted", lambda derive: lambda segments: derive([list(segments)[-1]]))
+    def wrapper(derive: Any) -> Any:
+        return lambda log, states, number: derive(log, states[number : number + 1], 0)
+
+    _around(stack, log_indexes, "_derive_aborted", wrapper)
+
+
+@killed_by("tests/storage/log/test_indexes.py")
+def a_walk_goes_on_behind_other_segments(stack: ExitStack) -> None:
+    def wrapper(derive: Any) -> Any:
+        def derive_on(log: Any, states: Any, number: int) -> Any:
+            if log.walked is not None:
+                log.walked = log.walked._replace(states=tuple(states[: len(log.walked.states)]))
+            return derive(log, states, number)
+
+        return derive_on
+
+    _around(stack, log_indexes, "_derive_aborted", wrapper)
 
 
 # ---- what little input may take ------------------------------------------------------------------------------

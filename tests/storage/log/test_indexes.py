@@ -1,14 +1,18 @@
 """Index files are never synced and never believed: whatever becomes of them, only the segment's own bytes count."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from fencepost.effects.simulated.operations import Read, Write
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Marker
+from fencepost.storage.log import indexes
+from fencepost.storage.log.indexes import load_indexes
 from fencepost.storage.log.reads import AbortedLookup
+from fencepost.storage.log.segment import SegmentState
+from fencepost.storage.producers.aborted import AbortedTransaction
 from log_driver import DIRECTORY, LogDriver, keyed
 
 
@@ -289,3 +293,35 @@ def test_a_batch_that_compaction_emptied_opens_no_transaction() -> None:
     ours = (1, begins, begins + 1, begins + 2)
     assert aborted(driver)[-1] == ours
     assert derived(driver) == [ours]
+
+
+def derived_at(driver: LogDriver, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
+    """The aborted transactions of one of these segments, without index files and with nothing in memory."""
+    lose(driver)
+    driver.files.close()
+    return load_indexes(driver.log, states, number).aborted
+
+
+def test_who_reads_a_log_without_indexes_walks_each_segment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = plain()
+    log, walked, walk = driver.log, list[str](), indexes._batches
+    monkeypatch.setattr(indexes, "_batches", lambda log, state: walked.append(state.stem) or walk(log, state))
+    for number in range(len(log.segments)):
+        derived_at(driver, log.segments, number)
+    with_aborts = [state.stem for state in log.segments if state.txn_index.entries]
+    assert len(with_aborts) > 2
+    assert set(with_aborts) <= set(walked)
+    assert len(walked) == len(set(walked))
+
+
+def test_a_walk_goes_on_only_behind_the_same_segments() -> None:
+    """The first one is gone: what began in it is not known any more, as if nobody had walked before."""
+    driver = plain()
+    log, states = driver.log, driver.log.segments
+    for last in range(len(states)):
+        for number in range(len(states) - 1):
+            log.walked = None
+            fresh = derived_at(driver, states[1:], number)
+            log.walked = None
+            derived_at(driver, states, last)
+            assert derived_at(driver, states[1:], number) == fresh
