@@ -110,7 +110,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not ready and not self._stopping:
             if not timers:
                 raise Deadlock("nothing is ready and no timer is set")
-            self._now_us = max(self._now_us, timers[0][0])
+            if timers[0][0] > self._now_us:
+                self._now_us = timers[0][0]
         now_us = self._now_us
         while timers and timers[0][0] <= now_us:
             ready.append(heappop(timers)[2])

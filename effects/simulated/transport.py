@@ -63,7 +63,7 @@ class SimulatedTransport(asyncio.Transport):
         if self._in.is_reset:
             self.reset_arrived()
             return
-        self._out.send(bytes(data))
+        self._out.send(data if data.__class__ is bytes else bytes(data))
         if self._out.waiting_bytes > self._high and not self._writing_paused:
             self._writing_paused = True
             self._call("pause_writing")
@@ -132,7 +132,10 @@ class SimulatedTransport(asyncio.Transport):
         return self._finished
 
     def bytes_arrived(self, chunk: bytes) -> None:
-        self._call("data_received", chunk)
+        try:
+            self._protocol.data_received(chunk)  # type: ignore[union-attr]
+        except Exception as error:
+            self._failed("data_received", error)
 
     def end_arrived(self) -> None:
         self._ended = True
@@ -198,9 +201,12 @@ class SimulatedTransport(asyncio.Transport):
         try:
             return getattr(self._protocol, name)(*arguments)
         except Exception as error:
-            message = f"protocol.{name}() failed."
-            self._loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
-            )
-            self._lose(error)
+            self._failed(name, error)
             return True
+
+    def _failed(self, name: str, error: Exception) -> None:
+        message = f"protocol.{name}() failed."
+        self._loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
+        )
+        self._lose(error)

@@ -31,7 +31,10 @@ class Content:
         if position >= end:
             return b""
         first, last = position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
-        found = b"".join([self.blocks.get(number, _NULS) for number in range(first, last + 1)])
+        if first == last:
+            found = self.blocks.get(first, _NULS)
+        else:
+            found = b"".join([self.blocks.get(number, _NULS) for number in range(first, last + 1)])
         return found[position - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
 
     def write(self, position: int, data: bytes) -> None:

@@ -94,7 +94,7 @@ class Wire:
             self._wait(item)
         else:
             self._fly(item)
-        if not self._dead:
+        if self._turn_set is None or self._turn_set._cancelled:  # else go_on would change nothing
             self.go_on()
 
     def forget_waiting(self) -> None:
@@ -122,9 +122,9 @@ class Wire:
 
     def go_on(self) -> None:
         """See to it that what can happen next will."""
-        if self._held or self._dead or (self._turn_set is not None and not self._turn_set.cancelled()):
+        if self._held or self._dead or (self._turn_set is not None and not self._turn_set._cancelled):
             return
-        if self._can_tell():
+        if (self._arrived or self._end is not None) and self._can_tell():
             self._turn_set = self._loop.call_soon(self._turn)
         elif self._flying:
             self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
@@ -184,33 +184,30 @@ class Wire:
         if self._held or self._dead:
             return
         flying, now = self._flying, self._loop.time() + SOON_S
-        if not self._hand_over(now):
-            while flying and flying[0][0] <= now:
-                self._arrive(flying.popleft()[1])
-            if self._can_tell():
-                self._tell()
+        if self._arrived or self.fragments or self._cut is not None or self._end is not None:
+            self._take_and_tell(now)
+        elif flying and flying[0][0] <= now:
+            piece = flying[0][1]
+            alone = len(flying) == 1 or flying[1][0] > now
+            if alone and piece.__class__ is bytes and len(piece) <= READ_BYTES and self.receiver.may_read:
+                # The usual case, in fewer steps: one piece has come, and it is read at once.
+                flying.popleft()
+                self._kernel_bytes -= len(piece)
+                if self._waiting:
+                    self._launch()
+                self.receiver.bytes_arrived(piece)
+                self.sender.drained()
+            else:
+                self._take_and_tell(now)
         if flying or self._arrived or self._end is not None:
             self.go_on()
 
-    def _hand_over(self, now: float) -> bool:
-        """The usual case, in fewer steps: one piece has come, and it is read at once."""
+    def _take_and_tell(self, now: float) -> None:
         flying = self._flying
-        if not flying or flying[0][0] > now or (len(flying) > 1 and flying[1][0] <= now) or not self._is_plain:
-            return False
-        piece = flying[0][1]
-        if piece.__class__ is Signal or len(piece) > READ_BYTES or not self.receiver.may_read:  # type: ignore[arg-type]
-            return False
-        flying.popleft()
-        self._kernel_bytes -= len(piece)  # type: ignore[arg-type]
-        if self._waiting:
-            self._launch()
-        self.receiver.bytes_arrived(piece)  # type: ignore[arg-type]
-        self.sender.drained()
-        return True
-
-    @property
-    def _is_plain(self) -> bool:
-        return not (self._arrived or self.fragments or self._cut is not None or self._end is not None)
+        while flying and flying[0][0] <= now:
+            self._arrive(flying.popleft()[1])
+        if self._can_tell():
+            self._tell()
 
     def _arrive(self, item: bytes | Signal) -> None:
         if self.receiver.is_finished:

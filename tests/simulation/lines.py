@@ -28,6 +28,7 @@ class Line(asyncio.Protocol):
         self.closed = False
         self.transport: Any = None
         self._received = bytearray()
+        self._wanted_bytes = 4  # of an answer, before it can be read
         self._waiting: deque[tuple[asyncio.Future[Any], Any, int]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,18 +44,24 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._received:
-            data = bytes(self._received + data)
+            self._received += data
+            if len(self._received) < self._wanted_bytes:
+                return
+            data = bytes(self._received)
             self._received.clear()
         at = 0
+        self._wanted_bytes = 4
         while len(data) - at >= 4:
             end = at + 4 + _SIZE.unpack_from(data, at)[0]
             if len(data) < end:
+                self._wanted_bytes = end - at
                 break
             future, api, version = self._waiting.popleft()
             if not future.done():
                 future.set_result(decode_response(api, version, data[at + 4 : end])[1])
             at = end
-        self._received += data[at:]
+        if at < len(data):
+            self._received += data[at:]
 
     def send(self, request: Any, version: int | None, client_id: str) -> "asyncio.Future[Any]":
         (future,) = self.send_all([(request, version)], client_id)

@@ -168,6 +168,7 @@ _HEAD = struct.Struct(">ih")
 class _Within(asyncio.Protocol):
     def __init__(self, protocol: asyncio.Protocol, process: Process) -> None:
         self.protocol = protocol
+        self._process = process
         self._run = process.run
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -177,7 +178,15 @@ class _Within(asyncio.Protocol):
         self._run(self.protocol.connection_lost, error)
 
     def data_received(self, data: bytes) -> None:
-        self._run(self.protocol.data_received, data)
+        """As _run does it, in fewer steps where nothing is counted."""
+        if self._process.counted is not None:
+            self._run(self.protocol.data_received, data)
+            return
+        token = _current.set(self._process)
+        try:
+            self.protocol.data_received(data)
+        finally:
+            _current.reset(token)
 
     def eof_received(self) -> bool | None:
         return bool(self._run(self.protocol.eof_received))

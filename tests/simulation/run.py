@@ -31,7 +31,7 @@ from simulation.measured_loop import MeasuredLoop
 from simulation.scenario import play
 from simulation.world import Quiet, World
 
-MEASURED_EVERY = 4  # in each such seed, what the steps of brokers take is counted
+MEASURED_EVERY = 8  # in each such seed, what the steps of brokers take is counted
 SECONDS = 30.0  # of traffic, virtual
 
 
