@@ -122,6 +122,8 @@ class Fetcher:
             source = self._source(state, now_ms)
             if source is None:
                 self._cluster.request_refresh()
+            elif source in self._nodes and self._nodes[source].busy:
+                continue  # its answer comes back to here
             elif state.fetched_bytes >= most_bytes:
                 full.add(source)
             elif not self._is_another(state):
