@@ -1,7 +1,8 @@
 """Settings by Java's and librdkafka's names: `{"bootstrap.servers": …, "enable.idempotence": True}`.
 
-The rule: a name that means something here is taken, with its unit and its words; a name that does not is refused, with
-the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error. One
+The rule: a name that means something here is taken, with its unit and its words; a name that is not known is refused,
+with the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error.
+Accepted and left alone is only what changes no record, no offset and no guarantee, and what is so here anyway. One
 default is not that of our own keywords: a consumer with a group commits by itself, as with all other clients.
 """
 
@@ -63,9 +64,37 @@ _OURS_ALONE = {  # whose names no other client has with dots
     "ssl_keyfile",
     "ssl_password",
 }
-_IGNORED = frozenset(  # what is always so here
-    {"api.version.request", "broker.version.fallback", "log.connection.close", "ssl.truststore.type"}
-)
+_SAME_IN_ANY_CASE = """
+api.version.fallback.ms api.version.request api.version.request.timeout.ms auto.include.jmx.reporter
+broker.address.family broker.address.ttl broker.version.fallback coordinator.query.interval.ms debug
+enable.metrics.push enable.random.seed fetch.error.backoff.ms fetch.queue.backoff.ms log.connection.close
+log.thread.name log_level message.copy.max.bytes metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms receive.buffer.bytes
+reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms send.buffer.bytes
+socket.connection.setup.timeout.max.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
+socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keymanager.algorithm ssl.trustmanager.algorithm
+ssl.truststore.type statistics.interval.ms sticky.partitioning.linger.ms
+topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
+"""  # whatever these say, records, offsets and guarantees are the same
+_IGNORED = frozenset(_SAME_IN_ANY_CASE.split())
+_ALWAYS: dict[str, tuple[str, ...]] = {  # what may be said because it is so here, and nothing else; "": none at all
+    "client.dns.lookup": ("use_all_dns_ips", "default"),
+    "config.providers": ("",),
+    "enable.gapless.guarantee": ("false",),
+    "enable.partition.eof": ("false",),
+    "exclude.internal.topics": ("true",),
+    "group.protocol": ("classic",),
+    "group.protocol.type": ("consumer",),
+    "group.remote.assignor": ("",),
+    "interceptor.classes": ("",),
+    "metric.reporters": ("",),
+    "offset.store.method": ("broker",),
+    "partitioner.ignore.keys": ("false",),
+    "security.providers": ("",),
+    "ssl.engine.factory.class": ("",),
+    "transaction.two.phase.commit.enable": ("false",),
+}
 _LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's, one a codec
 _JVM = "org.apache.kafka.common.serialization."
 _JVM_CLASSES: dict[str, Callable[[Any], Any] | None] = {
@@ -114,6 +143,9 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
 def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:
     if name in _IGNORED or (name in _LEVELS and "compression_level" in known):
         return
+    if name in _ALWAYS:
+        _check_always(name, value)
+        return
     if name == "enable.auto.offset.store" and "enable_auto_commit" in known:
         _auto_offset_store(value)
         return
@@ -152,6 +184,16 @@ def _value(keyword: str, value: Any) -> Any:
     if keyword.endswith(("_ms", "_bytes", "_size", "_memory", "_records")) or keyword in ("retries", "max_in_flight"):
         return _number(keyword, value)
     return value
+
+
+def _check_always(name: str, value: Any) -> None:
+    said = "" if value is None or value == [] else str(value).lower()
+    if said not in _ALWAYS[name]:
+        known = " or ".join(repr(one) for one in _ALWAYS[name] if one)
+        raise InvalidConfigurationError(
+            f"{name}={value!r} is nothing that this client does",
+            hint=f"leave it out, or {known}" if known else "leave it out",
+        )
 
 
 def _auto_offset_store(value: Any) -> None:

@@ -1,10 +1,18 @@
 """Settings by Java's and librdkafka's names: what cannot be kept is refused by its name."""
 
+import re
+
 import pytest
 from fencepost.client.config_names import settings_from
 from fencepost.client.errors import InvalidConfigurationError
 from fencepost.client.partitioner import PARTITIONERS
-from fencepost.client.settings import ConsumerSettings, ProducerSettings, consumer_settings, producer_settings
+from fencepost.client.settings import (
+    AdminSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    consumer_settings,
+    producer_settings,
+)
 
 BROKER = {"bootstrap.servers": "a"}
 
@@ -87,3 +95,50 @@ def test_a_compression_level_is_that_of_the_codec_in_use(given, level):
 def test_a_level_that_the_codec_does_not_have_is_refused(given):
     with pytest.raises(InvalidConfigurationError, match="compression_level"):
         producer(**given)
+
+
+HARMLESS = {
+    "client.dns.lookup": "use_all_dns_ips",
+    "send.buffer.bytes": 131072,
+    "receive.buffer.bytes": "-1",
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.connection.setup.timeout.max.ms": 30000,
+    "metrics.recording.level": "INFO",
+    "metric.reporters": "",
+    "interceptor.classes": [],
+    "enable.metrics.push": "true",
+    "metadata.recovery.strategy": "rebootstrap",
+    "group.protocol": "CLASSIC",
+    "security.providers": None,
+    "statistics.interval.ms": 0,
+    "socket.keepalive.enable": True,
+    "enable.partition.eof": "false",
+    "exclude.internal.topics": True,
+    "transaction.two.phase.commit.enable": False,
+}
+
+
+@pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings, AdminSettings])
+def test_a_name_for_which_there_is_nothing_to_do_is_accepted(cls):
+    assert settings_from(cls, BROKER | HARMLESS) == settings_from(cls, BROKER)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
+        ("metric.reporters", "com.example.Reporter"),
+        ("interceptor.classes", ["com.example.Audit"]),
+        ("group.protocol", "consumer"),
+        ("security.providers", "com.example.Provider"),
+        ("enable.partition.eof", True),
+        ("exclude.internal.topics", "false"),
+        ("transaction.two.phase.commit.enable", "true"),
+        ("enable.gapless.guarantee", True),
+    ],
+)
+def test_a_value_that_is_not_so_here_is_refused_by_its_name(name, value):
+    with pytest.raises(InvalidConfigurationError, match=re.escape(name)) as refused:
+        settings_from(ConsumerSettings, BROKER | {name: value})
+    assert refused.value.hint

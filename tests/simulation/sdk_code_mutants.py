@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 from unittest import mock
 
-from fencepost.client import partitioner
+from fencepost.client import config_names, partitioner
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.reading import Reading
@@ -315,6 +315,11 @@ def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -
 @killed_by("tests/client/consumer/test_positions.py")
 def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStack) -> None:
     _around(stack, offsets, "_unless_later", lambda leave_out: lambda codes: codes)
+
+
+@killed_by("tests/client/test_config_names.py")
+def sdk_a_setting_that_cannot_be_kept_is_taken_in_silence(stack: ExitStack) -> None:
+    _replaced(stack, config_names, "_check_always", lambda name, value: None)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------
