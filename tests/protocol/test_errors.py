@@ -1,7 +1,6 @@
 """The error codes against two other tables of them."""
 
 import kio.schema.errors
-import pytest
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from wire_oracles import kafka_errors
 
@@ -20,9 +19,8 @@ def test_a_second_table_agrees_on_the_numbers() -> None:
     assert {error.errno for error in errors} <= {int(code) for code in ErrorCode}
 
 
-@pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
-def test_every_code_has_a_sentence(code: ErrorCode) -> None:
-    assert code.text.endswith(".")
+def test_every_code_has_a_sentence() -> None:
+    assert not [code.name for code in ErrorCode if not code.text.endswith(".")]
 
 
 def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:

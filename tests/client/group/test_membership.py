@@ -92,8 +92,13 @@ def test_a_member_that_is_refused_keeps_its_id_to_leave_with_or_to_come_again(ap
 
 
 @pytest.mark.parametrize("api", Api)
-@pytest.mark.parametrize("code", E)
-def test_every_code_of_every_api_has_one_meaning(api, code):
+def test_every_code_of_every_api_has_one_meaning(api, subtests):
+    for code in E:
+        with subtests.test(code.name):
+            check_meaning(api, code)
+
+
+def check_meaning(api, code):
     m = member()
     stable(m, T0)
     if api in (Api.JOIN, Api.SYNC):

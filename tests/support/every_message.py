@@ -1,0 +1,29 @@
+"""A check of one message in one version as a test of each API, which names the versions that fail."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from fencepost.protocol.apis import APIS, Api
+
+Check = Callable[[type, int], None]
+
+
+def messages_of(api: Api) -> list[tuple[type, int]]:
+    """Its request and its response, each in every version that is declared."""
+    return [(cls, version) for cls in (api.request, api.response) for version in api.declared]
+
+
+def of_every_message(apis: Iterable[Api] = tuple(APIS.values())) -> Callable[[Check], Callable[..., None]]:
+    """Decorates a check of (class, version). A version that fails does not keep the others from being looked at."""
+
+    def as_test(check: Check) -> Callable[..., None]:
+        @pytest.mark.parametrize("api", apis, ids=lambda api: api.name)
+        def test(api: Api, subtests: pytest.Subtests) -> None:
+            for cls, version in messages_of(api):
+                with subtests.test(f"{cls.__name__} v{version}"):
+                    check(cls, version)
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        return test
+
+    return as_test
