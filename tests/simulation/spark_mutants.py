@@ -145,10 +145,10 @@ def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
 
 @killed_by("tests/spark/test_reading.py")
 def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
-    def visible(self: Any) -> Any:
-        return (batch for batch in self.batches if not batch.is_control)
+    def wrapper(hidden: Any) -> Any:
+        return lambda aborted: hidden(())
 
-    _replaced(stack, reading.Piece, "visible", visible)
+    _around(stack, reading, "AbortedFilter", wrapper)
 
 
 @killed_by("tests/spark/test_reading.py")
@@ -156,7 +156,7 @@ def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
     """Also below the offset where the task begins: another task reads that too."""
 
     def wrapper(add: Any) -> Any:
-        return lambda columns, batch, start, whole, limit: add(columns, batch, batch.base_offset, whole, limit)
+        return lambda columns, batch, isolation, start, *more: add(columns, batch, isolation, batch.base_offset, *more)
 
     _around(stack, reading, "_add", wrapper)
 
