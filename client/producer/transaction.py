@@ -5,6 +5,7 @@ place; an error of the SDK itself gives way to a better one (who fenced this pro
 was made from is told how it ended, because its consumer's position depends on it.
 """
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -159,12 +160,13 @@ class Transaction:
         if error is not None:
             await self._abort_for(error)
             return
-        if self._batch is not None:
-            try:
+        try:
+            await self._driver.offsets_sent()  # of another task: they may be newer than the batch's
+            if self._batch is not None:
                 self._batch.claim(self._sources)
-            except IllegalStateError as overtaken:  # by the end of another producer's transaction
-                await self._abort_for(overtaken)
-                raise
+        except (IllegalStateError, CancelledError) as failed:  # overtaken by the end of another producer's transaction
+            await self._abort_for(failed)
+            raise
         try:
             await self._driver.commit(self._committing)
         except BaseException as failed:

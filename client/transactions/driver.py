@@ -68,6 +68,7 @@ class TransactionDriver:
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
         self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
+        self._offsets_turn = asyncio.Lock()  # offsets leave one after the other, with all their tries
         self.sources = Sources()  # of the newest transaction
         self.begun = 0  # transactions so far
         self._owes_abort = False  # one was tried, and not answered
@@ -177,13 +178,27 @@ class TransactionDriver:
     async def send_offsets(
         self, offsets: Offsets, group: ConsumerGroupMetadata, batch: FromGroup | None = None
     ) -> None:
-        """The offsets count when the transaction is committed. Raises the error that spoils the transaction."""
+        """The offsets count when the transaction is committed, and its end waits for them. Cancelled, it is spoilt.
+
+        Raises the error that spoils the transaction.
+        """
         self.machine.asked(Event.WRITE)
         if batch is not None:
             batch.claim(self.sources)
             self.sources.add(batch)
-        if offsets:
-            await self._send_offsets(offsets, group)
+        if not offsets:
+            return
+        try:
+            async with self._offsets_turn:
+                await self._send_offsets(offsets, group)
+        except asyncio.CancelledError:
+            self.machine.refused_write(Verdict.ABORT, RequestTimedOutError("sending offsets was cancelled"))
+            raise
+
+    async def offsets_sent(self) -> None:
+        """What other tasks have begun to send is in the transaction, or has spoilt it."""
+        async with self._offsets_turn:
+            pass
 
     async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
         machine, group_id = self.machine, group.group_id
@@ -249,6 +264,7 @@ class TransactionDriver:
     async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
         machine = self.machine
         if machine.state is State.FLUSHING:
+            await self.offsets_sent()
             if offsets is not None and offsets[0]:
                 both = await asyncio.gather(self.sender.flush(), self._send_offsets(*offsets), return_exceptions=True)
                 for error in both:
@@ -300,6 +316,7 @@ class TransactionDriver:
         try:
             async with asyncio.timeout(self._settings.max_block_ms / 1000):
                 await self._adding.end()
+                await self.offsets_sent()
                 await self.sender.settle()
         except TimeoutError:
             waiting = RequestTimedOutError(

@@ -23,6 +23,7 @@ from fencepost.client.records.fetched import Fetched
 from fencepost.client.serialization import Serializers
 from fencepost.client.sync.loop_thread import _Running
 from fencepost.client.transactions.answers import Verdict
+from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction, fenced
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
@@ -320,6 +321,16 @@ def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStac
 @killed_by("tests/client/test_config_names.py")
 def sdk_a_setting_that_cannot_be_kept_is_taken_in_silence(stack: ExitStack) -> None:
     _replaced(stack, config_names, "_check_always", lambda name, value: None)
+
+
+@killed_by("tests/client/transactions/test_offsets.py")
+def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) -> None:
+    """They are left out, or get into the next transaction."""
+
+    async def sent(self: Any) -> None:
+        pass
+
+    _replaced(stack, TransactionDriver, "offsets_sent", sent)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------
