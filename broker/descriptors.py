@@ -14,7 +14,7 @@ RESERVE = (
 )
 LARGEST_SHARE = 4  # where descriptors are few, open files and the reserve get one in so many each
 LEAST_OPEN_FILES = 64
-ENOUGH_OPEN_FILES = 8192  # three a partition; unless told otherwise, so many where connections do not need them
+ENOUGH_OPEN_FILES = 8192  # three a partition; unless set, so many where connections do not need them
 LEAST_DESCRIPTORS = 192
 BACKLOG = 1024
 HALF_SENT = 4096

@@ -2,7 +2,7 @@
 
 The rules: a KafkaError becomes the error of the response; bytes that do not parse, and versions that have no error
 shape, close the connection; anything else raised is a bug: logged with its traceback, counted, and answered
-UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody is told of
+UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody learns of
 what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
 act in order: where what it sent before is not released yet, one that reads released state waits for that
 (reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time. How much
@@ -370,7 +370,7 @@ class Dispatcher:
             slot.fill(reply, self._broker.store.last_unit if handler.waits else 0)
 
     def _encoded(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
-        """The frame of a response, or of the refusal that an error stands for; None if not even that can be said."""
+        """The frame of a response, or of the refusal for an error; None if neither can be encoded."""
         if outcome.__class__ is Encoded:
             return outcome.frame
         api = handler.api

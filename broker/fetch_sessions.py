@@ -29,7 +29,7 @@ Key = tuple[str | bytes, int]
 
 
 class Wanted:
-    """One partition a client fetches, and what it was last told of it."""
+    """One partition that a client fetches, and the last answer about it."""
 
     __slots__ = (
         "fetch_offset",
@@ -132,23 +132,23 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == HIGHEST_EPOCH else epoch + 1
 
 
-def must_tell(wanted: Wanted, told: LastAnswer) -> bool:
+def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
     """Whether an incremental answer has to name this partition, noting that it does."""
-    changed = told.has_records or told.diverging
-    if wanted.high_watermark != told.high_watermark:
-        wanted.high_watermark = told.high_watermark
+    changed = answer.has_records or answer.diverging
+    if wanted.high_watermark != answer.high_watermark:
+        wanted.high_watermark = answer.high_watermark
         changed = True
-    if wanted.log_start_offset != told.log_start_offset:
-        wanted.log_start_offset = told.log_start_offset
+    if wanted.log_start_offset != answer.log_start_offset:
+        wanted.log_start_offset = answer.log_start_offset
         changed = True
-    if told.error_code:
+    if answer.error_code:
         wanted.high_watermark = -1  # so that the partition is named again when the error is gone
         changed = True
     return changed
 
 
 def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
-    """Whether a session was told all there is: such partitions are most of an idle consumer's, and cost the least."""
+    """Whether the client knows all there is: such partitions are most of an idle consumer's, and cost the least."""
     log, epoch = partition.log, partition.leader_epoch
     return (
         wanted.fetch_offset == wanted.high_watermark == log.high_watermark
@@ -271,7 +271,7 @@ class Fetching:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether only what changed since the last answer is to be told."""
+        """Whether the answer has only what changed since the last one."""
         return self._session is not None
 
     @property
@@ -283,33 +283,33 @@ class Fetching:
         """What is to be read now. A copy: a later request of the session may change it while this one waits."""
         return list(self.wanted.items())
 
-    def finish(self, told: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
+    def finish(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
         """The answer is ready: settle what the session remembers. Sets session_id, or error.
 
-        told: of the partitions of which there may be news; all, for a session to be opened.
+        answers: of the partitions of which there may be news; all, for a session to be opened.
         Returns the partitions to name in it, or None for all of them.
         """
         if self._session is None:
             if self._cache is not None:
-                self._open(told, now_ms)
+                self._open(answers, now_ms)
             return None
         if self._session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return set()
-        return self._changed(self._session.partitions, told)
+        return self._changed(self._session.partitions, answers)
 
-    def _open(self, told: Collection[tuple[Key, LastAnswer]], now_ms: int) -> None:
+    def _open(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> None:
         assert self._cache is not None
-        for key, state in told:
+        for key, state in answers:
             wanted = self.wanted[key]
             wanted.high_watermark = state.high_watermark
             wanted.log_start_offset = state.log_start_offset
         self.session_id = self._cache.create(self.wanted, uses_topic_ids=self.uses_topic_ids, now_ms=now_ms)
 
     @staticmethod
-    def _changed(partitions: dict[Key, Wanted], told: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
+    def _changed(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
         named = set()
-        for key, state in told:
+        for key, state in answers:
             wanted = partitions.get(key)
             if wanted is not None and must_tell(wanted, state):
                 named.add(key)

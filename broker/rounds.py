@@ -113,7 +113,7 @@ class Rounds:
         if not self._in_flight and (store.journal.pending or self._sync_next):
             try:
                 self._begin()
-            except Exception as error:  # a bug: nobody is told anything that it may have touched
+            except Exception as error:  # a bug: nothing is answered that it may have touched
                 self.halt(error)
                 return
         touched, self._touched = self._touched, {}
@@ -227,7 +227,7 @@ class Rounds:
                 callback(error)
 
     def halt_unheard(self, error: BaseException) -> None:
-        """Stop for good as well; only who waits for an idle journal is told, since none is coming."""
+        """Stop for good as well; only those who wait for an idle journal are called, since none is coming."""
         self._store.halt(error)
         idle, self._idle = self._idle, []
         for callback in idle:

@@ -1,8 +1,9 @@
 """Patterns that clients send, matched in time that grows with the text and no faster, whatever the pattern. Pure.
 
 The rule is RE2's, which Kafka uses for them: no back references, no looking around, so a pattern is an automaton: its
-states are followed all at once, and sets of states met before are remembered. What cannot be said so is refused, as is
-a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for ever, is not used.
+states are followed all at once, and sets of states met before are remembered. What that cannot express is refused,
+and so is a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for
+ever, is not used.
 Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152.
 Why it is not RE2 itself: decision 18.
 """

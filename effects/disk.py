@@ -377,7 +377,7 @@ def _write_back(files: Sequence[File], directories: Sequence[str]) -> None:
     """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
 
     It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may
-    have been deleted; Linux tells a failed write-back to the fdatasync of each descriptor that was open then. 4,000
+    have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was open then. 4,000
     syncs over 2,000 logs: 0.4 s, instead of 1.3.
     """
     syncfs = _syncfs()

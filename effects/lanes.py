@@ -107,14 +107,14 @@ class Lane(Protocol):
     ) -> None:
         """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now.
 
-        wanted: asked in the worker just before. If it says no, or the lane was closed, `job` does not run, and `done`
-            gets a JobDropped. None: the job runs in any case.
+        wanted: asked in the worker just before. If it returns False, or the lane was closed, `job` does not run, and
+            `done` gets a JobDropped. None: the job runs in any case.
         """
         ...
 
     @property
     def quick(self) -> bool:
-        """Whether jobs lately ended so soon that to hand one over, and be told, takes longer than to wait for it."""
+        """Whether jobs lately ended so soon that it is quicker to wait for one than to be called back."""
         ...
 
     def run_here(self, job: Callable[[], T]) -> T:
@@ -199,7 +199,7 @@ class ThreadLane(Lane):
                 result = error
             try:
                 loop.call_soon_threadsafe(entry.done, result)
-            except RuntimeError:  # the loop is closed: nobody is left to be told
+            except RuntimeError:  # the loop is closed: nobody is left to be called
                 pass
             # An idle worker must not keep the last job's buffers alive.
             del entry, loop, result

@@ -95,7 +95,7 @@ def descriptor_of(transport: Any) -> int:
 
 
 def has_left(transport: Any) -> bool:
-    """Whether the peer sends no more, also while nothing is read from it, so that no protocol was told.
+    """Whether the peer sends no more, also while nothing is read from it, and so no protocol was called.
 
     Any thread may ask. Where the system has no POLLRDHUP (macOS) only a peer that has reset the connection has left.
     """

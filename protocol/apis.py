@@ -1,6 +1,6 @@
 """The APIs: their keys, messages and versions, and whole frames to messages and back.
 
-The rule: what an API is stands in its message classes and nowhere else; this is their index. A request may be followed
+The rule: an API is described by its message classes and nowhere else; this is their index. A request may be followed
 by bytes that mean nothing, a response may not. The header of an ApiVersions response is always of version 0, so that a
 client can read it before the two have agreed on anything (KIP-511).
 """

@@ -12,7 +12,7 @@ _LONGEST_TEXT = 2000  # characters; a detail may quote what a client sent, and a
 
 
 class ErrorCode(IntEnum):
-    """A code as it stands on the wire: its number, whether a client may simply try again, and what it says."""
+    """A code as it stands on the wire: its number, whether a client may simply try again, and its text."""
 
     if TYPE_CHECKING:
         retriable: bool
@@ -162,7 +162,7 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "There are as many share sessions as allowed."
 
     # Ours, from 10,000 on: only in answers to our own APIs (docs/apis.md).
-    LEDGER_CONFLICT = 10_000, False, "Another decision stands under this key of the ledger."
+    LEDGER_CONFLICT = 10_000, False, "There is another decision under this key of the ledger."
 
 
 class KafkaError(Exception):

@@ -1,4 +1,4 @@
-"""What stands before the body of a request: which API in which version, the correlation id, and who asks.
+"""What is before the body of a request: which API in which version, the correlation id, and who asks.
 
 The rule: the client id is in the old encoding even where tagged fields follow it, and none is the same as an empty one.
 The correlation id is echoed and means nothing. Source: Kafka's RequestHeader.json.

@@ -390,7 +390,7 @@ class _Recovery:
         self.report.offline[log.directory] = reason
 
     def _report_oddities(self, warnings: list[str]) -> None:
-        """What people are to be told of, beside what is offline."""
+        """What the log is to name, beside what is offline."""
         for log in self.logs.values():
             warnings += log.warnings
             if log.offline is not None and log.kept_parts:
@@ -453,7 +453,7 @@ def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
 
 
 def _without(log: PartitionLog, path: str) -> str:
-    """How to give up a file of kept parts. What stands in those behind it cannot be applied without it."""
+    """How to give up a file of kept parts. Those behind it cannot be applied without it."""
     given_up = log.kept_parts[log.kept_parts.index(path) :]
     return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 

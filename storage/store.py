@@ -33,7 +33,7 @@ class StoreSettings:
     tail_max_bytes: int = 256 << 20  # undurable plus unflushed, as they stand in memory
     min_free_bytes: int = 64 << 20  # below it client data is refused
     max_open_files: int = 1024
-    durability_mode: str = "fsync"  # of the catalogue log, as it is made; what it is told is synced in any case
+    durability_mode: str = "fsync"  # of the catalogue log, as it is made; what is written to it is synced in any case
     snapshot_interval_bytes: int = 64 << 20  # appended since the last producer snapshots, over all logs
     unreadable_logs_offline: bool = False  # a log that the device cannot read does not refuse the start
 
@@ -244,7 +244,7 @@ class Store:
         if log not in self._open_logs:
             self._opens(log)
         if log_id == layout.CATALOGUE_LOG_ID:
-            self._sync_wanted = True  # who is told of a topic or an id is told for good, whatever the mode
+            self._sync_wanted = True  # an answer about a topic or an id is final, whatever the mode
 
     def _forget(self, log: PartitionLog) -> None:
         """A dropped log: out of every queue; its files go once two checkpoints no longer name it."""
@@ -410,7 +410,7 @@ class Store:
 
 
 def created_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:
-    """The empty log that a CREATE part speaks of, and its topic's id. Used live and by recovery."""
+    """The empty log that a CREATE part describes, and its topic's id. Used live and by recovery."""
     data = part.data[0] if len(part.data) == 1 else b"".join(part.data)
     topic, topic_id, partition, packed = msgpack.unpackb(data, raw=False)
     folder = layout.log_directory(directory, topic, partition, part.log_id)

@@ -1,6 +1,6 @@
 """Syncs of files that several workers share: one at a time, and none after one that failed.
 
-The kernel tells a failed write-back to one caller only, so a second sync may succeed although bytes are lost
+The kernel reports a failed write-back to one caller only, so a second sync may succeed although bytes are lost
 ("fsyncgate").
 """
 

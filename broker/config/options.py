@@ -156,7 +156,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
 
 
 def text_of(value: Value) -> str:
-    """How a value stands in an answer: Kafka's spelling."""
+    """How a value is spelled in an answer: as by Kafka."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -95,7 +95,7 @@ class BrokerSettings(TransactionSettings, GroupSettings):
     )
     advertised_listeners: tuple[str, ...] = option(
         (),
-        "The address clients are told to connect to. Default: the listen address; where that is every interface, the "
+        "The address that clients get to connect to. Default: the listen address; where that is every interface, the "
         "address that the client's connection arrived on.",
         aliases={"advertise": 1},
         check=_all_reachable,

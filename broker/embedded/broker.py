@@ -108,7 +108,7 @@ class Broker:
 
     @property
     def paused(self) -> bool:
-        """Whether it stands still until resume()."""
+        """Whether it is paused until resume()."""
         return self._life is not None and self._life.paused
 
     @property
@@ -129,7 +129,7 @@ class Broker:
     # ---- begin and end ---------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Recover, then serve. Raises what stands in the way, as OSError or AlreadyLocked."""
+        """Recover, then serve. Raises OSError, AlreadyLocked, and what recovery raises."""
         life = self._begin()
         try:
             self._served(life.ready.result(START_TIMEOUT_S))

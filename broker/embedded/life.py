@@ -63,7 +63,7 @@ class Life:
         self._resumed.set()
 
     def start(self) -> None:
-        """Begin; `ready` tells when it serves, or why it does not."""
+        """Begin; `ready` has its result once the broker serves, or the reason why it does not."""
         self._thread.start()
 
     @property
@@ -96,7 +96,7 @@ class Life:
         self.ended.result()
 
     def pause(self) -> None:
-        """Returns when it stands still, or has ended."""
+        """Returns when it is paused, or has ended."""
         if not self.running or self.paused:
             return
         self._resumed.clear()

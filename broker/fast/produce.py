@@ -74,7 +74,7 @@ class Route:
         self.transaction_bit = 0 if transactional_id is None else TRANSACTIONAL_BIT
         self.begins_with = version  # and the API's key before it, which is 0
         self.goes_on_with = bytes(frame[CORRELATION_ID_ENDS_AT:start])
-        self.start = start  # where the partition's index stands
+        self.start = start  # the position of the partition's index
         self.client_id = client_id
         self.name = name
         self.flexible = version >= FLEXIBLE
@@ -177,7 +177,7 @@ class FastProduce:
             if self._turn != store.turn:
                 self._turn, self._wall_ms = store.turn, self._now_ms()
             ordinary = (
-                whole  # nothing stands behind the batch: decode_request
+                whole  # nothing is behind the batch: decode_request
                 and (partition.plain and log.offline is None)  # Partition.accept, check_online
                 and (zero == 0 and size + LENGTH_ENDS_AT == length and magic == MAGIC)  # batches.check_produced
                 and 0 <= flags ^ bit <= HIGHEST_CODEC  # the same: no bit but the codec's and the transaction's

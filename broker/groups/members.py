@@ -1,4 +1,4 @@
-"""A member of a group, what it asks, and what it is told. Pure.
+"""A member of a group, its requests, and the answers to them. Pure.
 
 Subscriptions and assignments are bytes that members exchange; a broker only passes them on.
 """
@@ -30,12 +30,12 @@ class Joining(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    must_know_id: bool = True  # from version 4 on a newcomer is told its id and comes again (KIP-394)
+    must_know_id: bool = True  # from version 4 on a newcomer gets its id and comes again (KIP-394)
     may_skip_assignment: bool = True  # from version 9 on (KIP-814)
 
 
 class RosterEntry(NamedTuple):
-    """A member as its leader is told of it."""
+    """A member as its leader gets it."""
 
     member_id: str
     instance_id: str | None
@@ -203,8 +203,8 @@ def said_bytes(protocols: Protocols) -> int:
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
     """The memory that a member takes, but for its assignment."""
-    said = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
-    return MEMBER_BYTES + text_bytes(client_id) + text_bytes(instance_id) + said
+    of_protocols = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
+    return MEMBER_BYTES + text_bytes(client_id) + text_bytes(instance_id) + of_protocols
 
 
 def text_bytes(text: str | None) -> int:

@@ -31,7 +31,7 @@ _HEAD = Struct(">hqi")  # version, offset, leader epoch
 _TOPIC_ID_HEAD = uvarint(_TOPIC_ID) + uvarint(16)
 _AGE_HEAD = uvarint(_AGE) + uvarint(8)
 _RETENTION_HEAD = uvarint(_RETENTION) + uvarint(8)
-_LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what stands before the metadata
+_LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what is before the metadata
 
 
 class UnreadableRecord(ValueError):

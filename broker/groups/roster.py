@@ -16,7 +16,7 @@ class Roster:
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # member ids by instance id
-        self.pending: dict[str, int] = {}  # ids told to newcomers, and until when they may come back (monotonic ms)
+        self.pending: dict[str, int] = {}  # ids given to newcomers, and until when they may come back (monotonic ms)
         self.leader: str | None = None
         self.protocol: str | None = None  # of this generation
         self.protocol_type: str | None = None
@@ -124,7 +124,7 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def entries(self) -> tuple[RosterEntry, ...]:
-        """All members as the leader is told of them."""
+        """All members as the leader gets them."""
         return tuple(
             RosterEntry(each.member_id, each.instance_id, each.metadata(self.protocol))
             for each in self.members.values()

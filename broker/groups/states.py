@@ -11,7 +11,7 @@ from ...protocol.errors import ErrorCode
 
 
 class State(IntEnum):
-    """Where a group stands. `shown` is how clients see it."""
+    """The state of a group. `shown` is how clients see it."""
 
     EMPTY = 0
     PREPARING_REBALANCE = 1
@@ -62,7 +62,7 @@ class Step(Enum):
     REPEAT_OR_REBALANCE = "say once more what the generation is; rebalance if the member changed"
     TELL_OR_REBALANCE = "say what the generation is; rebalance if the member changed or leads"
     REPLACE = "give the place of the member to its successor"
-    REPLACE_AND_REBALANCE = "the same, and begin anew, because the leader may have been told of the old id"
+    REPLACE_AND_REBALANCE = "the same, and begin anew, because the leader may have got the old id"
     REPLACE_IN_PLACE = "the same, and keep generation and assignment if the protocol stays"
     AWAIT_ASSIGNMENT = "hold the answer until the leader brings the assignments"
     TELL_ASSIGNMENT = "answer with the assignment"

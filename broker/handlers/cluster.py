@@ -1,6 +1,6 @@
 """ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs: what a client asks to find its way.
 
-Nothing here waits for the disk: what is told may be forgotten by a crash, and clients ask again. One broker leads every
+Nothing here waits for the disk: a crash may forget what is answered, and clients ask again. One broker leads every
 partition; one that cannot be read is listed without a leader. Sources: KIP-511, 584, 516, 700, 966.
 """
 
@@ -34,8 +34,8 @@ from ..topics.topics import Topic
 
 TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
 CLUSTER_OPERATIONS = 8096
-IDS_SINCE = 12  # of Metadata: before, an id that stands beside a name means nothing
-MADE_AT_ONCE = 2_000  # topics that one request of names may make: the others are told to ask again
+IDS_SINCE = 12  # of Metadata: before, an id beside a name means nothing
+MADE_AT_ONCE = 2_000  # topics that one request of names may make: for the others clients have to ask again
 SORTED_PER_UNIT = 10  # names
 BROKERS, CONTROLLERS = 1, 2
 

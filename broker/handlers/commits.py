@@ -31,7 +31,7 @@ from ..services import Services
 
 BY_ID_SINCE = 10
 BATCHED_SINCE = 8  # OffsetFetch asks for several groups
-EPOCHS_SINCE = 9  # OffsetCommit may come from a group of the newer kind, and is told when there is no such group
+EPOCHS_SINCE = 9  # OffsetCommit may come from a group of the newer kind, and gets an error when there is no such group
 CONSUMER = "consumer"
 NO_OFFSET, NO_EPOCH = -1, -1
 OFFSET_BYTES = 20  # of an answer, beside the metadata
@@ -39,11 +39,11 @@ LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups t
 
 
 class _Wanted(NamedTuple):
-    """An offset that may be committed, as far as its partition goes. told: the answer to it."""
+    """An offset that may be committed, as far as its partition goes. answer: for it."""
 
     key: PartitionKey
     committed: Committed
-    told: Any
+    part_answer: Any
 
 
 # ---- OffsetCommit and TxnOffsetCommit ------------------------------------------------------------------------
@@ -56,9 +56,9 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         named = {"topic_id": topic.topic_id} if call.version >= BY_ID_SINCE else {"name": topic.name}
-        told = list(_sorted_out(broker, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
-        if told:
-            response.topics.append(OffsetCommitResponse.Topic(**named, partitions=told))
+        parts = list(_sorted_out(broker, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
+        if parts:
+            response.topics.append(OffsetCommitResponse.Topic(**named, partitions=parts))
 
     if request.retention_time_ms >= 0:
         wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
@@ -90,9 +90,9 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
     wanted: list[_Wanted] = []
     response = TxnOffsetCommitResponse(topics=[])
     for topic in request.topics:
-        told = list(_sorted_out(broker, topic, {"name": topic.name}, TxnOffsetCommitResponse.Topic.Partition, wanted))
-        if told:
-            response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=told))
+        parts = list(_sorted_out(broker, topic, {"name": topic.name}, TxnOffsetCommitResponse.Topic.Partition, wanted))
+        if parts:
+            response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
     with _told_to_all(broker, wanted):
         if wanted:
             _commit_in_transaction(broker, call, request, wanted)
@@ -136,18 +136,18 @@ def _sorted_out(
     topic = topics.by_id.get(named["topic_id"]) if by_id else topics.by_name.get(named["name"])
     now_ms, age_ms = broker.clock.now_ms(), broker.store.age_ms()
     for part in asked.partitions:
-        told = answer(partition_index=part.partition_index)
+        part_answer = answer(partition_index=part.partition_index)
         if topic is None:
-            told.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            part_answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not 0 <= part.partition_index < len(topic.partitions):
-            told.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            part_answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             epoch, metadata = part.committed_leader_epoch, part.committed_metadata or ""
             committed = Committed(part.committed_offset, epoch, metadata, now_ms, age_ms, topic.id)
-            wanted.append(_Wanted((topic.name, part.partition_index), committed, told))
-        if told.error_code:
-            broker.metrics.error(told.error_code)
-        yield told
+            wanted.append(_Wanted((topic.name, part.partition_index), committed, part_answer))
+        if part_answer.error_code:
+            broker.metrics.error(part_answer.error_code)
+        yield part_answer
 
 
 @contextmanager
@@ -157,17 +157,17 @@ def _told_to_all(broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
         yield
     except KafkaError as error:
         for each in wanted:
-            each.told.error_code = error.code
+            each.part_answer.error_code = error.code
             broker.metrics.error(error.code)
 
 
 def _fitting(broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
-    """Those whose texts are not too long; the others are told."""
+    """Those whose texts are not too long; the others get an error."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
     for each in wanted:
         if len(each.committed.metadata) > longest:
-            each.told.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            each.part_answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             broker.metrics.error(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         else:
             fitting.append((each.key, each.committed))
@@ -179,7 +179,7 @@ def _fitting(broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[Partitio
 
 @handles(OffsetFetchRequest, in_steps=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The offsets of one group, or of several; told, as everything, when they are durable."""
+    """The offsets of one group, or of several; answered, as everything, when they are durable."""
     stable, room = request.require_stable, AnswerRoom(len(broker.server.connections))
     if call.version < BATCHED_SINCE:
         single, group_id = OffsetFetchResponse.Topic, request.group_id
@@ -288,7 +288,7 @@ def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) ->
     topics = []
     for asked in request.topics:
         topic = broker.topics.by_name.get(asked.name)
-        told = []
+        parts = []
         for part in asked.partitions:
             error = ErrorCode.NONE
             if topic is None or not 0 <= part.partition_index < len(topic.partitions):
@@ -299,8 +299,8 @@ def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) ->
                 gone.append((asked.name, part.partition_index))
             if error:
                 broker.metrics.error(error)
-            told.append(made.Partition(partition_index=part.partition_index, error_code=error))
-        topics.append(made(name=asked.name, partitions=told))
+            parts.append(made.Partition(partition_index=part.partition_index, error_code=error))
+        topics.append(made(name=asked.name, partitions=parts))
     broker.group_offsets.delete(request.group_id, gone)
     return OffsetDeleteResponse(topics=topics)
 

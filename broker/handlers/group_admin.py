@@ -32,7 +32,7 @@ _Described = DescribeGroupsResponse.Group
 
 @handles(DescribeGroupsRequest, in_steps=True)
 def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """The state, and the members; what they said only while the group is stable."""
+    """The state, and the members; their metadata only while the group is stable."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
     room = AnswerRoom(len(broker.server.connections))
     answers = (_described_or_refused(broker, call.version, group_id, operations, room) for group_id in request.groups)

@@ -1,7 +1,7 @@
 """The requests of group members, and the way to their coordinator, which is this broker.
 
 A request is turned into what the group coordinator understands, and its answer into what the version of the request
-carries; what a group does is said in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on
+carries; what a group does is in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on
 only lists, with an error for each key. Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 
@@ -151,7 +151,7 @@ def _synced(broker: Services, synced: Synced) -> SyncGroupResponse:
 
 @handles(HeartbeatRequest, waits=False)
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Nothing is told but whether the member belongs to the generation; the client has that from an answer before."""
+    """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
     error = broker.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

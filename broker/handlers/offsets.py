@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: which offset stands at a time, or at an end of the log.
+"""ListOffsets and OffsetForLeaderEpoch: which offset belongs to a time, or to an end of the log.
 
 The rules: only released records exist here, under read_committed only those below the last stable offset;
 "not found" is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it.

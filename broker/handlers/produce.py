@@ -1,6 +1,6 @@
 """Produce: batches into partitions, each checked, judged and appended in one step, each with an error of its own.
 
-The rules: what a client may send (KIP-98, Kafka's LogValidator) stands in partition.py, what its sequences must be in
+The rules: what a client may send (KIP-98, Kafka's LogValidator) is in partition.py, what its sequences must be in
 storage/producers/producers.py. A duplicate is a success with the offset of the first time, and is not answered before
 that is durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long to look
 into is looked into by a worker first (long_produce.py).
@@ -140,7 +140,7 @@ def _join_together(
 ) -> None:
     """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
 
-    A single partition joins in one unit with its batch. Whatever cannot join is told so when its turn comes.
+    A single partition joins in one unit with its batch. What cannot join gets its error when its turn comes.
     """
     if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
         return
@@ -293,7 +293,7 @@ def _refused(broker: Services, index: int, error: KafkaError) -> Answer:
 
 
 def _tells_log_start(error: KafkaError, target: Target) -> bool:
-    """Kafka tells where the log begins with the errors that its log finds, and not with those of the request."""
+    """Kafka gives the log's start offset with the errors that its log finds, and not with those of the request."""
     records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:
         return records is not None and is_one_batch(records)

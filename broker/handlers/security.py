@@ -1,7 +1,7 @@
 """SaslHandshake, SaslAuthenticate and access control lists: what a broker answers that has no authentication.
 
 The rule: they are listed and answered as Apache Kafka does on a listener without SASL and without an authorizer, so
-that a tool is told why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-140.
+that a tool learns why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-140.
 """
 
 from ...protocol.errors import ErrorCode

@@ -1,6 +1,6 @@
 """Looking after transactions: who produces, what is open since when, and ending by hand what hangs (KIP-664).
 
-The rule: what is told is durable, as everything; an admin's marker is judged like any, and where it meets a
+The rule: what is answered is durable, as everything; an admin's marker is judged like any, and where it meets a
 transaction that is open it ends all of that, so that its client's commit gets an error and not a silent success.
 Sources: KIP-664, KIP-994, KIP-1152, KIP-1228; Kafka's TransactionStateManager.listTransactionStates.
 """
@@ -209,7 +209,7 @@ class _Filter:
 
 @handles(DescribeProducersRequest, in_steps=True)
 def describe_producers(broker: Services, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The producers that each partition remembers; told, as everything, when it is durable."""
+    """The producers that each partition remembers; answered, as everything, when it is durable."""
     topics, room = request.topics, AnswerRoom(len(broker.server.connections))
     return DescribeProducersResponse(topics=Lazy(len(topics), (_producers_of(broker, topic, room) for topic in topics)))
 

@@ -1,4 +1,4 @@
-"""The address clients are told to connect to. Pure.
+"""The address that clients are given to connect to. Pure.
 
 What `advertised.listeners` says, else the listen address; where that is every interface, the address that the client's
 connection arrived on, which it can surely reach. Clients connect to what metadata says, whatever they came by.
@@ -14,9 +14,9 @@ def advertised(settings: BrokerSettings, reached: tuple[str, int]) -> tuple[str,
     """Host and port for a client whose connection arrived at `reached` (our end of it)."""
     listeners = [address(text) for text in settings.listeners]
     number = _listener(listeners, reached)
-    told = [address(text) for text in settings.advertised_listeners]
-    if told:
-        host, port = told[number if len(told) == len(listeners) else 0]
+    advertised = [address(text) for text in settings.advertised_listeners]
+    if advertised:
+        host, port = advertised[number if len(advertised) == len(listeners) else 0]
     else:
         host, port = listeners[number][0], reached[1]
     if host in EVERY_INTERFACE:

@@ -81,7 +81,7 @@ class Connection:
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None
-        self.client_software = ""  # what ApiVersions said: name and version
+        self.client_software = ""  # name and version, from ApiVersions
         self.listener_address: tuple[str, int] = ("", 0)
         self.number = 0  # the later it was accepted, the higher
         self.seen = True  # something came, or was written, since the server last looked
@@ -258,7 +258,7 @@ class Connection:
         return seen or self.unsent_bytes != unsent_bytes or self.waits_for_broker
 
     def has_left(self) -> bool:
-        """Whether the client sends no more, which nobody is told of while it is not read. Workers may ask."""
+        """Whether the client sends no more: no callback reports that while reading is paused. Workers may ask."""
         transport = self.transport
         return transport is None or has_left(transport)
 

@@ -126,5 +126,5 @@ class RequestMemory:
 
 
 def _is_slow(came: int, took_ms: int, missing_bytes: int) -> bool:
-    """Whether a request that comes at this rate stands in the way of others for too long."""
+    """Whether a request that comes at this rate keeps memory from others for too long."""
     return came * 1000 < LEAST_BYTES_PER_S * took_ms or missing_bytes * took_ms > came * WHOLE_WITHIN_MS

@@ -41,7 +41,7 @@ class Sender(Protocol):
 
     @property
     def writing_paused(self) -> bool:
-        """Whether the transport has said that it holds enough, and not yet that it has sent most of that."""
+        """Whether the transport has paused writing, and not resumed it yet."""
         ...
 
     def pause_writing(self) -> None: ...

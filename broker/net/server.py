@@ -26,7 +26,7 @@ from .request_memory import RequestMemory
 
 log = logging.getLogger("fencepost.broker")
 
-CONGESTION_CHECK_S = 0.01  # how often stalled connections look again, beside being told
+CONGESTION_CHECK_S = 0.01  # how often stalled connections look again, without being called
 SHORTEST_SWEEP_MS = 50
 NO_LIMIT = -1
 UNBOUNDED = 1 << 62
@@ -189,7 +189,7 @@ class Server:
             connection.read_no_more()
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """Something escaped that should not: a bug, unless it is the halt that the broker is told of elsewhere."""
+        """Something escaped that should not: a bug, unless it is the halt, which is reported elsewhere."""
         if not isinstance(error, BrokerHalted):
             self.metrics.failed(error)
             log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)

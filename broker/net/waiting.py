@@ -14,7 +14,7 @@ _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines
 
 
 class Expecting(Protocol):
-    """What is told how large a reply may be that has not come yet."""
+    """The place of a reply that has not come yet, and that needs to know how large it may be."""
 
     def expect(self, size_bytes: int) -> None: ...
 
@@ -44,7 +44,7 @@ class Parked:
             self.slot.expect(size_bytes)
 
     def answer(self, outcome: object) -> None:
-        """Give the reply. The first answer stands; one that nobody waits for any more is dropped."""
+        """Give the reply. The first answer counts; one that nobody waits for any more is dropped."""
         if self.outcome is None and not self.cancelled:
             self.outcome = outcome
             on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None

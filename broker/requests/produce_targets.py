@@ -93,7 +93,7 @@ class Targets:
                 target.partition = partitions[index] if 0 <= index < len(partitions) else None
 
     def refusal_of_missing(self, named: ProduceRequest.Topic) -> KafkaError:
-        """What is said of a partition that is not there."""
+        """The error for a partition that is not there."""
         if self._by_id and named.topic_id not in self._topics.by_id:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

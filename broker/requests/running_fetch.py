@@ -70,7 +70,7 @@ class PartitionRead:
         self.size_bytes = 0
         self.seen_bytes = 0  # of what had been appended to the partition when it was read
 
-    def told(self) -> LastAnswer:
+    def last_answer(self) -> LastAnswer:
         answer = self.answer
         return LastAnswer(
             self.size_bytes > 0,
@@ -182,7 +182,7 @@ class RunningFetch:
         """Whether so much was appended meanwhile that reading again is worth while.
 
         More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
-        appended before, so under read_committed only reading tells.
+        appended before, so under read_committed only reading shows it.
         """
         if self.committed or self.min_bytes <= 1:
             return True
@@ -290,7 +290,7 @@ class RunningFetch:
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """A reader that knows an epoch is told if its log is longer than ours ever was in it (KIP-595)."""
+        """Find out whether a reader's log is longer than ours ever was in the epoch that it names (KIP-595)."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -429,8 +429,8 @@ class RunningFetch:
     def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
         """The response without its partitions, and which of them to name; None for all."""
         fetching = self.fetching
-        told = [(read.key, read.told()) for read in self.reads] if fetching.remembers else []
-        named = fetching.finish(told, self.broker.clock.monotonic_ms())
+        answers = [(read.key, read.last_answer()) for read in self.reads] if fetching.remembers else []
+        named = fetching.finish(answers, self.broker.clock.monotonic_ms())
         return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
 
     @staticmethod

@@ -37,7 +37,7 @@ class TopicEntry:
 
 
 class MarkerDebt(NamedTuple):
-    """How a transaction ended that an offline partition was not told of: the marker to append when it is back."""
+    """The end of a transaction that an offline partition has no marker of: to be appended when it is back."""
 
     producer_epoch: int
     coordinator_epoch: int

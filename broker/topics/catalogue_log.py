@@ -1,7 +1,7 @@
-"""The catalogue's place on disk: log 0, an ordinary compacted log, written in the same unit as the logs it speaks of.
+"""The catalogue's place on disk: log 0, an ordinary compacted log, written in the same unit as the logs that it names.
 
 The rule: a change is one unit of the journal, committed and applied in one step, so that a topic and its logs come and
-go together whatever happens. Whoever tells a client of it waits for the unit like everybody else.
+go together whatever happens. An answer that names it waits for the unit like any other.
 """
 
 from collections.abc import Sequence

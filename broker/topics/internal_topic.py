@@ -27,7 +27,7 @@ Apply = Callable[[int, Batch, Iterable[Record]], None]
 
 
 class InternalTopicDamaged(Exception):
-    """What stands in a partition of an internal topic is as it was written, and cannot be understood."""
+    """The bytes of a partition of an internal topic are as they were written, and cannot be parsed."""
 
 
 class InternalTopic:

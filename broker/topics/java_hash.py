@@ -1,7 +1,7 @@
 """Java's String.hashCode, by which Kafka finds the partition of a group or a transactional id. Pure.
 
 The rule: the hash is taken over UTF-16 code units, in 32 bits with sign; of it the absolute value, and 0 where that
-cannot be said in 32 bits. Source: S-57, Kafka's Utils.abs, GroupCoordinatorService.partitionFor.
+does not fit 32 bits. Source: S-57, Kafka's Utils.abs, GroupCoordinatorService.partitionFor.
 """
 
 LOWEST = -(2**31)

@@ -37,7 +37,7 @@ def unified(name: str) -> str:
 
 
 def check_collision(name: str, existing: Iterable[str]) -> None:
-    """Refuse a name that another differs from only in `.` and `_`. `existing`: the names unified(name) stands for."""
+    """Refuse a name that another differs from only in `.` and `_`. existing: those with the same unified()."""
     for other in existing:
         if other != name:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

@@ -186,7 +186,7 @@ class Partition:
     def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
         """Refuse records that are out of range, and name the first of them.
 
-        A header that tells of the future is refused whatever the records say.
+        A header with a time in the future is refused whatever the records have.
         """
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
@@ -217,5 +217,5 @@ def is_one_batch(produced: memoryview) -> bool:
 
 
 def storage_error(error: BaseException) -> KafkaError:
-    """What a client is told of a job on a partition's files that did not end well."""
+    """The error that a client gets for a job on a partition's files that failed."""
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,4 +1,4 @@
-"""Producer ids: unique for ever, given from blocks of 1000 that are durable before their first id is told to anybody.
+"""Producer ids: unique for ever, given from blocks of 1000 that are durable before their first id is given to anybody.
 
 The rule: what is left of a block when the broker ends, however it ends, is never given out (S-16). Source: Kafka's
 RPCProducerIdManager; its AllocateProducerIds is a record of our catalogue.

@@ -2,7 +2,7 @@
 
 The rule: a batch, or a group's offsets, goes only where its transaction is open and knows the partition. With TV1 the
 client has added it before; with TV2 it is added with the first thing written there, in the same unit, and the
-coordinator is told once that unit is committed: joined().
+coordinator's state changes once that unit is committed: joined().
 Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890.
 """
 
@@ -27,7 +27,7 @@ ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRAN
 class Joining(NamedTuple):
     """A partition that becomes part of a transaction with the first thing written there (TV2).
 
-    `batch` goes to `log` in one unit with that; then, and only then, the coordinator is to be told: joined().
+    `batch` goes to `log` in one unit with that; then, and only then, joined() is to be called.
     """
 
     log: PartitionLog
@@ -165,7 +165,7 @@ class Admission:
         self._coordinator.apply(state.transactional_id, state)
 
     def _must_be_known(self, transactional_id: str) -> None:
-        """An id whose state cannot be read is not told that it is unknown, which would be for good."""
+        """An id whose state cannot be read is not answered as unknown: for a client that would be final."""
         try:
             self._coordinator.find(transactional_id)
         except KafkaError as error:
@@ -173,7 +173,7 @@ class Admission:
 
 
 def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
-    """What the writer is told: the coordinator's words are not all known to it.
+    """The error that the writer gets: it does not know all of the coordinator's.
 
     api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
     """

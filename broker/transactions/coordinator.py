@@ -77,7 +77,7 @@ class TransactionCoordinator:
     # ---- the state -------------------------------------------------------------------------------------------
 
     def apply(self, transactional_id: str, state: Transaction | None) -> None:
-        """The only way in, live and in replay: what stands in the log from now on. None: the id is gone."""
+        """The only way in, live and in replay: what the log has from now on. None: the id is gone."""
         before = self.transactions.get(transactional_id)
         if before is not None and (state is None or before.producer_id != state.producer_id):
             self.by_producer_id.pop(before.producer_id, None)
@@ -101,7 +101,7 @@ class TransactionCoordinator:
             self.unused[transactional_id] = None
 
     def replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Apply what stands in a batch of the log. Raises what records.read raises for what it cannot be."""
+        """Apply the records of a batch of the log. Raises what records.read raises for what it cannot be."""
         if batch.is_control:
             return
         for record in contents:
@@ -153,7 +153,7 @@ class TransactionCoordinator:
         return self.topic.log(partition), state_batch(key, decision.states, given.now_ms, gone=decision.gone)
 
     def home(self, transactional_id: str) -> tuple[int, bytes]:
-        """The partition of the topic where the id's state stands, and its key there."""
+        """The partition of the topic that has the id's state, and its key there."""
         home = self._homes.get(transactional_id)
         if home is None:
             self.topic.ensure()

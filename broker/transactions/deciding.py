@@ -43,7 +43,7 @@ class Planned(NamedTuple):
     home: int  # partition of the coordinator's log
     record: tuple[bytes, bytes | None]
     marker: Batch
-    marks: list[Append] | None  # its markers; None where the group coordinator has to be told of one
+    marks: list[Append] | None  # its markers; None where the group coordinator has to know of one
 
 
 class Written(NamedTuple):

@@ -1,6 +1,6 @@
 """Who may speak for a transactional id: the policy for old clients, and the connection fence at work.
 
-The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, told of in the
+The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, named in the
 log, and raised as OlderConnection, which closes that connection without an answer (`transaction.v1.policy`).
 """
 

@@ -2,7 +2,7 @@
 
 The rule: what an earlier producer left open is aborted in the same unit, and the answer comes at once with the new
 epoch. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they take a success as readily. So
-the epoch moves once, not twice (KAFKA-19367). A producer that says which pair it had (KIP-360) is told the next one, or
+the epoch moves once, not twice (KAFKA-19367). A producer that sends the pair it had (KIP-360) gets the next one, or
 the current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
 aborts it before it refuses.
 Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.

@@ -58,11 +58,11 @@ class Verdict(Enum):
 
     DECIDE = "new"
     ALREADY_DECIDED = "the same again"
-    CONFLICT = "another decision stands"
+    CONFLICT = "there is another decision"
 
 
 def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
-    """By the entry that stands under the proposal's key."""
+    """By the entry of the proposal's key."""
     if entry is None:
         return Verdict.DECIDE
     if proposal.number > entry.number and (proposal.owner == entry.owner or proposal.takeover):

@@ -60,7 +60,7 @@ class Ledger:
             self.apply(*read_record(record.key or b"", record.value))
 
     def apply(self, key: str, entry: Entry | None) -> None:
-        """What stands under the key from now on."""
+        """From now on this is the entry of the key."""
         if entry is None:
             self.entries.pop(key, None)
         else:
@@ -143,7 +143,7 @@ class Ledger:
         return len(decisions)
 
     def remove(self, key: str) -> None:
-        """Forget how a key stands. Raises KafkaError RESOURCE_NOT_FOUND, INVALID_TXN_STATE while somebody waits."""
+        """Forget the entry of a key. Raises KafkaError RESOURCE_NOT_FOUND, INVALID_TXN_STATE while somebody waits."""
         self.check_known()
         if key not in self.entries:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")

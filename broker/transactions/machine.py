@@ -108,7 +108,7 @@ def end(
 ) -> Decision:
     """EndTxn. version: 2 from request version 5 on, else 0; it decides whether the epoch moves.
 
-    With TV2 a retry comes with the pair that the first attempt replaced, and is told the outcome again; with TV1 it
+    With TV2 a retry comes with the pair that the first attempt replaced, and gets the outcome again; with TV1 it
     comes with the same pair, which is why a late one may end a later transaction (the connection fence is for that).
     """
     event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
@@ -133,7 +133,7 @@ _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
 def expire(txn: Transaction, given: Inputs) -> Decision:
-    """Its time is over: aborted and fenced, so that whoever wrote it is told. Nothing happens before its deadline.
+    """Its time is over: aborted and fenced, so that its producer gets an error. Nothing happens before its deadline.
 
     Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
     """
@@ -197,7 +197,7 @@ def prepare(
     decided: int | None,
     given: Inputs,
 ) -> Decision:
-    """PrepareTxn. decided: the number at which the ledger's entry stands, None if there is none.
+    """PrepareTxn. decided: the number of the ledger's entry, None if there is none.
 
     Too late, the ledger being at or above the number: the transaction is aborted, with the error that says so
     (LEDGER_CONFLICT is the caller's word for it; here INVALID_TXN_STATE with states). The same PrepareTxn again is a

@@ -1,6 +1,6 @@
 """Records of __transaction_state: the state of one transactional id each, as Kafka writes it.
 
-The rule: key version 0, value versions 0 and 1 are read, 1 is written. What Kafka does not store stands in tagged
+The rule: key version 0, value versions 0 and 1 are read, 1 is written. What Kafka does not store is in tagged
 fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that
 is not as expected is refused by name: a coordinator that guesses may give out an epoch twice.
 Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
@@ -20,7 +20,7 @@ VALUE_VERSION = 1
 _TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they stand
 _TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update
 _TAG_PREPARED = 10002  # number, timeout, age when it was prepared; then the key of the ledger, to the end
-_TAG_2PC = 10003  # 1 if only a decision ends its transactions, else 0; stands only beside KIP-939's timeout
+_TAG_2PC = 10003  # 1 if only a decision ends its transactions, else 0; only together with KIP-939's timeout
 
 _HEAD = Struct(">hqhib")  # version, producer id, its epoch, timeout, status
 _ENDS = Struct(">qq")  # last update, start

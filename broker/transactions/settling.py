@@ -67,7 +67,7 @@ def _pay(shared: Shared, offsets: GroupOffsets, debts: list[Owed]) -> None:
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []
-    told: list[tuple[int, int, bool]] = []
+    of_offsets: list[tuple[int, int, bool]] = []
     for (log_id, producer_id), debt in debts:
         changes.append(marker_paid(log_id, producer_id))
         owner = store.logs.get(log_id)
@@ -77,9 +77,9 @@ def _pay(shared: Shared, offsets: GroupOffsets, debts: list[Owed]) -> None:
         marker = control_marker(kind, producer_id, debt.producer_epoch, debt.coordinator_epoch, wall_ms)
         parts.append(store.append_part(log_id, read(memoryview(marker))))
         if owner.topic == OFFSETS_TOPIC:
-            told.append((owner.partition, producer_id, debt.commit))
-        log.info("%s-%s is told that producer %s has ended", owner.topic, owner.partition, producer_id)
+            of_offsets.append((owner.partition, producer_id, debt.commit))
+        log.info("%s-%s gets the marker that ends producer %s's transaction", owner.topic, owner.partition, producer_id)
     shared.topics.commit(changes, parts)
-    for partition, producer_id, commit in told:
+    for partition, producer_id, commit in of_offsets:
         log_end = offsets.topic.log(partition).end_offset
         offsets.end_transaction(partition, producer_id, commit, log_end - 1)

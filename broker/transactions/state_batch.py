@@ -84,11 +84,11 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
 def _layout(
     number: int, key_bytes: int, partitions: tuple[tuple[PartitionKey, int], ...], client_version: int
 ) -> Layout:
-    """Where what stands, taken from a record that was written in the ordinary way."""
+    """The position of each field, found in a record that was written in the ordinary way."""
     value = records.value(Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version))
-    key = b"\xff" * key_bytes  # which stands nowhere else: a key has four bytes at least
+    key = b"\xff" * key_bytes  # which is nowhere else: a key has four bytes at least
     begins, _, rest = keyed_record(number, key, value).partition(key)
-    value_at = len(rest) - len(value) - 1  # behind it stands that there are no headers
+    value_at = len(rest) - len(value) - 1  # behind it is the number of headers, 0
     goes_on = rest[: value_at + _VERSION_BYTES]
     middle, _ = records.written_partitions(partitions)
     tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES]

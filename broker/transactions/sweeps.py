@@ -1,6 +1,6 @@
 """What is looked for from time to time: transactions open for too long, and ids that nobody uses any more.
 
-The rules: a transaction too old is aborted with a fence, so that whoever wrote it is told (S-111); ages are the
+The rules: a transaction too old is aborted with a fence, so that its producer gets an error (S-111); ages are the
 store's, so no wall clock and no restart shortens or lengthens a timeout. An id without a transaction for
 transactional.id.expiration.ms leaves memory with a null value in the log (S-113). A pass goes in slices and gives way
 between them; what finds no room on the disk is tried again with the next pass, never sooner.

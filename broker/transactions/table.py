@@ -118,7 +118,7 @@ _STATES = {
 
 
 def state_of(txn: Transaction | None) -> State:
-    """The column in which the transactional id stands."""
+    """The column of a transactional id."""
     if txn is None:
         return State.UNKNOWN
     return State.PREPARED if txn.prepared is not None else _STATES[txn.status]

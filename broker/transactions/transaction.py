@@ -17,7 +17,7 @@ NO_ID = -1
 NO_EPOCH = -1
 LAST_EPOCH = RETIRED_EPOCH - 1  # the highest that a producer is given: the one above is for the marker that ends it
 NEVER_MS = -1
-TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: stands in records of transactions that only a decision ends
+TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: in records of transactions that only a decision ends
 
 PartitionKey = tuple[str, int]
 """A topic's name and a partition's index."""
@@ -57,7 +57,7 @@ _TEXTS = (
 
 
 class Prepared(NamedTuple):
-    """What PrepareTxn said: the transaction waits for the decision `number` of a ledger entry.
+    """As PrepareTxn had it: the transaction waits for the decision `number` of a ledger entry.
 
     timeout_ms: from since_age_ms on; -1 never.
     """

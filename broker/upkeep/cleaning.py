@@ -50,7 +50,7 @@ class Cleaning:
         self._store = store
         self._tasks = tasks
         self._slice_began_ms = 0
-        self.on_failure: list[Callable[[Exception], None]] = []  # told of what must never happen
+        self.on_failure: list[Callable[[Exception], None]] = []  # called for what must never happen
         self.given_up: dict[int, Exception] = {}  # by log id: what is not compacted again before the next start
 
     async def every(
@@ -136,5 +136,5 @@ class Cleaning:
         self._tell(error)
 
     def _tell(self, error: Exception) -> None:
-        for told in self.on_failure:
-            told(error)
+        for callback in self.on_failure:
+            callback(error)

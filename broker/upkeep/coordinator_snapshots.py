@@ -103,7 +103,7 @@ def _newest_positions(disk: Disk, directory: str) -> Positions:
         try:
             return read_snapshot(disk, _path(directory, number)).positions
         except (*_UNUSABLE, FileNotFoundError):
-            continue  # restore() tells of it
+            continue  # restore() logs it
     return {}
 
 

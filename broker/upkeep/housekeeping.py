@@ -4,7 +4,7 @@ While something is under way, two tasks look ten times a second; where nothing c
 
 Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
 disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or a bug
-in here, halts the broker: whatever is durable stays so, and nobody is told anything that may not be.
+in here, halts the broker: whatever is durable stays so, and nothing else is answered.
 """
 
 import asyncio
@@ -217,7 +217,7 @@ class Housekeeping:
 
     @property
     def checkpointed_unit(self) -> int:
-        """Every change up to here stands in segments, and a checkpoint names it."""
+        """Every change up to here is in segments, and a checkpoint names it."""
         return self._upkeep.checkpointed_unit
 
     @property
@@ -252,7 +252,7 @@ class Housekeeping:
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
-        """Take as much as stands in tails now to segments. Returns whether there may be more. Raises as _flush_once."""
+        """Take as much as is in tails now to segments. Returns whether there may be more. Raises as _flush_once."""
         left = self._store.tail_bytes
         taken = await self._flush_once()
         while taken and (left := left - taken) > 0 and not self.ending:

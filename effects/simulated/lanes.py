@@ -94,7 +94,7 @@ class SimulatedLane(Lane):
             entry.run(True)
 
     def halt(self) -> None:
-        """The process is gone: nothing runs any more, nobody is told."""
+        """The process is gone: nothing runs any more, nobody is called."""
         self._halted = True
         self._waiting.clear()
 

@@ -163,7 +163,7 @@ class SimulatedTransport(asyncio.Transport):
     # Ends
 
     def die(self) -> None:
-        """The process is gone. Its kernel ends the connection; nobody here is told."""
+        """The process is gone. Its kernel ends the connection; nobody here is called."""
         if not self._finished:
             self._closing = self._finishing = True
             self._out.forget_waiting()

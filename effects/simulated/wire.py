@@ -111,7 +111,7 @@ class Wire:
         self.go_on_now()
 
     def kill(self) -> None:
-        """What is on its way is lost, and what will be sent; nobody is told."""
+        """What is on its way is lost, and what will be sent; nobody is called."""
         self._dead = True
         self._flying.clear()
         self._arrived.clear()

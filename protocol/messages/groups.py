@@ -62,7 +62,7 @@ class JoinGroupRequest:
 
 @response(to=JoinGroupRequest)
 class JoinGroupResponse:
-    """The generation, and who leads it; the leader is told of all members, the others of none."""
+    """The generation, and who leads it; the leader gets all members, the others none."""
 
     @struct
     class Member:
@@ -101,7 +101,7 @@ class SyncGroupRequest:
 
 @response(to=SyncGroupRequest)
 class SyncGroupResponse:
-    """What the leader said is this member's."""
+    """What the leader has assigned to this member."""
 
     throttle_time_ms: Int32 = field("1+", default=0)
     error_code: Int16 = 0

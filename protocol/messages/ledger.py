@@ -23,7 +23,7 @@ class PrepareTxnRequest:
 
 @response(to=PrepareTxnRequest)
 class PrepareTxnResponse:
-    """ledger_number: where the entry stands, if that is why it was refused; -1 else."""
+    """ledger_number: that of the entry, if that is why it was refused; -1 else."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -63,7 +63,7 @@ class EndTxnsRequest:
 
 @response(to=EndTxnsRequest)
 class EndTxnsResponse:
-    """The entry as it stands now; and on an error the transactions that are the reason."""
+    """The entry as it is now; and on an error the transactions that are the reason."""
 
     @struct
     class Transaction:

@@ -1,4 +1,4 @@
-"""Offsets: which one stands at a time or ends an epoch, and which a group has committed."""
+"""Offsets: which one belongs to a time or ends an epoch, and which a group has committed."""
 
 from ..primitives import ZERO_UUID
 from ..schema import Boolean, Int8, Int16, Int32, Int64, String, Uuid, field, request, response, struct

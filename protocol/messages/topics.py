@@ -122,7 +122,7 @@ class CreatePartitionsResponse:
 
 @request(api=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest:
-    """The offset at which each log shall begin; -1 stands for its high watermark."""
+    """The offset at which each log shall begin; -1 is its high watermark."""
 
     @struct
     class Topic:

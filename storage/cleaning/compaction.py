@@ -245,11 +245,11 @@ class _Output:
         self._last_age_ms = max(self._last_age_ms, state.last_age_ms)
 
     def add(self, batch: Batch, kept: Buffer, aborted: AbortedTransaction | None) -> None:
-        stands = batch if kept is batch.buffer else batches.read(memoryview(kept))
-        self._growth.add(stands.last_offset, self._size_bytes, stands.size, stands.max_timestamp)
+        written = batch if kept is batch.buffer else batches.read(memoryview(kept))
+        self._growth.add(written.last_offset, self._size_bytes, written.size, written.max_timestamp)
         self._buffers.append(kept)
-        self._size_bytes += stands.size
-        if aborted is not None and stands.record_count:
+        self._size_bytes += written.size
+        if aborted is not None and written.record_count:
             self._aborted.append(aborted)
         if self._size_bytes - self._written_bytes >= SLICE_BYTES:
             self._write()

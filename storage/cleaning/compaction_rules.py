@@ -1,4 +1,4 @@
-"""What compaction keeps of each batch. Pure: batches in log order go in, what stands for them comes out.
+"""What compaction keeps of each batch. Pure: batches in log order go in, what replaces them comes out.
 
 The latest record of each key stays, and a tombstone for delete.retention.ms after it was first seen here (the delete
 horizon, KIP-534, bit 6; on the store's clock, not the wall's). Of aborted transactions nothing stays. A marker stays
@@ -21,7 +21,7 @@ DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that me
 
 
 def name_of(key: bytes) -> bytes:
-    """What stands for a key in the map."""
+    """A key as it is in the map."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 

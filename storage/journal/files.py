@@ -42,7 +42,7 @@ class JournalFiles:
         self._spares: deque[JournalFile] = deque()
         self._job: Preparation | None = None
         self._wanted = 0
-        self.on_wanted: Callable[[], None] = _nothing  # told when no ready file takes what is to be written
+        self.on_wanted: Callable[[], None] = _nothing  # called when no ready file takes what is to be written
         self.starved = False
         self.held: deque[JournalFile] = deque()
         self.ready: deque[JournalFile] = deque()

@@ -116,7 +116,7 @@ class FileHeader(NamedTuple):
 
 
 class RoundHeader(NamedTuple):
-    """What stands at the block where a round begins; `length` bytes of units follow."""
+    """The header at the block where a round begins; `length` bytes of units follow."""
 
     incarnation: int
     round: int
@@ -248,7 +248,7 @@ def _checked(buffers: list[Buffer], length: int) -> list[Buffer]:
 
 
 def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
-    """A unit as it stands in the journal."""
+    """A unit as it is in the journal."""
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
     for kind, log_id, offset, data, _ in parts:
         buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))

@@ -384,9 +384,9 @@ class Journal:
         """Whether fill_job is worth asking for; cheap, for whoever asks at every round."""
         return self._files.incomplete
 
-    def when_wanted(self, told: Callable[[], None]) -> None:
+    def when_wanted(self, callback: Callable[[], None]) -> None:
         """Tell whoever fills when a unit found no ready file that takes it."""
-        self._files.on_wanted = told
+        self._files.on_wanted = callback
 
     def recycle(self, through_unit: int) -> None:
         """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files.

@@ -43,7 +43,7 @@ class FoundFile(NamedTuple):
 
 
 class FoundRound(NamedTuple):
-    """A round as it stands in a file. `fault` is "" if all its units read well."""
+    """A round as it is in a file. `fault` is "" if all its units read well."""
 
     position: int
     header: RoundHeader

@@ -42,7 +42,7 @@ class Scan:
 
     highest_unit, highest_round, incarnation: of all that was seen, cut or not; later numbers go above them.
     first_unit, last_unit: of those that count. cut_bytes, cut_reason: of what was written but never acknowledged (0 and
-    "" if there is none; in a reused file stale bytes cannot be told from a round whose header never arrived).
+    "" if there is none; in a reused file stale bytes cannot be distinguished from a round whose header never arrived).
     """
 
     files: list[FoundFile]
@@ -237,7 +237,7 @@ class _Judge:
             raise JournalDamaged(path, position, f"{found}, and not {self._round} from unit {self._unit}")
 
     def _end(self, index: int, position: int, fault: str) -> None:
-        """The journal ends here, whatever stands behind; or it is damaged, if that says so."""
+        """The journal ends here, whatever is behind it; or it is damaged, if what is behind it shows that."""
         result = self._result
         found = result.files[index]
         if _is_reused(found.header) and index == 0 and result.rounds[0] == 0:
@@ -261,7 +261,7 @@ class _Judge:
 
 
 class _Remains:
-    """What stands in the files behind the last round that counts."""
+    """The contents of the files behind the last round that counts."""
 
     def __init__(self) -> None:
         self.synced_through = self.witness = -1

@@ -1,8 +1,8 @@
 """The open files of all logs: opened when first needed, at most so many at a time, the longest unused closed first.
 
 Two rules. A file in use is never closed, since its descriptor's number could become another file's under a worker that
-reads. A file with unsynced bytes is synced before it is closed: a failed write-back is told only to descriptors that
-were open when it failed, so closing first could turn an error into a successful sync (Linux errseq, "fsyncgate").
+reads. A file with unsynced bytes is synced before it is closed: a failed write-back is reported only to descriptors
+that were open when it failed, so closing first could turn an error into a successful sync (Linux errseq, "fsyncgate").
 Used from the loop and from workers; the lock covers the bookkeeping, never a call to the disk.
 """
 

@@ -77,7 +77,7 @@ class PartitionLog(LogState):
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def apply(self, batch: Batch, parts: Sequence[Buffer], unit: int, now_ms: int) -> None:
-        """Append one batch that stands in the journal. parts: its bytes as they will stand in the segment.
+        """Append one batch that is in the journal. parts: its bytes as they will be in the segment.
 
         now_ms: the store's age, as everywhere in this class.
         """
@@ -348,7 +348,7 @@ class PartitionLog(LogState):
                 retired.checkpoints_left -= 1
 
     def removable_files(self) -> list[str]:
-        """Paths that no kept checkpoint names, each told once. They may be missing."""
+        """Paths that no kept checkpoint names, each returned once. They may be missing."""
         paths = [retired.path for retired in self.retired if retired.checkpoints_left <= 0]
         if paths:
             self.retired = [retired for retired in self.retired if retired.checkpoints_left > 0]

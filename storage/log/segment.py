@@ -141,7 +141,7 @@ def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, sp
 
 
 class _Walk:
-    """Steps over the batches of one chunk, checks that each stands where it must, and cuts out those wanted."""
+    """Steps over the batches of one chunk, checks that each is where it must be, and cuts out those wanted."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
         """Begin where a reader stopped, or as near before the offset as the index tells."""
@@ -271,7 +271,7 @@ class _Walk:
 
 
 def base_offset_at(file: File, position: int, last_offset: int) -> int:
-    """Of the batch that stands there, and ends at `last_offset`. −1: there is none such, or it had to be waited for."""
+    """Of the batch that begins there, and ends at `last_offset`. −1: there is none such, or it had to be waited for."""
     header = file.read_cached(HEADER_BYTES, position)
     if header is None or len(header) < HEADER_BYTES:
         return -1

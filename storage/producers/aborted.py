@@ -63,7 +63,7 @@ def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> t
 
 
 class TransactionSpans:
-    """Follows batches in log order and tells which transactions were aborted: how a lost index is derived again."""
+    """Follows batches in log order and finds which transactions were aborted: so a lost index is derived again."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id

@@ -35,7 +35,7 @@ _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead
 
 
 class Duplicate(NamedTuple):
-    """Where a batch that came again stands since the first time. timestamp: its highest, as then stored."""
+    """Where a batch that came again was written the first time. timestamp: its highest, as then stored."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class Duplicate(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """What DescribeProducers tells; -1 where there is nothing to tell."""
+    """What DescribeProducers answers; -1 where there is nothing."""
 
     producer_id: int
     producer_epoch: int
@@ -200,7 +200,7 @@ class ProducerStates:
     # What was appended
 
     def apply(self, batch: Batch, now_ms: int) -> AbortedTransaction | None:
-        """Take in a batch that stands in the log at its final offset. Returns the transaction it aborts, if it does.
+        """Take in a batch that is in the log at its final offset. Returns the transaction it aborts, if it does.
 
         now_ms: the store's age. Batches come in the order of the log.
         """
