@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name, and imports a command's module when that is called for."""
+    """Has the names of its commands, and imports a command's module when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -77,4 +77,4 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fencepost")
 def main() -> None:
-    """A message broker with the Apache Kafka protocol and exactly-once that holds."""
+    """A message broker with the Apache Kafka protocol and real exactly-once semantics."""

@@ -43,7 +43,7 @@ class Target:
     output: Output
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """What from_config takes; what the user gave with -X wins."""
+        """The argument of from_config; -X takes precedence."""
         given = {
             "bootstrap.servers": self.bootstrap,
             "client.id": "fencepost-cli",
@@ -54,7 +54,7 @@ class Target:
         return given | {name.replace("_", "."): value for name, value in more.items()} | dict(self.properties)
 
     def admin(self, kind: "type[ConnectionSettings] | None" = None) -> "Admin":
-        """kind: the settings that -X is about, of which Admin takes its part."""
+        """kind: the settings that -X may contain; Admin uses its part of them."""
         from dataclasses import fields
 
         from ..client.admin.admin import Admin
@@ -92,7 +92,7 @@ class Target:
         within_ms: int | None = None,
         interrupted: Callable[[], None] | None = None,
     ) -> T:
-        """Run it on a loop of its own. interrupted: what to do at Ctrl-C, before the command ends."""
+        """Run it on its own event loop. interrupted: called at Ctrl-C, before the command ends."""
         import asyncio
 
         from ..client.errors import KafkaError
@@ -120,7 +120,7 @@ class Target:
 
 
 def _by_system(error: OSError) -> Exception:
-    """What a person gets for it. A broken pipe stays one: who reads our output has enough."""
+    """The failure to show. A broken pipe is returned as it is: the reader of our output has stopped reading."""
     if isinstance(error, BrokenPipeError):
         return error
     cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
@@ -139,7 +139,7 @@ def connecting(command: F) -> F:
         shown = Output(json=output == "json", quiet=quiet)
         try:
             return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
-        except OSError as error:  # what came of it cannot be written
+        except OSError as error:  # the result cannot be written
             raise _by_system(error) from None
 
     for option in reversed(_OPTIONS):
@@ -155,11 +155,9 @@ _OPTIONS = (
         envvar=BOOTSTRAP_VARIABLE,
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
-        help=f"The broker, or several with commas. Also ${BOOTSTRAP_VARIABLE}.",
+        help=f"The broker, or several separated by commas. Also ${BOOTSTRAP_VARIABLE}.",
     ),
-    click.option(
-        "-X", "properties", metavar="NAME=VALUE", multiple=True, help="A property of the client, in Kafka's names."
-    ),
+    click.option("-X", "properties", metavar="NAME=VALUE", multiple=True, help="A client property, by its Kafka name."),
     click.option(
         "--timeout",
         "timeout_ms",
@@ -174,14 +172,14 @@ _OPTIONS = (
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="json: an object a line.",
+        help="json: one JSON object on each line.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Only what was asked for, no remarks."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only the result, no remarks."),
 )
 
 
 def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE, taken apart."""
+    """NAME=VALUE, split. Raises Failure."""
     found = []
     for each in given:
         name, equals, value = each.partition("=")
@@ -192,7 +190,7 @@ def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]
 
 
 def partition_of(text: str) -> tuple[str, int | None]:
-    """TOPIC or TOPIC:P, taken apart; a colon that no number follows belongs to nothing."""
+    """TOPIC or TOPIC:P, split. Raises Failure for a colon without a number."""
     name, colon, digits = text.rpartition(":")
     if not colon:
         return text, None
@@ -202,7 +200,7 @@ def partition_of(text: str) -> tuple[str, int | None]:
 
 
 async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPartition]":
-    """TOPIC or TOPIC:P, all that are meant; none given: all there are."""
+    """The partitions of TOPIC or TOPIC:P; of all topics if none is given."""
     wanted = [partition_of(each) for each in wheres]
     topics = await admin.describe_topics([name for name, _ in wanted] if wanted else None)
     found: list[TopicPartition] = []

@@ -1,4 +1,4 @@
-"""`fencepost doctor`: what is wrong between here and a broker, step by step, as a client goes.
+"""`fencepost doctor`: checks the connection to a broker step by step, as a client makes it.
 
 Name, connection, protocol, features; then what the broker tells clients to connect to, which is where most of it goes
 wrong; then topics, transactions, clock. The rule: it only reads. Each step is one line; what fails has a hint.
@@ -29,12 +29,12 @@ RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12
 
 
 class _Stop(Exception):
-    """Nothing that comes after could be looked at."""
+    """The following checks are not possible."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """Told as they come."""
+    """Printed as they are found."""
 
     to: Target
     all: list[dict[str, str]] = field(default_factory=list)

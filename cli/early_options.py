@@ -10,12 +10,12 @@ import click
 
 
 def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
-    """The same words with the options behind the command's name; unchanged if no command has all of them."""
+    """The arguments with the options moved after the command; unchanged if no command has all of them."""
     return _moved(ctx, group, args, ()) or list(args)
 
 
 def _moved(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
-    """None if no command below this group takes the options before its name. `options`: from before the group."""
+    """None if no command of this group has these options. `options`: those before the group."""
     for number, word in enumerate(args):
         command = group.get_command(ctx, word) if word in group.list_commands(ctx) else None
         if command is None:

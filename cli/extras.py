@@ -1,4 +1,4 @@
-"""Libraries that only some commands need: which extra of the package brings them."""
+"""Libraries that only some commands need, and the extras of the package that install them."""
 
 import importlib.util
 
@@ -22,7 +22,7 @@ def require(command: str, *modules: str) -> None:
 
 
 def explain_missing(error: ModuleNotFoundError) -> Failure | None:
-    """What to tell a person about a failed import; None if the module is in no extra, which is a bug here."""
+    """The failure to show for a failed import; None if the module is in no extra, which is a bug here."""
     module = (error.name or "").partition(".")[0]
     return _missing("this command needs", module) if module in EXTRAS else None
 

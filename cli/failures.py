@@ -1,4 +1,4 @@
-"""What a person at a terminal gets when something does not work: one line of cause, one of hint, no traceback."""
+"""Errors of commands: one line with the cause, one with a hint, no traceback."""
 
 from typing import IO, Any
 
@@ -8,7 +8,7 @@ FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED, HALTED, REFUSED_BY_
 
 
 class Failure(click.ClickException):
-    """Ends the command. `cause` says what is wrong, `hint` what to do about it."""
+    """Ends the command. `cause`: what is wrong. `hint`: what to do about it."""
 
     def __init__(self, cause: str, hint: str, exit_code: int = FAILED) -> None:
         super().__init__(cause)

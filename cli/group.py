@@ -1,4 +1,4 @@
-"""`fencepost group`: consumer groups, how far they are, and why they are no further.
+"""`fencepost group`: consumer groups, their lag, and what blocks them.
 
 The rule: lag is told twice. To the last stable offset: what a read_committed member could read now and has not. To the
 high watermark: all that is there, with what open transactions still hold back. Both count markers and aborted records.
@@ -26,7 +26,7 @@ _NO_GROUP = "fencepost group list shows all groups"
 
 @click.group()
 def group() -> None:
-    """Consumer groups: list, look at lag, move and delete them."""
+    """Consumer groups: list, show lag, set offsets, delete."""
 
 
 def state(name: str | None) -> str | Cell:
@@ -54,10 +54,10 @@ def list_groups(to: Target, states: Sequence[str]) -> None:
 
 @group.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
-@click.option("-m", "--members", is_flag=True, help="Also who is in it.")
+@click.option("-m", "--members", is_flag=True, help="Also its members.")
 @connecting
 def describe(to: Target, names: Sequence[str], members: bool) -> None:
-    """How far a group is: lag to LSO (what it could read) and to HW (what is there), and why they differ."""
+    """Show a group's lag to the LSO (how far it can read) and to the HW (end of the log), and why they differ."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         return [await _facts(admin, each) for each in dict.fromkeys(names)]
@@ -178,14 +178,16 @@ _MEMBERS = (
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]", help="[default: what it has read]")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]", help="[default: all with committed offsets]"
+)
 @click.option(
     "--to", "place", type=PLACE, required=True, metavar="PLACE", help="start, end, an offset, @-5m, 0:42,1:end"
 )
-@click.option("--dry-run", is_flag=True, help="Only show where it would be.")
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets.")
 @connecting
 def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
-    """Move what a group has committed, while it has no members; one that is not there is made."""
+    """Set the committed offsets of a group without members; a group that does not exist is created."""
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
@@ -223,7 +225,7 @@ async def _partitions(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) 
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @connecting
 def delete(to: Target, names: Sequence[str]) -> None:
-    """Forget groups without members, and all they have committed."""
+    """Delete groups without members, and their committed offsets."""
 
     async def work(admin: "Admin") -> None:
         await admin.delete_groups(names)

@@ -14,7 +14,7 @@ RETRY_S = 0.1
 
 
 @click.command()
-@click.option("--wait", type=DURATION, default="0s", metavar="10s", help="Wait so long for it to become healthy.")
+@click.option("--wait", type=DURATION, default="0s", metavar="10s", help="Wait up to this time until it is healthy.")
 @connecting
 def health(to: Target, wait: int) -> None:
     """Exit 0 if the broker answers, 1 if not."""

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for commands that clean up after themselves: a flag, looked at where it is safe to stop.
+"""Ctrl-C and SIGTERM for commands that clean up: a signal sets a flag, which is checked where it is safe to stop.
 
 The rule: a signal raises nothing by itself. It may come inside a callback of a C library, which would lose the
 exception, while a module is half loaded, or between a topic's making and the note that it is to be deleted. The
@@ -17,7 +17,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """A block in which the first SIGINT or SIGTERM is only noted. Belongs to the main thread."""
+    """A block in which the first SIGINT or SIGTERM only sets a flag. For the main thread only."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -39,14 +39,14 @@ class Interruption:
         self._on_signal()
 
     def check(self) -> None:
-        """Raises: KeyboardInterrupt, if a signal has come."""
+        """Raises: KeyboardInterrupt, after a signal."""
         if self.wanted:
             raise KeyboardInterrupt
 
     def run(
         self, work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     ) -> T:
-        """Run on a loop of its own; a signal cancels it. Raises: KeyboardInterrupt, and what it raises."""
+        """Run on its own event loop; a signal cancels it. Raises: KeyboardInterrupt, and its errors."""
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             try:
                 return runner.run(self._cancelled_by_signal(work))

@@ -1,8 +1,8 @@
-"""Where in a topic: start, end, an offset, so many before the end, a time; for all partitions or each of its own.
+"""Positions in a topic: start, end, an offset, a distance before the end, a time; for all partitions or for each one.
 
     start | end | 42 | -10 | @-5m | @2026-11-20T08:00 | @1795000000000 | 0:42,1:end
 
-The rule: what is read here is checked before a broker is asked; a time past the last record stands for the end.
+The rule: a position is checked before the broker is asked; a time after the last record means the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Place:
 
 
 Places = Mapping[int | None, Place]
-"""By partition; None for all that are not named."""
+"""By partition; None: all other partitions."""
 
 if TYPE_CHECKING:
     _OfPlaces = click.ParamType[Places]
@@ -94,7 +94,7 @@ def _time(text: str) -> int:
 async def resolve(
     admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
 ) -> dict["TopicPartition", int]:
-    """The offset of each partition that a place is given for, within the log."""
+    """The offset of each partition that has a place, within the log."""
     from ..client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}

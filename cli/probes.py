@@ -1,4 +1,4 @@
-"""Does a name resolve, does an address take connections: what `doctor` asks of the network itself."""
+"""Name resolution and TCP connections, for `doctor`."""
 
 import asyncio
 import socket
@@ -6,7 +6,7 @@ import time
 
 
 async def addresses(host: str) -> list[str]:
-    """What a name stands for, from here; empty if for nothing."""
+    """The addresses of a name; empty if it does not resolve."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -15,7 +15,7 @@ async def addresses(host: str) -> list[str]:
 
 
 async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
-    """How long TCP took, in ms, and why it did not work; empty if it did."""
+    """How long the TCP connection took, in ms, and why it failed; empty if it did not."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(within_ms / 1000):

@@ -33,11 +33,11 @@ FORMATS = (
 
 
 class BadFormat(ValueError):
-    """str() says what is wrong."""
+    """str(): what is wrong."""
 
 
 def form_of(text: str) -> Form:
-    """What writes a record in this format, without a line end of its own. Raises BadFormat."""
+    """A function that formats a record, without a line end. Raises BadFormat."""
     parts: list[Form | bytes] = []
     position = 0
     while position < len(text):
@@ -78,7 +78,7 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 class Line(NamedTuple):
-    """A record to send. partition, timestamp_ms: None where nothing is said."""
+    """A record to send. partition, timestamp_ms: None if not given."""
 
     value: bytes | None
     key: bytes | None = None
@@ -88,11 +88,11 @@ class Line(NamedTuple):
 
 
 class BadLine(ValueError):
-    """str() says what is wrong."""
+    """str(): what is wrong."""
 
 
 def parsed(line: bytes) -> Line:
-    """A line of --jsonl. A value that is no text is sent as JSON; null is a tombstone. Raises BadLine."""
+    """A line of --jsonl. A value that is not a string is sent as JSON; null is a tombstone. Raises BadLine."""
     try:
         given = json.loads(line)
     except ValueError as error:

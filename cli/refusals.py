@@ -1,4 +1,4 @@
-"""What people are told of an error of the SDK: its cause, a hint, and the exit code of its kind."""
+"""Errors of the SDK as failures of a command: cause, hint and exit code."""
 
 import os
 from collections.abc import Iterator
@@ -51,14 +51,14 @@ _BY_BROKER = "the broker refused it; see its log"
 
 
 def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
-    """Cause, hint and exit code. bootstrap: of the broker that was asked, for hints that can be pasted."""
+    """The failure for an error. bootstrap: the broker's address, for hints that can be copied."""
     code, hint = _kind(error)
     hint = getattr(error, "hint", "") or hint
     return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
 
 
 def _cause(error: KafkaError) -> str:
-    """asyncio has words of its own for a connection that fails; people know the system's."""
+    """The text, with asyncio's wording of a failed connection replaced by the system's."""
     text = str(error)
     for inner in _causes(error):
         if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):

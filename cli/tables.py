@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs (an object a line), and one line where one is enough.
+"""What commands print: a table or a line for people, JSON for programs (one object on each line).
 
 The rule: a command gathers facts, plain values by name, and prints them in both forms; nothing is told in one form
 alone. Columns stay where they are when nobody looks: no colour and no width of a terminal goes into a pipe.
@@ -31,7 +31,7 @@ Form = Callable[[Any], "str | Cell"]
 
 
 def plain(value: Any) -> str:
-    """A value as it stands in a table where nothing else is said."""
+    """The default text of a value in a table."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -42,13 +42,13 @@ def plain(value: Any) -> str:
 
 
 def count(value: int | None) -> str:
-    """A number that somebody compares: 1,234,567."""
+    """A number with separators: 1,234,567."""
     return NOTHING if value is None else f"{value:,}"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One fact of each row, under a title. form: how it is written."""
+    """One fact of each row, under a title. form: formats it."""
 
     title: str
     fact: str
@@ -63,13 +63,13 @@ def number(title: str, fact: str, form: Form = plain) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """json: an object a line. quiet: only what was asked for, no remarks."""
+    """json: one JSON object on each line. quiet: only what was asked for, no remarks."""
 
     json: bool = False
     quiet: bool = False
 
     def rows(self, rows: Iterable[Facts], columns: Sequence[Column], empty: str = "") -> None:
-        """A table. empty: what people are told instead of one without rows."""
+        """Print a table. empty: the text to print if there are no rows."""
         listed = list(rows)
         if self.json:
             for row in listed:
@@ -84,24 +84,24 @@ class Output:
         click.echo(as_json(facts))
 
     def told(self, text: str, facts: Facts) -> None:
-        """What came of it: a line for people, or its facts for programs."""
+        """Print a result: a line for people, or its facts for programs."""
         if self.json:
             self.object(facts)
         elif not self.quiet:
             click.echo(text)
 
     def heading(self, text: str) -> None:
-        """What the table below it is about; people only."""
+        """Print a heading for the table below it; for people only."""
         if not self.json:
             click.secho(text, bold=True)
 
     def line(self, text: str = "") -> None:
-        """People only."""
+        """Print a line; for people only."""
         if not self.json:
             click.echo(text)
 
     def remark(self, text: str) -> None:
-        """Beside the result, on the error stream."""
+        """Print a remark on the error stream."""
         if not self.json and not self.quiet:
             click.secho(text, err=True, dim=True)
 
@@ -111,7 +111,7 @@ def as_json(facts: Facts) -> str:
 
 
 def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
-    """The lines of a table: titles, then a line a row."""
+    """The lines of a table: titles, then one line for each row."""
     titles = [Cell(each.title, dim=True) for each in columns]
     cells = [titles, *([_cell(each.form(row.get(each.fact))) for each in columns] for row in rows)]
     widths = [max(width(row[i].text) for row in cells) for i in range(len(columns))]
@@ -167,7 +167,7 @@ def duration(ms: int | None) -> str:
 
 
 def when(ms: int | None) -> str:
-    """A time, in the zone of whoever reads it."""
+    """A time, in the local time zone."""
     from datetime import datetime
 
     if ms is None or ms < 0:

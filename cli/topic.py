@@ -1,4 +1,4 @@
-"""`fencepost topic`: topics of any Kafka cluster, and what stands where in them."""
+"""`fencepost topic`: topics of any Kafka cluster, their partitions, offsets and settings."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from ..client.admin.admin import Admin
     from ..client.admin.values import ConfigEntry, TopicDescription
 
-_configs = click.option("-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of it.")
+_configs = click.option(
+    "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic."
+)
 
 
 @click.group()
 def topic() -> None:
-    """Topics: list, look at, make, change, empty and delete them."""
+    """Topics: list, describe, create, change, trim and delete."""
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="Also those of the coordinators.")
+@click.option("--internal", is_flag=True, help="Also internal topics.")
 @connecting
 def list_topics(to: Target, internal: bool) -> None:
     """All topics."""
@@ -52,8 +54,8 @@ def _summary(found: "TopicDescription") -> dict[str, Any]:
 @click.option("-p", "--partitions", type=PARTITIONS, default=None, help="[default: the broker's num.partitions]")
 @click.option("-r", "--replicas", type=click.IntRange(1, 32_767), default=None, help="[default: the broker's]")
 @_configs
-@click.option("--if-not-exists", is_flag=True, help="It is no error if one is there already; it stays as it is.")
-@click.option("--dry-run", is_flag=True, help="Only ask the broker whether it would.")
+@click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged, without an error.")
+@click.option("--dry-run", is_flag=True, help="Let the broker validate it only.")
 @connecting
 def create(
     to: Target,
@@ -64,7 +66,7 @@ def create(
     if_not_exists: bool,
     dry_run: bool,
 ) -> None:
-    """Make topics."""
+    """Create topics."""
     settings = dict(pairs(configs, "-c"))
 
     async def work(admin: "Admin") -> list[str]:
@@ -84,7 +86,7 @@ def create(
 
 @topic.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-a", "--all-configs", is_flag=True, help="Also the settings that are the broker's or defaults.")
+@click.option("-a", "--all-configs", is_flag=True, help="Also settings of the broker and defaults.")
 @connecting
 def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
     """Partitions, offsets and settings.
@@ -161,11 +163,11 @@ _OFFSETS = (
 @topic.command()
 @click.argument("name", metavar="TOPIC")
 @_configs
-@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to go back to the default.")
-@click.option("--dry-run", is_flag=True, help="Only ask the broker whether it would.")
+@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to reset to its default.")
+@click.option("--dry-run", is_flag=True, help="Let the broker validate it only.")
 @connecting
 def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
-    """Change settings; the others stay."""
+    """Change settings; all others keep their values."""
     changes = dict(pairs(configs, "-c"))
     if not changes and not deleted:
         raise Failure(
@@ -182,10 +184,10 @@ def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str],
 
 @topic.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="It is no error if there is none.")
+@click.option("--if-exists", is_flag=True, help="No error if the topic does not exist.")
 @connecting
 def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
-    """Delete topics and all they hold."""
+    """Delete topics and all their records."""
 
     async def work(admin: "Admin") -> list[str]:
         there = set(await admin.list_topics(internal=True)) if if_exists else set(names)
@@ -205,7 +207,7 @@ def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
 @click.option("--before", "before", type=PLACE, required=True, metavar="PLACE", help="end, an offset, @-7d, 0:42,1:end")
 @connecting
 def trim(to: Target, where: str, before: Places) -> None:
-    """Forget what stands before a place: an offset, a time, or all of it."""
+    """Delete the records before a position: an offset, a time, or the end."""
     name, partition = partition_of(where)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
@@ -225,11 +227,11 @@ def trim(to: Target, where: str, before: Places) -> None:
 
 @topic.command("add-partitions")
 @click.argument("name", metavar="TOPIC")
-@click.option("-n", "--num", "more", type=PARTITIONS, default=None, help="So many more.")
-@click.option("--to", "total", type=PARTITIONS, default=None, help="Until there are so many.")
+@click.option("-n", "--num", "more", type=PARTITIONS, default=None, help="Add N partitions.")
+@click.option("--to", "total", type=PARTITIONS, default=None, help="Add partitions until there are N.")
 @connecting
 def add_partitions(to: Target, name: str, more: int | None, total: int | None) -> None:
-    """Give a topic more partitions. Keys go to other partitions from then on."""
+    """Add partitions to a topic. New records of a key may go to another partition."""
     if (more is None) == (total is None):
         raise Failure(
             "exactly one of --num and --to is required",

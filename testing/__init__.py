@@ -1,6 +1,6 @@
-"""What tests need of a broker: the pytest plugin, faults, a clock, assertions. Built on the embedded broker.
+"""A broker for tests: the pytest plugin, faults, a clock, assertions. Built on the embedded broker.
 
-The rule: a name is imported when it is first used; the plugin is loaded by every pytest where this is installed.
+The rule: a name is imported when it is first used, because every pytest run in the environment loads the plugin.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""Questions to a broker, any Kafka, over plain blocking sockets: what assertions look at.
+"""Requests to any Kafka broker over plain blocking sockets, for assertions.
 
-The rule: each question uses connections of its own, so it works after a kill and beside any client library, sync or
+The rule: each use opens its own connections, so it works after a kill and beside any client library, sync or
 async; it shares no code with the clients under test, only the bytes of the protocol.
 """
 
@@ -24,7 +24,7 @@ Address = tuple[str, int]
 
 
 class Line:
-    """One connection. Versions are the highest that both sides have."""
+    """One connection. It uses the highest API versions that both sides support."""
 
     def __init__(self, address: Address, timeout_s: float = TIMEOUT_S) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
@@ -41,7 +41,7 @@ class Line:
         self._socket.close()
 
     def ask(self, request: object, *, version: int | None = None, cap: int | None = None) -> Any:
-        """The response. cap: the highest version in which this request can be said. Raises OSError."""
+        """The response. cap: the highest version that can encode this request. Raises OSError."""
         api = APIS[schema_of(type(request)).api or 0]
         if version is None:
             version = min(api.max, self._highest.get(api.key, 0), api.max if cap is None else cap)
@@ -64,7 +64,7 @@ class Line:
 
 
 class Asker:
-    """All brokers of one cluster, for the time of a question. A context manager."""
+    """Connections to all brokers of one cluster. A context manager."""
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -90,7 +90,7 @@ class Asker:
         return response
 
     def leaders(self, topic: str) -> dict[int, Line]:
-        """The broker to ask about each partition. Raises KafkaError if there is no such topic."""
+        """The leader of each partition. Raises KafkaError if there is no such topic."""
         (found,) = self.metadata(topic).topics
         check(found.error_code, f"topic {topic}")
         return {
@@ -121,7 +121,7 @@ class Asker:
 
 
 def check(code: int, detail: str) -> None:
-    """Raises KafkaError, if it is the code of an error."""
+    """Raises KafkaError for an error code."""
     if code:
         raise KafkaError(ErrorCode(code), detail)  # type: ignore[call-arg]
 

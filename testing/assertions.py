@@ -1,6 +1,6 @@
-"""Assertions about a broker as a whole: every record exactly once, every transaction whole or not at all.
+"""Assertions about topics of a broker: every record exactly once, every transaction as a whole or not at all.
 
-The rule: a failure says which records, not how many. They look from outside, with read_committed, as a consumer does.
+The rule: a failure lists the records, not only their number. Records are read with read_committed, like a consumer.
 """
 
 from collections import Counter, defaultdict
@@ -16,10 +16,10 @@ KeyOf = Callable[[Record], Hashable]
 
 
 class Asserting(Observed):
-    """The assertions, for whoever can be observed."""
+    """The assertions, for an observed broker."""
 
     def assert_exactly_once(self, source: str, destination: str, key: KeyOf | None = None) -> None:
-        """Each record of `source` has exactly one in `destination`, and nothing else is there.
+        """Each record of `source` has exactly one in `destination`, which has no other records.
 
         key: what identifies a record in both topics; by default its key and value. Raises AssertionError.
         """
@@ -41,10 +41,9 @@ class Asserting(Observed):
     def assert_atomic(self, topics: Iterable[str], txn: KeyOf) -> None:
         """Of each transaction all records are visible, once, or none is.
 
-        txn: what transaction a record says that it belongs to, such as a header that the test has put there; what
-        was written is read with read_uncommitted, so an attempt that was aborted and made again counts once. Equal
-        records that one attempt wrote to one partition are as many records. Records for which it gives None belong to
-        none. Raises AssertionError.
+        txn: returns a record's transaction, for example a header that the test has set; None for records in no
+        transaction. All written records are read with read_uncommitted, so an attempt that was aborted and repeated
+        counts once. Equal records that one attempt wrote to one partition count as several. Raises AssertionError.
         """
         written: dict[Hashable, Counter[Any]] = defaultdict(Counter)
         visible: dict[Hashable, Counter[Any]] = defaultdict(Counter)
@@ -86,7 +85,7 @@ def _place_and_content(record: Record) -> Hashable:
 
 
 def _some(found: Iterable[Any]) -> str:
-    """The first of them."""
+    """The first few, for the message."""
     listed = list(found)
     text = ", ".join(map(repr, listed[:SHOWN]))
     return text + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

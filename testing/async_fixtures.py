@@ -1,4 +1,4 @@
-"""Clients of the SDK as fixtures, in the loop of the test that uses them: for pytest-asyncio in either mode."""
+"""Clients of the SDK as fixtures, on the test's event loop: for pytest-asyncio in either mode."""
 
 import os
 from collections.abc import AsyncIterator, Generator
@@ -26,7 +26,7 @@ async def fp_producer(fp_bootstrap: str) -> "AsyncIterator[Producer]":
 
 @pytest_asyncio.fixture
 async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> "AsyncIterator[Producer]":
-    """A transactional producer with an id of its own; the marker's transaction_timeout."""
+    """A transactional producer with its own id, and the marker's transaction_timeout."""
     from ..client.producer.producer import Producer
 
     timeout_ms = wishes_of(request.node).transaction_timeout_ms
@@ -37,7 +37,7 @@ async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> 
 
 @pytest_asyncio.fixture
 async def fp_consumer(fp_bootstrap: str, fp_topic: str) -> "AsyncIterator[Consumer]":
-    """A member of a group of its own that reads fp_topic from the beginning, read_committed."""
+    """A consumer in its own group that reads fp_topic from the beginning, read_committed."""
     from ..client.consumer.consumer import Consumer
 
     group = f"test-{os.urandom(6).hex()}"
@@ -56,7 +56,7 @@ async def fp_admin(fp_bootstrap: str) -> "AsyncIterator[Admin]":
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-asyncio's own wrapper
 def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
-    """The clients live in the loop of the test that asks for them, whichever scope that has."""
+    """Start the clients on the loop of the test that uses them, whichever scope that loop has."""
     if fixturedef.func.__module__ == __name__:
         mark = request.node.get_closest_marker("asyncio")
         scope = mark.kwargs.get("loop_scope") if mark is not None else None

@@ -1,17 +1,17 @@
-"""The broker's time in the hands of a test."""
+"""Lets a test move the broker's time."""
 
 from ..broker.embedded.broker import Broker
 
 
 class BrokerTime:
-    """`advance` lets time pass in the broker; it goes on by itself as well."""
+    """`advance` moves the broker's time, which also passes normally."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._began_ms = broker.clock.monotonic_ms()
 
     def advance(self, seconds: float) -> None:
-        """What is due by then has happened at the return: transactions aborted, sessions ended, records expired."""
+        """Move the time. On return all that is due is done: transactions aborted, sessions ended, records expired."""
         self._broker.advance(seconds)
 
     def now(self) -> float:
@@ -19,5 +19,5 @@ class BrokerTime:
         return self._broker.clock.now_ms() / 1000
 
     def set_wall_right(self) -> None:
-        """The wall clock shows the machine's time again; what has passed has passed."""
+        """Set the wall clock to the machine's time again; the monotonic clock is not set back."""
         self._broker.clock.set_wall_right()

@@ -1,4 +1,4 @@
-"""What a failed test shows of its broker: open transactions, where partitions stand, faults, the last requests."""
+"""What a failed test shows of its broker: open transactions, partitions' offsets, faults, the last requests."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ DECIDED = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 
 def described(broker: Any) -> str:
-    """A section of a report; never raises, and never waits for long."""
+    """A section of the report. It never raises and never waits long."""
     lines = [repr(broker)]
     if not broker.answers:
         lines.append("it does not answer now")

@@ -1,6 +1,6 @@
-"""What a fault does to a request: each effect gets the way on, the connection and what was asked.
+"""What a fault does to a request: each effect gets the next handler, the connection and the request.
 
-The rule: an answer keeps its place in the order of its connection, whatever happens to it; nobody else's is touched.
+The rule: answers keep the order of their connection, and other connections are not affected.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ..protocol.primitives import Buffer, Readable
 
 
 class ReceivedRequest:
-    """A request as it came, and what it says."""
+    """A received request, and its decoded form."""
 
     def __init__(self, frame: Readable, header: RequestHeader) -> None:
         self.frame = frame
@@ -33,7 +33,7 @@ class ReceivedRequest:
         return self._decoded
 
     def refused(self, code: ErrorCode) -> list[Buffer]:
-        """The answer that says no."""
+        """An answer with this error."""
         header, api = self.header, APIS[self.header.api_key]
         response = refusal(
             api.response, header.api_version, self.decoded(), KafkaError(code, "a fault injected by the test")
@@ -74,7 +74,7 @@ def disconnect(after: bool) -> Effect:
             at_once=lambda unit, reply: connection.close_after_replies(unit),
             later=lambda slot, on_answer, outcome: slot.close(),
         )
-        if len(connection.slots) == waiting:  # acks=0: there was no answer to stand in for
+        if len(connection.slots) == waiting:  # acks=0: there is no answer to replace
             connection.close_after_writes()
 
     return effect
@@ -129,7 +129,7 @@ def _instead_of_answer(
     at_once: Callable[[int, Reply], object],
     later: Callable[[Slot, Callable[[object], None], object], None],
 ) -> None:
-    """Carry it out, and have something else than the answer: at once, or when one comes that waits for something."""
+    """Process the request, and replace its answer: at once, or when a delayed answer is ready."""
     waiting = len(connection.slots)
     serve(connection, asked.frame)
     if len(connection.slots) == waiting:
@@ -158,5 +158,5 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
 
 
 def _in(seconds: float, call: Callable[..., object], *arguments: Any) -> None:
-    """On the broker's own time, so that moving it ahead ends a delay."""
+    """Call later on the broker's time, so that moving it ends a delay."""
     asyncio.get_running_loop().call_later(seconds, call, *arguments)

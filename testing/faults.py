@@ -1,8 +1,8 @@
-"""Faults that a broker commits on request: an error, a cut connection, a delay, silence, a request that comes twice.
+"""Faults to inject into a broker: an error, a closed connection, a delay, no answer, a duplicate request.
 
-The rule: a fault says which requests it is for and when it strikes; the first that strikes a request is the one. Chance
-is seeded, so a run repeats. While there is no fault, the broker does not know that there could be. Names of APIs are
-Kafka's: "Produce", "EndTxn"; None is any.
+The rule: a fault defines which requests it matches and when it fires; the first that fires for a request is applied.
+Random choices are seeded, so a run is repeatable. Without faults nothing is added to the broker's request path. Names
+of APIs are Kafka's: "Produce", "EndTxn"; None for any.
 Modelled on the fault proxy of KAFKA-21074.
 """
 
@@ -25,16 +25,16 @@ API_VERSIONS = 18
 
 
 class Faulty(Protocol):
-    """What can be made to fail: an embedded broker."""
+    """What faults need of an embedded broker."""
 
     def inside(self, look: Callable[[Broker], Any]) -> Any: ...
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None: ...
 
 
 class Fault:
-    """One thing that goes wrong, and how often. Unless told otherwise, every time.
+    """One fault, and when it fires: by default every time.
 
-    calls: requests that it was for; fired: those that it struck.
+    calls: matching requests; fired: those that it was applied to.
     """
 
     def __init__(self, text: str, effect: effects.Effect, api: Api | None, client_id: str | None, chance: Any) -> None:
@@ -70,7 +70,7 @@ class Fault:
         return self._when(lambda call: True)
 
     def with_probability(self, probability: float) -> "Fault":
-        """Now and then, by the seed. One that never struck is no failure, if it might have."""
+        """At random, by the seed. A test does not fail if it never fires by chance."""
         self._needs = 0
         return self._when(lambda call: self._chance.random() < probability)
 
@@ -85,7 +85,7 @@ class Fault:
 
     @property
     def unfired(self) -> bool:
-        """Whether what was asked for did not happen, or not as often."""
+        """Whether it did not fire as often as requested."""
         return self.fired < self._needs if self._needs else not self.calls
 
     def takes(self, header: RequestHeader, request: Callable[[], Any]) -> "effects.Effect | None":
@@ -93,7 +93,7 @@ class Fault:
         if self._api is not None and header.api_key != self._api.key:
             return None
         if self._api is None and header.api_key == API_VERSIONS:
-            return None  # else no client would come as far as having a fault
+            return None  # else no client could connect
         if self._client_id is not None and header.client_id != self._client_id:
             return None
         if self._where is not None and not self._where(request()):
@@ -106,7 +106,7 @@ class Fault:
 
 
 class Faults:
-    """The faults of one broker; they outlast its restarts."""
+    """The faults of one broker; they are kept over its restarts."""
 
     def __init__(self, broker: Faulty) -> None:
         self._broker = broker
@@ -116,61 +116,61 @@ class Faults:
         self._intercepting = False
 
     def seed(self, number: int) -> "Faults":
-        """Begin chance anew."""
+        """Seed the random choices."""
         self._chance.seed(number)
         return self
 
     def error(
         self, api: str | None, code: str | int, *, when: When = "before_write", client_id: str | None = None
     ) -> Fault:
-        """Answer with an error: instead of doing what was asked, or after it was done."""
+        """Answer with an error: without processing the request, or after it."""
         error = error_named(code)
         return self._add(f"error({api!r}, {error.name})", effects.error(error, _after(when)), api, client_id)
 
     def disconnect(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
-        """Close the connection: without doing what was asked, or after it is durable, in place of the answer."""
+        """Close the connection: without processing the request, or after it is durable, instead of the answer."""
         return self._add(f"disconnect({api!r}, {when})", effects.disconnect(_after(when)), api, client_id)
 
     def delay(
         self, api: str | None, seconds: float, *, when: When = "before_write", client_id: str | None = None
     ) -> Fault:
-        """Do it so much later, with what comes behind it on that connection; or do it now and answer later."""
+        """Process the request and later ones of its connection after a delay; or process it now and answer later."""
         return self._add(f"delay({api!r}, {seconds})", effects.delay(seconds, _after(when)), api, client_id)
 
     def blackhole(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
-        """Never answer, nor anything behind it on that connection; it stays open."""
+        """Never answer it or later requests of its connection, which stays open."""
         return self._add(
             f"blackhole({api!r}, client_id={client_id!r})", effects.blackhole(_after(when)), api, client_id
         )
 
     def duplicate(self, api: str | None, *, client_id: str | None = None) -> Fault:
-        """Do it twice, as if it had come twice; the first answer is the one."""
+        """Process it twice, as if it was received twice; the first answer is sent."""
         return self._add(f"duplicate({api!r})", effects.duplicate, api, client_id)
 
     def remove(self, fault: Fault) -> None:
-        """No more of it. What it delayed still comes."""
+        """Remove a fault. Requests that it delayed are still processed."""
         with self._lock:
             self._faults = [one for one in self._faults if one is not fault]
         self._see_to_interception()
 
     def clear(self) -> None:
-        """No faults any more."""
+        """Remove all faults."""
         with self._lock:
             self._faults = []
         self._see_to_interception()
 
     @property
     def all(self) -> list[Fault]:
-        """In the order in which they were asked for."""
+        """All faults, in the order of their creation."""
         return list(self._faults)
 
     @property
     def unfired(self) -> list[Fault]:
-        """Those that did not happen as asked."""
+        """The faults that did not fire as often as requested."""
         return [fault for fault in self._faults if fault.unfired]
 
     def verify(self) -> None:
-        """Raises AssertionError if a fault was asked for and did not happen: the test tests less than it says."""
+        """Raises AssertionError if a fault did not fire: then the test does not test what it should."""
         unfired = self.unfired
         assert not unfired, "faults that did not happen: " + ", ".join(map(repr, unfired))
 

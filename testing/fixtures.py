@@ -1,7 +1,7 @@
 """The fixtures that need no event loop: brokers, topics, faults, time.
 
-The rule: whatever is heavy is imported when a fixture is used first. Names of topics are never used twice, so tests
-share a broker and see nothing of each other.
+The rule: heavy imports happen when a fixture is first used. Topic names are never used twice, so tests share a broker
+without seeing each other's records.
 """
 
 import os
@@ -98,13 +98,13 @@ def fp_topics(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> Iterato
 
 @pytest.fixture
 def fp_topic(fp_topics: Callable[..., list[str]]) -> str:
-    """A topic that no other test has."""
+    """A new topic for this test."""
     return fp_topics()[0]
 
 
 @pytest.fixture
 def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
-    """Faults of the broker, for this test. One that does not happen fails it."""
+    """Faults of the broker, for this test. It fails if one does not fire."""
     faults: Faults = fp_broker.faults.seed(0)
     yield faults
     faults.clear()

@@ -1,4 +1,4 @@
-"""What `@pytest.mark.fencepost(...)` says about a test."""
+"""The arguments of `@pytest.mark.fencepost(...)`."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m)\s*")
 
 
 class Wishes:
-    """A test's marker, or what holds without one. No dataclass: making one takes a millisecond of every start."""
+    """A test's marker, or the defaults. Not a dataclass: creating one costs a millisecond at every start."""
 
     __slots__ = ("clients", "partitions", "transaction_timeout")
 
@@ -35,7 +35,7 @@ class Wishes:
 
 
 def wishes_of(node: Any) -> Wishes:
-    """Of a test, the nearest marker first. Raises pytest.UsageError."""
+    """The wishes of a test; the nearest marker takes precedence. Raises pytest.UsageError."""
     said: dict[str, Any] = {}
     for marker in node.iter_markers("fencepost"):
         if marker.args:

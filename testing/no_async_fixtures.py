@@ -1,4 +1,4 @@
-"""Where pytest-asyncio is not installed: the async clients say so, instead of not being found."""
+"""Without pytest-asyncio the async fixtures raise an error that names it, instead of not being found."""
 
 from typing import NoReturn
 
@@ -9,23 +9,23 @@ HINT = "needs pytest-asyncio: pip install pytest-asyncio; sync tests use fp_boot
 
 @pytest.fixture
 def fp_producer() -> NoReturn:
-    """Says what is missing."""
+    """Raises: pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_producer {HINT}")
 
 
 @pytest.fixture
 def fp_txn_producer() -> NoReturn:
-    """Says what is missing."""
+    """Raises: pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_txn_producer {HINT}")
 
 
 @pytest.fixture
 def fp_consumer() -> NoReturn:
-    """Says what is missing."""
+    """Raises: pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_consumer {HINT}")
 
 
 @pytest.fixture
 def fp_admin() -> NoReturn:
-    """Says what is missing."""
+    """Raises: pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_admin {HINT}")

@@ -1,6 +1,6 @@
-"""What is in a broker, for assertions: records, offsets, transactions, as any client could ask for them.
+"""Reads records, offsets and transactions of a broker, for assertions.
 
-The rule: a plain reading of the protocol (KIP-98), not the SDK's, so that one is a check on the other.
+The rule: it implements the protocol (KIP-98) independently of the SDK, so that each checks the other.
 """
 
 from collections import Counter
@@ -31,9 +31,9 @@ READ_COMMITTED = 1
 
 
 class Attempt(NamedTuple):
-    """A transaction's part in one partition: who wrote it, and how many of that producer's were ended there before.
+    """A transaction's part in one partition. number: how many of the producer's transactions ended there before.
 
-    A record without a transaction is one of its own: producer_id -1, number its offset.
+    A record without a transaction has its own: producer_id -1, number its offset.
     """
 
     partition: int
@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionSeen:
-    """One transactional id, as its coordinator tells of it."""
+    """One transactional id, as described by its coordinator."""
 
     transactional_id: str
     state: str
@@ -55,7 +55,7 @@ class TransactionSeen:
 
 
 class Observed:
-    """What can be asked of a broker; whoever inherits it says where it is."""
+    """Queries to a broker; a subclass provides its address."""
 
     if TYPE_CHECKING:
 
@@ -67,7 +67,7 @@ class Observed:
         return [record for record, _, _ in self._attempted(topic, isolation)]
 
     def _attempted(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
-        """Each record, with which others of its partition it was committed or aborted, and its sequence number."""
+        """Each record with its Attempt and its sequence number."""
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
@@ -79,7 +79,7 @@ class Observed:
             ]
 
     def hw(self, place: Place) -> int:
-        """The high watermark: the offset after the last record that anybody can read."""
+        """The high watermark: the offset after the last readable record."""
         return self._offset(place, LATEST, committed=False)
 
     def lso(self, place: Place) -> int:
@@ -99,7 +99,7 @@ class Observed:
             return _list_offset(leaders[at.partition], at, timestamp, committed)
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets a group has committed; those of transactions that are open are not among them."""
+        """The committed offsets of a group, without those of open transactions."""
         with Asker(self.bootstrap_servers) as asker:
             asked = OffsetFetchRequest(group_id=group, topics=None)
             response = asker.coordinator(GROUP, group).ask(asked, cap=7)
@@ -114,18 +114,18 @@ class Observed:
         }
 
     def transactions(self) -> list[TransactionSeen]:
-        """Every transactional id the brokers remember, by name."""
+        """Every transactional id that the brokers know."""
         with Asker(self.bootstrap_servers) as asker:
             return _transactions(asker)
 
     def topics(self) -> dict[str, int]:
-        """Topics and how many partitions each has; none of the broker's own."""
+        """The number of partitions of each topic; without internal topics."""
         with Asker(self.bootstrap_servers) as asker:
             found = asker.metadata().topics
         return {topic.name: len(topic.partitions) for topic in found if not topic.is_internal}
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
-        """Make a topic; configs are Kafka's, with `_` for `.`. Returns its name."""
+        """Create a topic; configs are Kafka's, with `_` for `.`. Returns its name."""
         row = CreateTopicsRequest.Topic.Config
         given = [row(name=key.replace("_", "."), value=_text(value)) for key, value in configs.items()]
         topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
@@ -135,7 +135,7 @@ class Observed:
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Its records are gone."""
+        """Delete a topic."""
         with Asker(self.bootstrap_servers) as asker:
             asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
             response = asker.controller().ask(asked, cap=5)
@@ -225,7 +225,7 @@ def _transactions(asker: Asker) -> list[TransactionSeen]:
     for name in sorted(ids):
         asked = DescribeTransactionsRequest(transactional_ids=[name])
         (found,) = asker.coordinator(TRANSACTION, name).ask(asked).transaction_states
-        if found.error_code:  # forgotten between the two questions
+        if found.error_code:  # forgotten between the two requests
             continue
         partitions = [TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions]
         seen.append(

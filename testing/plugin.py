@@ -1,7 +1,7 @@
 """The pytest plugin: a real broker for tests, for any client library, sync or async.
 
-The rule: it imports nothing but pytest before a fixture is used, uses no fixture by itself, and changes no setting of
-anybody's event loop. A broker a worker of pytest-xdist, so workers share nothing.
+The rule: it imports only pytest before a fixture is used, uses no fixture by itself, and changes no event loop setting.
+Each worker of pytest-xdist has its own broker, so workers share nothing.
 """
 
 from collections.abc import Generator
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A test that asked for a fault which did not happen, or met a bug in the broker, has failed."""
+    """Fail a test if a requested fault did not fire, or if the broker met a bug."""
     result = yield
     for broker in _brokers_of(item):
         broker.verify()
@@ -64,14 +64,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The next test finds the session's broker as this one did."""
+    """Reset the session's broker for the next test."""
     for broker in _brokers_of(item):
         broker.reset()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test says what the broker looked like."""
+    """Add the broker's state to the report of a failed test."""
     report = yield
     if report.failed and report.when != "teardown":
         for broker in _brokers_of(item):
@@ -82,7 +82,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, p
 
 
 def _brokers_of(item: pytest.Item) -> list[Any]:
-    """Those that this test uses."""
+    """The brokers that this test uses."""
     uses = any(name.startswith("fp_") for name in getattr(item, "fixturenames", ()))
     brokers: list[Any] = item.config.stash[BROKERS]
     return list(brokers) if uses else []

@@ -1,6 +1,6 @@
-"""The brokers that fixtures hand out: an embedded one that can be asked and made to fail, or one that runs elsewhere.
+"""The brokers of fixtures: an embedded one with assertions and faults, or an external one.
 
-The rule: what only an embedded broker can do (faults, time, kill) skips the test where the broker is somebody else's.
+The rule: with an external broker, a test that needs an embedded one (faults, time, kill) is skipped.
 """
 
 import os
@@ -44,7 +44,7 @@ HEADER_BYTES = 300
 
 
 class ObservedBroker(Asserting, Broker):
-    """An embedded broker with assertions and faults, which remembers the last requests."""
+    """An embedded broker with assertions and faults, which keeps the last requests."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class ObservedBroker(Asserting, Broker):
         self.intercept(None)
 
     def verify(self) -> None:
-        """Raises AssertionError for a fault that was asked for and did not happen, and for a bug in the broker."""
+        """Raises AssertionError for a requested fault that did not fire, and for a bug in the broker."""
         found, self._known_failures = self.failures[self._known_failures :], len(self.failures)
         assert not found, f"a bug in the broker: {found}"
         self.faults.verify()
 
     def reset(self) -> None:
-        """As it was for the next test: running, without faults, its wall clock right. Topics stay."""
+        """Reset for the next test: running, without faults, with the right wall clock. Topics stay."""
         self.faults.clear()
         self.clock.set_wall_right()
         if self.paused:
@@ -89,15 +89,15 @@ class ObservedBroker(Asserting, Broker):
 
     @property
     def answers(self) -> bool:
-        """Whether it can be asked anything now."""
+        """Whether it answers requests now."""
         return self.running and not self.paused
 
     def fault_lines(self) -> list[str]:
-        """Its faults, a line each."""
+        """One line for each fault."""
         return list(map(repr, self.faults.all))
 
     def recent_requests(self) -> list[str]:
-        """The last requests, a line each, oldest first; not those of assertions."""
+        """One line for each of the last requests, oldest first, without those of assertions."""
         return [line for entry in list(self._recent) if (line := _line_of(*entry))]
 
 
@@ -114,7 +114,7 @@ def _line_of(at: float, host: str, beginning: bytes) -> str:
 
 
 class ExternalBroker(Asserting):
-    """A Kafka that runs elsewhere, for the same tests."""
+    """An external Kafka broker, for the same tests."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -133,17 +133,17 @@ class ExternalBroker(Asserting):
         return []
 
     def recent_requests(self) -> list[str]:
-        """Nobody knows."""
+        """Not known."""
         return []
 
     def verify(self) -> None:
         """There are no faults."""
 
     def reset(self) -> None:
-        """It is somebody else's."""
+        """Nothing to do."""
 
     def __getattr__(self, name: str) -> Any:
-        """What only an embedded broker has."""
+        """Skips the test: only an embedded broker has this attribute."""
         if name in EMBEDDED_ONLY:
             _skip(name)
         raise AttributeError(name)

@@ -25,7 +25,7 @@ def bench() -> None:
 bench.add_command(compare)
 
 _bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
-_topic = click.option("--topic", default=None, help="An existing topic; without it one is made, and deleted after.")
+_topic = click.option("--topic", default=None, help="An existing topic; default: a new one, deleted afterwards.")
 _partitions = click.option(
     "--partitions", default=1, type=PARTITIONS, show_default=True, help="Of the topic that is made."
 )
@@ -56,7 +56,7 @@ def small_requests(
     seconds: float,
 ) -> None:
     """Small Produce requests in a closed loop."""
-    import uvloop  # the load generator is to cost as little as it can
+    import uvloop  # so that the load generator costs as little as possible
 
     from ...bench import small, topics
 
@@ -111,7 +111,9 @@ def produce(
 @_topic
 @_partitions
 @_output
-@click.option("--producers", default=1, type=COUNT, show_default=True, help="Each in a thread, with an id of its own.")
+@click.option(
+    "--producers", default=1, type=COUNT, show_default=True, help="Each in a thread, with its own transactional id."
+)
 @click.option("--records", default=1, type=COUNT, show_default=True, help="Records in a transaction.")
 @click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
 @click.option("--seconds", default=5.0, type=SECONDS, show_default=True)
@@ -202,7 +204,7 @@ def consume(interruption: Interruption, bootstrap: str, topic: str, output: str,
 
 
 class Books:
-    """Readings of the broker's process: the first and the last count. Empty where it cannot be seen."""
+    """Readings of the broker's process; the first and the last count. Empty if it is not on this machine."""
 
     def __init__(self, port: int) -> None:
         from ...bench import accounting
@@ -234,7 +236,7 @@ class Books:
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal's error stream; silent where there is none. To move it ends a load that is interrupted."""
+    """A progress bar on the terminal's error stream, if there is one. Its update raises after an interruption."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

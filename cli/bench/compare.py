@@ -22,7 +22,7 @@ _MACHINE = ("cpu", "cores", "memory_gb", "kernel", "file_system", "python")
 @click.argument("before", metavar="A", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("-a", "--all", "everything", is_flag=True, help="What did not change, too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also unchanged figures.")
 @click.pass_context
 def compare(ctx: click.Context, before: Path, after: Path, output: str, everything: bool) -> None:
     """What changed from result A to result B.

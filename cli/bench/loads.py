@@ -1,4 +1,4 @@
-"""What becomes of a load that cannot be run: a cause and a hint, whoever found out, and never a traceback."""
+"""Errors of a load as failures: a cause and a hint, never a traceback."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class LoadGroup(click.Group):
 
 
 def _failure(error: Exception) -> Failure | None:
-    """None for what is a bug."""
+    """The failure to show; None for a bug."""
     from ...bench.small import RequestFailed
     from ...bench.topics import NotAnAddress, NoTopic
 

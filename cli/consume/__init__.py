@@ -1,6 +1,6 @@
-"""`fencepost consume`: records of a topic on standard output, as they come; or what became of each, with --explain.
+"""`fencepost consume`: prints the records of a topic; with --explain, whether each one is committed.
 
-The rule: what a group's offsets say was read has been written out before. Without a group nothing is committed.
+The rule: records are printed before their offsets are committed. Without a group nothing is committed.
 """
 
 import errno
@@ -26,7 +26,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
 AT_ONCE = 500
-JOINING_MS = 3_600_000  # others may take their time to let us in; Ctrl-C ends that
+JOINING_MS = 3_600_000  # joining may take long; Ctrl-C ends it
 Write = Callable[["Record"], bytes]
 
 
@@ -34,13 +34,15 @@ Write = Callable[["Record"], bytes]
     epilog=f"FORMAT: {FORMATS}. PLACE: start, end, 42, -10 (before the end), @-5m, @2026-11-20T08:00, 0:42,1:end."
 )
 @click.argument("where", metavar="TOPIC[:PARTITION]")
-@click.option("-g", "--group", "group_id", default=None, help="Read as a member of it, and commit what was printed.")
+@click.option(
+    "-g", "--group", "group_id", default=None, help="Read as a member of this group, and commit the printed records."
+)
 @click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
-@click.option("-n", "--number", "most", type=COUNT, default=None, help="End after so many records.")
-@click.option("-e", "--exit", "until_end", is_flag=True, help="End at the end of the topic as it is now.")
+@click.option("-n", "--number", "most", type=COUNT, default=None, help="Stop after N records.")
+@click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of the topic.")
 @click.option("--isolation", type=click.Choice(ISOLATIONS), default=ISOLATIONS[0], show_default=True)
-@click.option("--show-control", is_flag=True, help="Also the markers; ends at the end of the topic.")
-@click.option("--explain", is_flag=True, help="What became of each record; ends at the end of the topic.")
+@click.option("--show-control", is_flag=True, help="Also print transaction markers; stops at the end of the topic.")
+@click.option("--explain", is_flag=True, help="Show whether each record is committed; stops at the end of the topic.")
 @click.option("-f", "--format", "form", default=None, metavar="FORMAT", help=r"Such as '%t[%p]@%o %k %s\n'.")
 @connecting
 def consume(
@@ -55,13 +57,13 @@ def consume(
     explain: bool,
     form: str | None,
 ) -> None:
-    """Print records: values, a line each, until Ctrl-C.
+    """Print the value of each record on a line, until Ctrl-C.
 
     \b
-    --explain shows every record with a sign before it:
-      C  committed     A  aborted     ?  in a transaction that is open
-      ◆  a marker      ·  of no transaction
-    and a rule where read_committed readers have to stop (LSO < HW).
+    --explain shows every record after a sign:
+      C  committed     A  aborted     ?  in an open transaction
+      ◆  a marker      ·  in no transaction
+    and a line where read_committed readers have to stop (LSO < HW).
     """
     write = _writer(to, form)
     if explain or show_control:
@@ -115,7 +117,7 @@ async def _consuming(
     isolation: str,
     write: Write,
 ) -> int:
-    """How many were printed."""
+    """Print records. Returns how many."""
     from ...client.admin.offsets import LATEST
     from ...client.settings import ConsumerSettings
 
@@ -162,7 +164,7 @@ async def _printing(
 
 
 def _nobody_reads() -> bool:
-    """Whether the other end of our pipe is closed, which a write would only find out when the next record comes."""
+    """Whether the reader of our pipe has closed it; a write would notice only at the next record."""
     if not hasattr(select, "poll"):
         return False
     try:
@@ -178,7 +180,7 @@ def _out(records: "Sequence[Record]", write: Write) -> None:
 
 
 async def _all_read(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
-    """Of the partitions that are ours: another member reads the others."""
+    """Whether our partitions are read to their ends; other members read the others."""
     for partition in consumer.assignment():
         if await consumer.position(partition) < ends.get(partition, 0):
             return False

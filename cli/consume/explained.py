@@ -1,7 +1,7 @@
-"""`fencepost consume --explain` and `--show-control`: the log as it is, and what readers make of it.
+"""`fencepost consume --explain` and `--show-control`: the whole log, and what readers see of it.
 
-The rule: each partition is shown on its own, from where it was asked for to its high watermark of now. What is open is
-asked of the partition first, so records are told as they are read, and not held back until the end.
+The rule: partitions are shown one after the other, from the requested position to their current high watermark. Open
+transactions are asked for first, so that their records need not be held back until the end.
 """
 
 import sys
@@ -37,7 +37,7 @@ _SHOWN_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """isolation: empty for everything there is. explain: with the signs, else as `write` writes records."""
+    """isolation: empty for all records. explain: with signs, else formatted by `write`."""
 
     where: str
     place: Places
@@ -48,7 +48,7 @@ class Wanted:
 
 
 async def explaining(to: Target, wanted: Wanted) -> None:
-    """Partition after partition."""
+    """Show one partition after the other."""
     from ...client.settings import ConsumerSettings
 
     left = wanted.most
@@ -68,7 +68,7 @@ async def explaining(to: Target, wanted: Wanted) -> None:
 
 @dataclass(slots=True)
 class View:
-    """One partition now. open_from: by producer id. ruled: the rule at the last stable offset has been drawn."""
+    """One partition now. open_from: by producer id. ruled: the line at the last stable offset was printed."""
 
     partition: "TopicPartition"
     start: int
@@ -84,7 +84,7 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
 
     try:
         found = await admin.open_transactions([partition])
-    except UnsupportedVersionError:  # before Kafka 2.8; then what is open is known at the end
+    except UnsupportedVersionError:  # before Kafka 2.8: open transactions are known only at the end
         found = []
     open_from = {each.producer.producer_id: each.start_offset for each in found}
     stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
@@ -93,7 +93,7 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
 
 
 async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
-    """How many more records are wanted after this partition; None for any number."""
+    """Show a partition. Returns how many more records to show after it; None: no limit."""
     async for entries in _decided(admin, view):
         page: list[str | bytes] = []
         for entry in entries:
@@ -119,7 +119,7 @@ def _is_readable(view: View, entry: Entry) -> bool:
 
 
 async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
-    """Those that the next batch decides, and those before it."""
+    """The entries that can be shown after the next batch."""
     fates = Fates(view.open_from)
     async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):
         entries = [each for each in _entries(view.partition, batch) if each.offset >= view.start]
@@ -153,7 +153,7 @@ def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
 
 
 def _print(page: list[str | bytes]) -> None:
-    """All at once: a write for each line is what takes the time."""
+    """Print all lines with one write, which is much faster than one write for each."""
     texts = [each for each in page if isinstance(each, str)]
     if texts:
         click.echo("\n".join(texts))
@@ -182,7 +182,7 @@ def _facts(view: View, entry: Entry) -> dict[str, Any]:
 
 
 def _line(view: View, entry: Entry) -> str:
-    """Sign, offset, producer id and epoch, and last what may be long: key and value."""
+    """Sign, offset, producer id and epoch, then key and value, which may be long."""
     at = f"{entry.offset:>{len(str(max(0, view.high_watermark - 1)))}}"
     owner = f"{entry.producer_id}:{entry.producer_epoch}" if entry.producer_id >= 0 else "-"
     if entry.marker:
@@ -197,7 +197,7 @@ def _line(view: View, entry: Entry) -> str:
 
 
 def _text(content: bytes) -> str:
-    """On one line, whatever is in it."""
+    """A text on one line, whatever it contains."""
     shown = content[:_SHOWN_BYTES].decode(errors="replace")
     printable = "".join(each if each.isprintable() else "�" for each in shown)
     return printable + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
@@ -211,7 +211,7 @@ def _heading(view: View) -> None:
 
 
 async def _rule(admin: "Admin", to: Target, view: View) -> None:
-    """Where read_committed readers stop, and why; nothing where they read all there is."""
+    """The line where read_committed readers stop, and why; none if they can read everything."""
     view.ruled = True
     if view.last_stable_offset >= view.high_watermark or to.output.json:
         return

@@ -1,7 +1,7 @@
-"""What became of each record of a partition: committed, aborted, still open, or none of a transaction's. Pure.
+"""The fate of each record of a partition: committed, aborted, open, or in no transaction. Pure.
 
-The rule: entries come and leave in the order of their offsets, and an entry leaves as soon as its fate is known: at its
-transaction's marker, at once where the transaction is known to be open, and at the end of the log in any case.
+The rule: entries go in and come out in the order of offsets. An entry comes out as soon as its fate is known: at its
+transaction's marker; at once if the transaction is known to be open; and at the end of the log in any case.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ COMMIT, ABORT = "commit", "abort"
 
 @dataclass(slots=True)
 class Entry:
-    """A record, or a marker: commit or abort. fate: empty while it is not known."""
+    """A record, or a marker: commit or abort. fate: empty while unknown."""
 
     offset: int
     producer_id: int = -1
@@ -27,7 +27,7 @@ class Entry:
 
 
 class Fates:
-    """open_from: by producer id, the offset from which on its transaction is known to be open."""
+    """open_from: by producer id, the first offset of its open transaction."""
 
     def __init__(self, open_from: Mapping[int, int] | None = None) -> None:
         self._open_from = dict(open_from or {})
@@ -35,7 +35,7 @@ class Fates:
         self._undecided: dict[int, list[Entry]] = {}
 
     def feed(self, entry: Entry) -> Iterator[Entry]:
-        """What can be told now that this entry is known."""
+        """Add an entry. Returns those whose fate is now known, in order."""
         if entry.marker:
             entry.fate = MARKER
             fate = COMMITTED if entry.marker == COMMIT else ABORTED
@@ -52,7 +52,7 @@ class Fates:
             yield self._held.popleft()
 
     def rest(self) -> Iterator[Entry]:
-        """The log ends here: what no marker has decided is open."""
+        """The end of the log: the remaining entries, which are open."""
         for each in self._held:
             each.fate = each.fate or OPEN
         held, self._held = self._held, deque()

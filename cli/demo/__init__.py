@@ -1,8 +1,8 @@
 """`fencepost demo`: exactly once, shown in a minute, on real text, with Kafka's own clients.
 
-First idempotence: a bad network, a broker killed in the middle, every line once. Then transactions: all or nothing over
-two topics, a successor that fences, a zombie that is refused, a lost answer to a commit. Then the whole text copied in
-transactions while copiers and broker are killed. Each act counts what it sees; one wrong count fails the demo.
+First idempotence: a bad network, a broker that is killed, every line once. Then transactions: two topics written as
+one, a successor that fences, a zombie that is refused, a lost answer to a commit. Then the whole text is copied in
+transactions while copiers and broker are killed. Each act counts its results; one wrong count fails the demo.
 """
 
 import sys

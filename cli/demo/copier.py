@@ -1,8 +1,8 @@
 """A client of `fencepost demo`: reads lines, writes them in capitals, each transaction with the offsets it has read.
 
 Consume, transform, produce, exactly once: the lines of one transaction become visible together with the group's
-offsets, so whoever takes over after a kill goes on where the last commit ended. Says a line for every commit.
-Every record carries the name of its transaction and the number of records in it, by which half of one would show.
+offsets, so a successor continues after the last commit. Prints a line for every commit. Every record
+contains the name of its transaction and the number of its records, so that a partly visible one is detected.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 GROUP = "demo-copiers"
 PER_TRANSACTION = 250
 ANSWER_S = 20.0
-IDLE_S = 1.0  # nothing to read for so long: perhaps all is copied
+IDLE_S = 1.0  # without records for this time: perhaps all is copied
 
 
 def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
@@ -24,7 +24,7 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
         {
             **shared,
             "group.id": GROUP,
-            "group.instance.id": "copier",  # a successor takes the place of the dead one at once
+            "group.instance.id": "copier",  # a successor replaces the killed member at once
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -32,7 +32,7 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
         }
     )
     producer = Producer({**shared, "transactional.id": "demo-copier", "linger.ms": 0, "log_level": 0})
-    producer.init_transactions(ANSWER_S)  # ends what a dead predecessor left, before its offsets are read
+    producer.init_transactions(ANSWER_S)  # aborts a predecessor's open transaction, before its offsets are read
     consumer.subscribe([source])
     number, last = 0, time.monotonic()
     while time.monotonic() - last < IDLE_S or not _at_end(consumer):
@@ -47,7 +47,7 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
 
 
 def _at_end(consumer: Any) -> bool:
-    """Whether everything there is has been committed. No if it cannot be asked: the broker may be on its way back."""
+    """Whether all offsets are committed. False if the broker does not answer: it may be restarting."""
     from confluent_kafka import KafkaException
 
     try:

@@ -1,8 +1,8 @@
 """Consume, transform, produce of `fencepost demo`: the whole text copied in transactions, under random kills.
 
-The copier is a process; it is killed at random moments, and once the broker with it, and each time a successor goes on.
-A client library may hang for good after a broker's death, so a copier without progress is ended as well.
-Then everything is read back: every line must be there once, in order, and every transaction whole.
+The copier is a process; it is killed at random moments, once together with the broker, and a successor continues each
+time. A client library may hang after a broker's death, so a copier without progress is killed too. Then everything is
+read back: every line must be there once, in order, and every transaction complete.
 """
 
 import queue
@@ -36,7 +36,7 @@ FETCH_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class Copied:
-    """Counts of the copy; of transactions those that readers can tell of."""
+    """Counts of the copy; transactions as readers see them."""
 
     committed: int = 0
     aborted: int = 0
@@ -53,7 +53,7 @@ class Copied:
 
 
 class Copiers:
-    """One copier at a time, and what became of them."""
+    """Runs one copier at a time, and counts how they ended."""
 
     def __init__(self, bootstrap: str, source: str, seed: int) -> None:
         self._bootstrap = bootstrap
@@ -64,7 +64,7 @@ class Copiers:
         self.started = 0
 
     def start(self) -> None:
-        """Another one, in place of the last."""
+        """Start the next copier."""
         self.started += 1
         command = [sys.executable, "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
         self._process = subprocess.Popen([*command, str(self.started)], stdout=subprocess.PIPE, text=True)
@@ -76,7 +76,7 @@ class Copiers:
             self._said.put(line.strip())
 
     def said(self, timeout_s: float) -> str | None:
-        """The next line, or None if there is none in time."""
+        """The next printed line, or None if there is none in time."""
         try:
             return self._said.get(timeout=timeout_s)
         except queue.Empty:
@@ -87,7 +87,7 @@ class Copiers:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """SIGKILL, at no particular moment."""
+        """Send SIGKILL, at a random moment."""
         if self._process is not None:
             time.sleep(self._random.random() * 0.05)
             self._process.kill()
@@ -97,7 +97,7 @@ class Copiers:
 def copy(
     source: str, lines: int, broker: Broker, proxy: FlakyProxy, interruption: Interruption, say: Callable[[str], None]
 ) -> Copied:
-    """Copy a topic, kill what can be killed, and count."""
+    """Copy a topic, kill copiers and broker, and count."""
     copied = Copied()
     copiers = Copiers(f"127.0.0.1:{proxy.port}", source, seed=lines)
     kills = [lines * (i + 1) // (COPIER_KILLS + 2) for i in range(COPIER_KILLS + 1)]
@@ -171,7 +171,7 @@ def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> N
 
 
 def _aborts(bootstrap: str, partitions: int) -> int:
-    """Transactions that the log says were aborted: each abort of this copier has an epoch of its own."""
+    """Aborted transactions in the log: each abort of this copier has its own epoch."""
     wire = Wire(*address(bootstrap))
     ended = set()
     try:
@@ -186,7 +186,7 @@ def _aborts(bootstrap: str, partitions: int) -> int:
 
 
 def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
-    """All batches of a partition of the copy, as they stand in the log."""
+    """All batches of a partition of the copy, from the log."""
     offset = 0
     while True:
         asked = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)

@@ -1,7 +1,7 @@
 """A TCP proxy between Kafka clients and a broker that loses acknowledgements and cuts connections, from a seed.
 
-It understands frames, not messages: a request's api key and correlation id stand at fixed places, so it can let a
-Produce through and lose its answer, which is the moment idempotence is for. It forwards everything else untouched.
+It parses frames, not messages: a request's API key and correlation id have fixed positions. So it can forward a Produce
+request and drop its answer, the case that idempotence is for. It forwards everything else unchanged.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ END_TXN = 26
 
 @dataclass(slots=True)
 class Tally:
-    """What the proxy did and saw."""
+    """Counts of the proxy."""
 
     acknowledgements_lost: int = 0
     connections_cut: int = 0
     commits_lost: int = 0  # answers to EndTxn
-    retries: int = 0  # batches that came again
-    repeats_recognised: int = 0  # answers that gave a batch the offset it had been given before
+    retries: int = 0  # batches that were sent again
+    repeats_recognised: int = 0  # answers with the offset of an earlier answer
 
 
 class FlakyProxy:
@@ -120,7 +120,7 @@ class FlakyProxy:
             await writer.drain()
 
     def _note_batches(self, frame: bytes, version: int) -> None:
-        """A batch with the sequence of an earlier one: the client tries again."""
+        """Count a batch with the sequence of an earlier one: a retry of the client."""
         api, header = apis.APIS[PRODUCE], headers.read_request_header(frame)
         for topic in apis.decode_request(api, version, frame, header.position).topic_data:
             for partition in topic.partition_data:
@@ -130,7 +130,7 @@ class FlakyProxy:
                 self._asked.add(asked)
 
     def _note(self, frame: bytes, version: int) -> None:
-        """A successful answer whose base offset was given before: the broker recognised a repeat."""
+        """Count a successful answer with an earlier base offset: the broker recognised a retry."""
         _, answer = apis.decode_response(apis.APIS[PRODUCE], version, frame[4:])
         for topic in answer.responses:
             for partition in topic.partition_responses:

@@ -20,7 +20,7 @@ TOPIC = "documents"
 
 @dataclass(slots=True)
 class Sent:
-    """What the producer was told."""
+    """The producer's deliveries."""
 
     lines: int = 0
     acknowledged: int = 0
@@ -28,7 +28,7 @@ class Sent:
 
 
 def produce(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> Sent:
-    """Send every line, killing the broker half-way; return when all are acknowledged or given up."""
+    """Send every line and kill the broker half-way; return when all are acknowledged or have failed."""
     import confluent_kafka
 
     say(f"sending   with confluent-kafka {confluent_kafka.__version__}, idempotent, five requests in flight")
@@ -39,7 +39,7 @@ def produce(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: In
             "enable.idempotence": True,
             "linger.ms": 2,
             "batch.num.messages": 50,
-            "socket.timeout.ms": 1000,  # a lost answer is noticed after so long
+            "socket.timeout.ms": 1000,  # after this time a lost answer is detected
             "request.timeout.ms": 1000,
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.ms": 20,

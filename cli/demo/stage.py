@@ -1,4 +1,4 @@
-"""What the acts of `fencepost demo` share: a broker that can be killed, real text, and what is shown meanwhile."""
+"""What the acts of `fencepost demo` share: a broker that can be killed, real text, progress output."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ class Broker:
 
 
 def lines_of_text(count: int) -> list[str]:
-    """Lines of the project's documents; of its sources where it is installed without them."""
+    """Lines of the project's documents; of its sources if it is installed without documents."""
     root = Path(__file__).resolve().parents[2]
     files = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]) or sorted(root.glob("**/*.py"))
     lines = [line for file in files for line in file.read_text(errors="replace").splitlines() if line.strip()]
@@ -72,7 +72,7 @@ def version(package: str) -> str:
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Any]:
-    """A bar while it lasts, on a terminal only."""
+    """A progress bar, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 

@@ -1,6 +1,6 @@
 """The transactions of `fencepost demo`: all or nothing over two topics, a successor's fence, a lost answer to a commit.
 
-Each act asks what a reader of each isolation level sees and says what it expected; an act that sees something else
+Each act compares what readers of each isolation level see with what it expects; a difference
 makes the demo fail. Only Kafka's own clients are used: confluent-kafka produces and reads.
 """
 
@@ -19,14 +19,14 @@ TOPICS = ("orders", "payments")
 TRANSACTIONAL_ID = "shop"
 ANSWER_S = 20.0
 
-_SILENT = logging.getLogger(f"{__name__}.clients")  # that a zombie is fenced is what is to be shown, and no news
+_SILENT = logging.getLogger(f"{__name__}.clients")  # the fenced zombie is expected: do not log it
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 @dataclass(slots=True)
 class Story:
-    """What was shown so far. wrong: what was not as it should be."""
+    """The results so far. wrong: those that were not as expected."""
 
     bootstrap: str
     proxy: FlakyProxy
@@ -35,7 +35,7 @@ class Story:
     wrong: list[str] = field(default_factory=list)
 
     def expect(self, what: str, seen: object, wanted: object) -> None:
-        """Say what is seen, and remember if it is not what it should be."""
+        """Print a result, and note it if it is not as expected."""
         self.interruption.check()
         right = seen == wanted
         self.say(f"          {what}: {seen}" + ("" if right else f"   NOT {wanted}"))
@@ -44,7 +44,7 @@ class Story:
 
 
 def tell(story: Story) -> None:
-    """All the acts, in order; each leaves its mark for the next."""
+    """All acts, in order; each one leaves records for the next."""
     _all_or_nothing(story)
     _successor(story)
     _zombie(story)
@@ -127,7 +127,7 @@ def _producer(bootstrap: str) -> Any:
 
 
 def _write(producer: Any, count: int, *, flush: bool = True) -> None:
-    """So many records to each topic, in the open transaction; on the broker's disk when this returns."""
+    """Write records to each topic in the open transaction; on return they are on the broker's disk."""
     for topic in TOPICS:
         for number in range(count):
             producer.produce(topic, f"{topic} {number}", partition=0)

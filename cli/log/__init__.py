@@ -1,4 +1,4 @@
-"""`fencepost log`: what stands in a data directory, read without a broker or beside one; never written to."""
+"""`fencepost log`: shows the contents of a data directory, with or without a running broker. Only reads."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from ..failures import FAILED, Failure
 
 @click.group()
 def log() -> None:
-    """Read a data directory without a broker. Nothing is written, so it may be a running broker's."""
+    """Read a data directory without a broker. Nothing is written, so a broker may be running on it."""
 
 
 _output = click.option(
@@ -21,7 +21,7 @@ _output = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: an object a line.",
+    help="json: one JSON object on each line.",
 )
 
 
@@ -30,7 +30,7 @@ _output = click.option(
 @click.option("-r", "--records", is_flag=True, help="Also the records in each batch.")
 @_output
 def dump(paths: Sequence[str], records: bool, output: str) -> None:
-    """Show what files, logs or a whole data directory hold.
+    """Show the contents of files, logs or a whole data directory.
 
     Batches with producer ids, epochs and sequences, control records, units of the journal, checkpoints, the catalogue,
     indexes and producer snapshots.
@@ -46,7 +46,7 @@ def dump(paths: Sequence[str], records: bool, output: str) -> None:
 @click.argument("directory", metavar="DIR")
 @_output
 def verify(directory: str, output: str) -> None:
-    """Say whether a data directory is sound, and if not, what is damaged and where. Exit code 1: it is damaged."""
+    """Check a data directory and list what is damaged and where. Exit code 1: it is damaged."""
     from .text import lines
     from .verify import verified
 

@@ -1,8 +1,8 @@
-"""What the aborted indexes of one log must say, derived from its batches; and how what they do say differs.
+"""Derives the aborted indexes of one log from its batches, and compares them with the files.
 
-An entry that is missing, begins too late, or hides later ones shows aborted records to readers under read_committed.
-One too many, or that begins too early, hides committed records from them. What is derived may tell less than was
-written: records that retention, DeleteRecords or compaction took away, and their markers, are not seen any more.
+An entry that is missing, starts too late, or hides later ones would show aborted records to read_committed readers. An
+extra one, or one that starts too early, would hide committed records. The derived index may have fewer entries: records
+and markers removed by retention, DeleteRecords or compaction are not seen any more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ NO_OFFSET = -1
 
 
 class _Aborted(NamedTuple):
-    """An abort marker. after: the marker before it of the same producer. derived: what it aborted, if that is there."""
+    """An abort marker. after: the previous marker of the producer. derived: its aborted records, if they exist."""
 
     after: int
     derived: AbortedTransaction | None
 
 
 class AbortCheck:
-    """Follow all batches of a log, segment by segment; behind each segment, compare its index."""
+    """Reads all batches of a log, segment by segment, and compares the index after each segment."""
 
     def __init__(self) -> None:
         self._spans = TransactionSpans()
@@ -42,9 +42,9 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """What is wrong with the index of the segment that was followed; the next one begins.
+        """What is wrong with the index of the segment that was just read; then the next segment starts.
 
-        entries: what the index says; None if nothing of it is believed.
+        entries: those of the index; None if the index is unusable.
         """
         aborted, self._aborted = self._aborted, {}
         if entries is None:

@@ -1,7 +1,7 @@
-"""What a path of a data directory holds, told as facts one after the other; nothing is judged, nothing is written.
+"""The contents of a path in a data directory, as a sequence of facts. Nothing is judged or written.
 
-A file that ends in bytes which are no batch, or a round that does not read well, is told as it is: whether that is
-damage or merely the last moment before a crash is `log verify`'s to say.
+Bytes at the end of a file that are not a batch, or an unreadable round, are listed as they are: `log verify` decides
+whether that is damage or only the last write before a crash.
 """
 
 import os.path
@@ -35,7 +35,7 @@ LARGEST_BATCH_BYTES = 1 << 30
 
 
 def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
-    """Everything there is to tell of a file or directory. Raises Failure for a path that is none of ours, OSError."""
+    """All facts of a file or directory. Raises Failure if the path is not fencepost's, or OSError."""
     disk = SystemDisk()
     path = path.rstrip("/") or path
     if not disk.exists(path):
@@ -44,14 +44,14 @@ def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
 
 
 class NotOurs(Failure):
-    """There is nothing of fencepost's at a path."""
+    """The path has no fencepost data."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} holds nothing of fencepost's", "FILE|DIR is a data directory, or something in one")
 
 
 def _some(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """These facts, or, if there are none, a refusal that names what was asked for and not a folder within it."""
+    """These facts. Raises NotOurs with the given path, not a folder within it, if there are none."""
     count = 0
     try:
         for fact in facts:
@@ -98,7 +98,7 @@ class _Dump:
                 yield from self.of(folder)
 
     def _reader(self, name: str) -> Callable[[str], Iterator[Fact]] | None:
-        """What can tell of a file of this name."""
+        """The function that reads a file of this name."""
         if layout.checkpoint_number(name) is not None:
             return self._checkpoint
         if snapshot_number(name) is not None:
@@ -267,7 +267,7 @@ class _Dump:
             yield {"is": "index entry", **aborted._asdict()}
 
     def _entries(self, path: str, entry_bytes: int) -> bytes:
-        """The whole entries of an index; one that was cut short is left out."""
+        """The complete entries of an index; an incomplete one at the end is left out."""
         file = self._disk.open(path, read_only=True)
         try:
             return file.read(file.size() // entry_bytes * entry_bytes, 0)
@@ -276,7 +276,7 @@ class _Dump:
 
 
 def _batches(file: File, size: int) -> Iterator[batches.Batch]:
-    """Batches from the beginning, up to the first bytes that are none."""
+    """Batches from the start, up to the first bytes that are not a batch."""
     position = 0
     wanted = READ_BYTES
     while position < size:

@@ -1,7 +1,7 @@
-"""What tools say of the smallest things on disk: batches, records, markers, units, as plain dictionaries.
+"""Batches, records, markers and units on disk as plain dictionaries, for tools.
 
-Each has "is", which says what it speaks of; the other names are those of docs/formats.md. Bytes that are text are shown
-as text, other bytes as hex.
+The key "is" has the kind; the other names are those of docs/formats.md. Bytes that are text are shown as text, other
+bytes as hex.
 """
 
 import base64
@@ -27,7 +27,7 @@ SHOWN_BYTES = 200
 
 
 def time_of(timestamp_ms: int) -> str | None:
-    """ISO 8601 in UTC; None where there is no timestamp, or none that a calendar has."""
+    """ISO 8601 in UTC; None without a timestamp, or if it is out of range."""
     if timestamp_ms < 0 or timestamp_ms > 253_402_300_799_999:
         return None
     moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
@@ -35,7 +35,7 @@ def time_of(timestamp_ms: int) -> str | None:
 
 
 def shown(content: bytes | None) -> str | None:
-    """Bytes for people: text if they are that, else hex, cut when long."""
+    """Bytes for people: as text if possible, else hex; shortened when long."""
     if content is None:
         return None
     cut = content[:SHOWN_BYTES]
@@ -48,7 +48,7 @@ def shown(content: bytes | None) -> str | None:
 
 
 def batch_fact(batch: Batch, position: int) -> Fact:
-    """A batch, with its marker if it is one, and whether its checksum holds."""
+    """A batch, its marker if it has one, and whether its checksum is right."""
     fact: Fact = {
         "is": "batch",
         "position": position,
@@ -116,7 +116,7 @@ def _unpacked(packed: bytes | None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What msgpack gave, for JSON: ids as Kafka's tools write them."""
+    """A msgpack value for JSON; ids as in Kafka's tools."""
     if isinstance(value, bytes):
         return base64.urlsafe_b64encode(value).rstrip(b"=").decode() if len(value) == 16 else shown(value)
     if isinstance(value, list | tuple):
@@ -157,7 +157,7 @@ def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact
 
 
 def created(content: bytes) -> Fact:
-    """What a CREATE part says."""
+    """The contents of a CREATE part."""
     try:
         topic, topic_id, partition, settings = msgpack.unpackb(content, raw=False)
     except (ValueError, msgpack.UnpackException):

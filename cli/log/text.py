@@ -1,4 +1,4 @@
-"""Facts as lines for people: a heading for each file, what it holds below, numbers in columns."""
+"""Facts as lines for people: a heading for each file, its contents below, numbers in columns."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator

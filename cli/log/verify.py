@@ -1,8 +1,8 @@
-"""Is a data directory sound? Everything that counts is read and compared; nothing is believed, nothing is written.
+"""Checks a data directory: reads and compares everything that recovery would use. Nothing is written.
 
-What counts: the newest checkpoint, the segments it names up to the sizes it gives, and the journal above it. Beyond
-that lies what a crash may leave, which is told but is no damage. Beside a running broker files come and go: what looks
-like damage there is looked at again with the checkpoint of then.
+Recovery uses the newest checkpoint, its segments up to the sizes in it, and the journal above it. Bytes beyond that may
+be left by a crash: they are listed, but are not damage. While a broker runs, files change: what looks like damage then
+is checked again with the newest checkpoint.
 """
 
 import os
@@ -47,7 +47,7 @@ _NOT_USED = "it is not used: the one before is, or else all of the coordinators'
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `findings` are damage, and notes on what is odd and harmless."""
+    """The result. `findings`: damage, and notes on unusual but harmless things."""
 
     findings: list[Fact] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Report:
 
 
 def verified(directory: str) -> Report:
-    """Read a whole data directory. Raises Failure for a path that is none."""
+    """Check a whole data directory. Raises Failure if the path is not one."""
     disk = SystemDisk()
     directory = directory.rstrip("/") or directory
     if not disk.exists(directory) or not disk.is_directory(directory):
@@ -104,7 +104,7 @@ def _look(disk: Disk, directory: str) -> Report:
 
 
 def _at_work(disk: Disk, directory: str) -> bool:
-    """Whether a broker seems to be running here: the process that wrote its id into the lock file is alive."""
+    """Whether a broker seems to run here: the process whose id is in the lock file is alive."""
     try:
         file = disk.open(layout.lock_path(directory), read_only=True)
         text = file.read(20, 0).split(b"\n")[0]
@@ -124,7 +124,7 @@ class _Look:
         self._report = report
         self._catalogue = Catalogue()
         self._catalogue_whole = True
-        self._ends: dict[int, int] = {}  # next offset of each log, as far as it was followed
+        self._ends: dict[int, int] = {}  # next offset of each log, as far as it was read
         self._names: dict[int, str] = {}  # folder of each log that exists
         self._broken: set[int] = set()  # logs of which something is missing
 
@@ -145,7 +145,7 @@ class _Look:
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> StoreCheckpoint | None:
-        """The one that recovery would begin from; the others are read as well."""
+        """The one that recovery would start from; the others are checked as well."""
         newest: StoreCheckpoint | None = None
         for number in store_checkpoint.numbers(self._disk, self._directory):
             path = layout.checkpoint_path(self._directory, number)
@@ -211,7 +211,7 @@ class _Look:
     # ---- parts of the journal that were kept -----------------------------------------------------------------
 
     def _kept(self, incarnation: int) -> None:
-        """What logs that could not be opened are still to take. incarnation: of the checkpoint."""
+        """Journal parts kept for logs that could not be opened. incarnation: of the checkpoint."""
         parent = layout.kept_parts_directory(self._directory)
         files, _ = kept_parts.list_files(self._disk, self._directory)
         for found in files:
@@ -236,7 +236,7 @@ class _Look:
                 self._appended(path, 0, part)
 
     def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
-        """check: has followed the segments before."""
+        """check: has read the earlier segments."""
         path = f"{folder}/{state.stem}{LOG_SUFFIX}"
         self._report.counts["segments"] += 1
         try:
@@ -266,7 +266,7 @@ class _Look:
             self._aborts(path, entries, check)
 
     def _aborts(self, path: str, entries: bytes | None, check: AbortCheck) -> None:
-        """Compare with the segments what a broker would believe. entries: None if that is nothing."""
+        """Compare the index that a broker would use with the segments. entries: None if it would not use it."""
         try:
             found = None if entries is None else unpack_aborted(entries)
         except ValueError as error:
@@ -286,7 +286,7 @@ class _Look:
             file.close()
 
     def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-        """The entries that count; None if the file does not have them. They can be derived again: worth a note."""
+        """The entries of the index; None if they are missing. The broker can rebuild them: only a note."""
         if not row.entries:
             return b""
         try:

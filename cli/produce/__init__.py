@@ -1,7 +1,7 @@
-"""`fencepost produce`: lines of standard input into a topic; in transactions too, that commit, abort or stay open.
+"""`fencepost produce`: sends lines of standard input to a topic, also in transactions that commit, abort or stay open.
 
-The rule: what it says at the end is what the broker has acknowledged. A transaction that is interrupted is aborted; if
-it is not known whether one was committed, that is found out, or said.
+The rule: the final message counts only what the broker has acknowledged. An interrupted transaction is aborted; if the
+outcome of a commit is unknown, the command finds it out, or reports that it is unknown.
 """
 
 import os
@@ -29,12 +29,12 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class _Abort(Exception):
-    """Ends a transaction that is meant to be aborted."""
+    """Raised to end a transaction that should be aborted."""
 
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What has been acknowledged so far. in_hand: in the transaction that is open."""
+    """Counts of acknowledged records. in_hand: those in the open transaction."""
 
     topic: str
     records: int = 0
@@ -56,7 +56,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What becomes of a line. separator: between key and value."""
+    """How a line becomes a record. separator: between key and value."""
 
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -92,22 +92,26 @@ class Shape:
 @click.argument("topic", metavar="TOPIC")
 @click.option("-k", "--key", default=None, help="Of every record.")
 @click.option(
-    "-K", "--key-separator", "separator", default=None, metavar="TEXT", help="A line is a key, this, a value."
+    "-K", "--key-separator", "separator", default=None, metavar="TEXT", help="The text between key and value in a line."
 )
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Of every record.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), default=None, help="[default: by the key]")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True)
-@click.option("--jsonl", is_flag=True, help="Lines are objects: value, key, headers, partition, timestamp_ms.")
+@click.option("--jsonl", is_flag=True, help="Lines are JSON objects: value, key, headers, partition, timestamp_ms.")
 @click.option(
     "--txn",
     "transactional_id",
     metavar="ID",
     default=None,
-    help="In a transaction, committed at the end. Who has the ID is fenced, even if nothing is sent.",
+    help="In a transaction, committed at the end. Fences the producer that uses ID, even without records.",
 )
 @click.option("--abort", is_flag=True, help="Abort the transaction instead.")
-@click.option("--txn-every", type=COUNT, default=None, metavar="N", help="A transaction for every N records.")
-@click.option("--hold", type=DURATION, default=None, metavar="30s", help="Leave it open for so long before its end.")
+@click.option(
+    "--txn-every", type=COUNT, default=None, metavar="N", help="Begin a new transaction after every N records."
+)
+@click.option(
+    "--hold", type=DURATION, default=None, metavar="30s", help="Keep the transaction open for this time before its end."
+)
 @connecting
 def produce(
     to: Target,
@@ -123,7 +127,7 @@ def produce(
     txn_every: int | None,
     hold: int | None,
 ) -> None:
-    """Send lines of standard input, a record each.
+    """Send each line of standard input as a record.
 
     \b
     seq 3   | fencepost produce orders --txn t1           commits at the end of the input
@@ -252,7 +256,7 @@ async def _in_transactions(
                 if hold_ms is not None:
                     await _held(to, producer, told, hold_ms)
                 if abort:
-                    await producer.flush()  # an abort drops what was not sent; here it is to be seen in the log
+                    await producer.flush()  # an abort would drop unsent records; here they should be in the log
                     raise _Abort
         except _Abort:
             told.aborted += told.in_hand
@@ -268,7 +272,7 @@ async def _in_transactions(
 
 
 async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool:
-    """Whether there may be more."""
+    """Wait for more lines. False at the end of the input."""
     async for some in source:
         waiting.extend(some)
         return True
@@ -285,7 +289,7 @@ async def _held(to: Target, producer: "Producer", told: Acknowledged, hold_ms: i
 
 
 async def _was_committed(error: Exception, told: Acknowledged) -> bool:
-    """Whether a commit of unknown outcome was one. Raises Failure if nobody can say."""
+    """Whether a commit of unknown outcome was carried out. Raises Failure if it stays unknown."""
     from ...client.errors import CommitOutcomeUnknownError
 
     if not isinstance(error, CommitOutcomeUnknownError):

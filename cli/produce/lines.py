@@ -1,7 +1,7 @@
-"""Lines of standard input, for a loop that has other work: read by a thread, a block at a time.
+"""Lines of standard input for an event loop: a thread reads them, a block at a time.
 
-The rule: the thread holds nothing that the end of the process needs (it reads the descriptor, not Python's stream), so
-Ctrl-C never waits for somebody to press Enter. It reads no further ahead than a few blocks.
+The rule: the thread holds no lock that the end of the process needs (it reads the descriptor, not Python's stream), so
+Ctrl-C does not wait until somebody presses Enter. It reads only a few blocks ahead.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ AHEAD = 8
 
 
 async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
-    """The lines that came, without their ends; several at a time where they come fast. Raises OSError."""
+    """The lines without their ends, several at a time if they arrive fast. Raises OSError."""
     blocks, came, room = deque[bytes | OSError](), asyncio.Event(), threading.Semaphore(AHEAD)
     loop = asyncio.get_running_loop()
 

@@ -1,6 +1,6 @@
-"""`fencepost serve`: a broker in a process of its own, until it is told to stop.
+"""`fencepost serve`: a broker in its own process, until a signal stops it.
 
-What only a process of its own may do is done here and not in the broker: event loop, allocator, garbage collector,
+Settings of the whole process are made here and not in the broker: event loop, allocator, garbage collector,
 signals, limits of the process, logging. Nothing heavy is imported before it is needed.
 """
 
@@ -18,13 +18,17 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 
 
 @click.command()
-@click.option("--data-dir", metavar="DIR", help=f"Where everything is kept. [default: ./{DEFAULT_DIRECTORY}]")
-@click.option("--listen", metavar="HOST:PORT", multiple=True, help="Port 0 takes a free one. [default: 127.0.0.1:9092]")
-@click.option("--advertise", metavar="HOST:PORT", multiple=True, help="What clients are told to connect to.")
-@click.option("--ephemeral", is_flag=True, envvar="FENCEPOST_EPHEMERAL", help="In a new directory, removed at the end.")
-@click.option("--durability", metavar="fsync|interval|os", help="What an acknowledgement waits for. [default: fsync]")
+@click.option("--data-dir", metavar="DIR", help=f"The data directory. [default: ./{DEFAULT_DIRECTORY}]")
+@click.option(
+    "--listen", metavar="HOST:PORT", multiple=True, help="Port 0 means a free port. [default: 127.0.0.1:9092]"
+)
+@click.option("--advertise", metavar="HOST:PORT", multiple=True, help="The address that clients connect to.")
+@click.option(
+    "--ephemeral", is_flag=True, envvar="FENCEPOST_EPHEMERAL", help="Use a new directory, removed at the end."
+)
+@click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
-@click.option("--ignore-dynamic", is_flag=True, help="Do not obey settings that were changed while it ran.")
+@click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
 @click.option("-X", "settings", metavar="NAME=VALUE", multiple=True, help="Any setting of docs/settings.md.")
 def serve(
     data_dir: str | None,
@@ -52,7 +56,7 @@ def serve(
     if ephemeral and data_dir is not None:
         raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
-    gc.disable()  # until it serves; imports alone would set it off fifty times
+    gc.disable()  # until it serves; the imports alone would run it fifty times
     from .serving import run
 
     run(flags, _file(config), config or "file", ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)

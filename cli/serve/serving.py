@@ -1,4 +1,4 @@
-"""The life of `fencepost serve`: what the process is set to, the broker's start, its end, and what people read."""
+"""Runs `fencepost serve`: tunes the process, starts and stops the broker, prints its messages."""
 
 import asyncio
 import ctypes
@@ -45,7 +45,7 @@ def run(
     ephemeral: bool,
     ignore_dynamic: bool = False,
 ) -> None:
-    """Serve until told to stop. Raises Failure; returns after a clean end."""
+    """Serve until a signal. Raises Failure; returns after a clean stop."""
     began = time.monotonic()
     _open_standard_files()
     settings = _settings(flags, file, file_name)

@@ -1,4 +1,4 @@
-"""Why a broker did not start, for people: the cause in one line, what to do in another."""
+"""Why a broker did not start: one line with the cause, one with a hint."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ _WITHOUT = "-X storage.unreadable.partitions=offline starts without this partiti
 
 
 def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
-    """What to tell of an exception that ended the start; None if it is a bug, which deserves its traceback."""
+    """The failure for an exception that ended the start; None if it is a bug: then its traceback is shown."""
     directory = settings.log_dir
     if isinstance(error, AlreadyLocked):
         holder = f"process {error.pid}" if error.pid is not None else "another process"
@@ -62,7 +62,7 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
 
 
 def halted(cause: BaseException) -> Failure:
-    """What to tell of a broker that halted, be it while it started."""
+    """The failure for a broker that halted, also during its start."""
     hint = "nothing was acknowledged since; look at the disk, then start again: recovery finds out what is on disk"
     return Failure(f"the broker halted: {cause}", hint, HALTED)
 

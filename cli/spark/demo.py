@@ -1,8 +1,8 @@
 """`fencepost spark demo`: real text copied and counted by Spark streams while executor and driver are killed.
 
-The executor is killed at a quarter of the copy, the driver with its JVM at half of it; Spark replaces the first, the
-demo starts another of the second on the same checkpoint. Then the copy is compared with the text, record by record,
-and the counts with those of a few lines of Python.
+The executor is killed after a quarter of the copy, the driver with its JVM after half of it. Spark replaces the
+executor; the demo starts another driver on the same checkpoint. Then the copy is compared with the text, record by
+record, and the counts with those of a few lines of Python.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"
 
 @dataclass(slots=True)
 class Found:
-    """What there is of the copy in the end."""
+    """The counts of the finished copy."""
 
     lost: int
     twice: int
@@ -73,26 +73,26 @@ class Driver:
             self._said.put(line.strip())
 
     def says(self) -> str | None:
-        """The next word it has said, or None."""
+        """The next line that it printed, or None."""
         with contextlib.suppress(queue.Empty):
             return self._said.get_nowait()
         return None
 
     def check(self) -> None:
-        """Raises Failure if it has ended by itself, with what it said last."""
+        """Raises Failure if it has ended, with its last output."""
         if self._process.poll() not in (None, 0):
             said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
             raise Failure(f"Spark's driver ended: {' '.join(said[-3:])}", "its log is above", 1)
 
     def kill_executor(self) -> bool:
-        """SIGKILL for the executor's JVM. False if there is none just now."""
+        """Kill the executor's JVM with SIGKILL. False if there is none at the moment."""
         found = [each for each in _below(self._process.pid) if EXECUTOR_CLASS in _command_of(each)]
         for each in found:
             os.kill(each, signal.SIGKILL)
         return bool(found)
 
     def kill(self) -> None:
-        """SIGKILL for Python and every JVM below it."""
+        """Kill Python and all its JVMs with SIGKILL."""
         below = [each for each in _below(self._process.pid) if "java" in _command_of(each)]
         for each in (*below, self._process.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -101,7 +101,7 @@ class Driver:
 
 
 def _below(pid: int) -> list[int]:
-    """Processes under it, by ps, which Linux and macOS have."""
+    """Its child processes, by ps, which Linux and macOS have."""
     table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
     for line in table.splitlines():
@@ -120,7 +120,7 @@ def _command_of(pid: int) -> str:
 
 
 def demonstrate(lines: int) -> bool:
-    """The whole of it, with its report. Returns whether all is as it should be."""
+    """Run the demo and print its report. Returns whether all counts are right."""
     text = [f"{number}:{line}" for number, line in enumerate(lines_of_text(lines))]
     began = time.monotonic()
     with Interruption() as interruption, tempfile.TemporaryDirectory(prefix="fencepost-spark-") as folder:
@@ -147,7 +147,7 @@ def _fill(servers: str, text: list[str]) -> None:
 
 
 def _run(servers: str, folder: str, total: int, interruption: Interruption) -> None:
-    """Drivers one after the other, until one has done all, and the kills on the way."""
+    """Run drivers one after the other, with the kills, until one has finished."""
     kills = [(EXECUTOR_DIES_AT, "executor"), (DRIVER_DIES_AT, "driver")]
     applications: list[str] = []
     driver = Driver(servers, folder, total // BATCHES)
@@ -174,7 +174,7 @@ def _run(servers: str, folder: str, total: int, interruption: Interruption) -> N
 
 
 def _swept(applications: list[str]) -> None:
-    """Spark's local cluster writes into its own installation; what it left there of ours goes."""
+    """Remove our files that Spark's local cluster wrote into its installation."""
     import pyspark
 
     work = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "work"
@@ -185,7 +185,7 @@ def _swept(applications: list[str]) -> None:
 
 
 def _killed(kills: list[tuple[float, str]], driver: Driver, seen: int, another: Callable[[], Driver]) -> Driver:
-    """Do the next kill, if there is somebody to kill. Returns the driver from now on."""
+    """Do the next kill, if possible. Returns the current driver."""
     whom = kills[0][1]
     if whom == "executor":
         if driver.kill_executor():
@@ -213,7 +213,7 @@ def _compare(servers: str, text: list[str]) -> Found:
 
 
 def _read(servers: str, topic: str) -> list[tuple[str, str]]:
-    """Keys and values of all that a read_committed reader sees, a partition in its order."""
+    """Keys and values of all records that a read_committed reader sees, in the order of each partition."""
     found = []
     with sync.Consumer(servers, auto_offset_reset="earliest") as consumer:
         partitions = [TopicPartition(topic, each) for each in sorted(consumer.partitions_for_topic(topic))]

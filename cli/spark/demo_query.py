@@ -1,7 +1,7 @@
 """The Spark driver of `fencepost spark demo`, a process to be killed: a copy of the text, and its words counted.
 
-Both are streams with a checkpoint over all that is there; started again they go on where they were. Says on standard
-output when queries run, and how it ended.
+Both are streams with a checkpoint over all existing records; after a restart they continue. Prints on standard output
+when queries run, and how it ended.
 """
 
 import os

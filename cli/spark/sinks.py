@@ -1,4 +1,4 @@
-"""`fencepost spark list|abort|reset`: where the sinks of Spark queries stand, and what may be done about it."""
+"""`fencepost spark list|abort|reset`: shows, frees and resets the sinks of Spark queries."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,10 +61,12 @@ async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
 
 
 @click.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also batch writes without a sinkId, notes of foreachBatch.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also batch writes without a sinkId, and claims of foreachBatch."
+)
 @connecting
 def list_sinks(to: Target, everything: bool) -> None:
-    """Each sink: the batch it stands at, whose it is, and what waits for a decision."""
+    """List each sink: its last batch, its query, and its prepared transactions."""
     from ...spark import ledger
     from ...spark.sink import CLAIMS, UNNAMED
 
@@ -98,7 +100,7 @@ _COLUMNS = (
 @click.argument("sink", metavar="SINK")
 @connecting
 def abort(to: Target, sink: str) -> None:
-    """Abort what waits for a decision of a sink, and what its tasks have open, so that readers go on.
+    """Abort the prepared and open transactions of a sink, so that readers continue.
 
     A query that runs writes its batch again.
     """
@@ -134,9 +136,9 @@ def abort(to: Target, sink: str) -> None:
 @click.argument("sink", metavar="SINK")
 @connecting
 def reset(to: Target, sink: str) -> None:
-    """Forget where a sink stands: the next query that writes to it, whichever that is, has it from then on.
+    """Delete a sink's ledger entry: the next query that writes to it owns it.
 
-    Stop the old query for good first: a batch that it has written already would be written again.
+    Stop the old query for good first: it could write its last batch again.
     """
     from ...spark import ledger
     from ...spark.sink import CLAIMS

@@ -1,4 +1,4 @@
-"""`fencepost txn`: which transactions are open, whom they hold up, and ending those that nobody else will end."""
+"""`fencepost txn`: shows open transactions and whom they block, and aborts hanging ones."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ def txn() -> None:
 @txn.command("list")
 @click.option("--all", "everything", is_flag=True, help="Also ids whose last transaction has ended.")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Ongoing, PrepareCommit, CompleteAbort, …")
-@click.option("--older-than", type=DURATION, default=None, help="Only what has been open for longer.")
+@click.option("--older-than", type=DURATION, default=None, help="Only transactions open for longer.")
 @connecting
 def list_transactions(to: Target, everything: bool, states: Sequence[str], older_than: int | None) -> None:
     """Open transactions, the oldest first."""
@@ -90,10 +90,10 @@ def describe(to: Target, ids: Sequence[str]) -> None:
 
 @txn.command()
 @click.argument("where", metavar="TOPIC[:PARTITION]")
-@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction open here.")
+@click.option("--open", "only_open", is_flag=True, help="Only producers with an open transaction in the partition.")
 @connecting
 def producers(to: Target, where: str, only_open: bool) -> None:
-    """The producers that a partition remembers: epoch, last sequence, start of what is open."""
+    """The producers that a partition knows: epoch, last sequence, start of the open transaction."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         known = await admin.describe_producers(await partitions_of(admin, [where]))
@@ -121,11 +121,11 @@ _PRODUCERS = (
 @txn.command("find-hanging")
 @click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
 @click.option(
-    "--older-than", type=DURATION, default="15m", show_default=True, help="The longest that a transaction may be open."
+    "--older-than", type=DURATION, default="15m", show_default=True, help="The maximum age of an open transaction."
 )
 @connecting
 def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
-    """What is open in a partition, and no coordinator is going to end. Everywhere, unless topics are given."""
+    """Find transactions that are open in a partition but unknown to the coordinator. In all topics by default."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.find_hanging_transactions(await partitions_of(admin, wheres), open_for_ms=older_than)
@@ -157,12 +157,12 @@ def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
 
 @txn.command()
 @click.argument("what", metavar="ID|TOPIC:PARTITION")
-@click.option("--start-offset", type=click.IntRange(min=0), default=None, help="Where it begins in TOPIC:PARTITION.")
+@click.option("--start-offset", type=click.IntRange(min=0), default=None, help="Its first offset in TOPIC:PARTITION.")
 @connecting
 def abort(to: Target, what: str, start_offset: int | None) -> None:
-    """End an open transaction: what it wrote is lost, and its producer is refused from then on.
+    """Abort an open transaction and fence its producer.
 
-    By its id, or where no coordinator knows it any more, by partition and start offset (see find-hanging).
+    By its id, or, if no coordinator knows it any more, by partition and start offset (see find-hanging).
     """
     if start_offset is not None:
         _abort_by_marker(to, what, start_offset)
@@ -212,7 +212,7 @@ def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @connecting
 def fence(to: Target, ids: Sequence[str]) -> None:
-    """Give an id a new epoch: its producer is refused from then on, and its open transaction is aborted."""
+    """Bump an id's epoch: its producer is fenced, and its open transaction is aborted."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         fenced = await admin.fence_producers(ids)
@@ -230,7 +230,7 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 @click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
 @connecting
 def why_blocked(to: Target, wheres: Sequence[str]) -> None:
-    """Which transaction holds up the read_committed readers of a partition: id, age, owner, in one sentence."""
+    """Show in one sentence which transaction blocks the read_committed readers of a partition: id, age, owner."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.find_blockers(await partitions_of(admin, wheres))
@@ -245,10 +245,10 @@ def why_blocked(to: Target, wheres: Sequence[str]) -> None:
 
 
 @txn.command()
-@click.option("--every", type=DURATION, default="1s", show_default=True, help="How often to look.")
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="How often to refresh.")
 @connecting
 def watch(to: Target, every: int) -> None:
-    """Open transactions as they come, age and end, until Ctrl-C."""
+    """Show open transactions, refreshed until Ctrl-C."""
     from .watch import watching
 
     to.run(lambda: watching(to, every))

@@ -1,6 +1,6 @@
-"""Which transaction holds up a partition's readers, in facts and in one sentence. Pure.
+"""Which transaction blocks a partition's readers, as facts and as one sentence. Pure.
 
-The rule: the sentence says id, age, owner and partition, and what to do where nobody is going to end it.
+The rule: the sentence has id, age, owner and partition, and what to do if no coordinator will end it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
-    """What is known of it. age_ms: since its start, or where nobody knows that, since its last record."""
+    """The facts. age_ms: since its start, or if that is unknown, since its last record."""
     producer, owner = blocker.open.producer, blocker.description
     started = owner.started_ms if owner is not None and owner.started_ms is not None else producer.last_timestamp_ms
     return {

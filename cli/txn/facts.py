@@ -1,4 +1,4 @@
-"""What the commands tell of a transaction: its facts, how state and age are written, whom it holds up."""
+"""Facts of a transaction, the format of its state and age, and whom it blocks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...client.values import TopicPartition
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-OLD_SHARE = 0.8  # of its timeout: from here on a transaction is shown in red
+OLD_SHARE = 0.8  # share of its timeout after which a transaction is shown in red
 
 
 def state(name: str | None) -> str | Cell:
@@ -21,7 +21,7 @@ def state(name: str | None) -> str | Cell:
 
 
 def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
-    """One transaction. age_ms: of what is open, None where nothing is."""
+    """One transaction. age_ms: None if it is not open."""
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
@@ -36,7 +36,7 @@ def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
 
 
 async def open_now(admin: "Admin") -> list[dict[str, Any]]:
-    """All that are open, the oldest first."""
+    """All open transactions, the oldest first."""
     listed = await admin.list_transactions(states=OPEN_STATES[:3])
     described = await admin.describe_transactions(each.transactional_id for each in listed)
     rows = [facts_of(each, now_ms()) for each in described.values() if each.is_open]
@@ -44,7 +44,7 @@ async def open_now(admin: "Admin") -> list[dict[str, Any]]:
 
 
 def age(row: dict[str, Any] | None) -> str | Cell:
-    """How old against its timeout: red when it is soon over."""
+    """Age and timeout, in red when the timeout is near."""
     if row is None or row["age_ms"] is None:
         return "-"
     old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
@@ -52,7 +52,7 @@ def age(row: dict[str, Any] | None) -> str | Cell:
 
 
 async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
-    """Those that are known; a broker before Kafka 3.0 does not tell."""
+    """The blocking transactions; empty from a broker before Kafka 3.0, which cannot list them."""
     from ...client.errors import UnsupportedVersionError
 
     try:

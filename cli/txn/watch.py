@@ -1,6 +1,6 @@
-"""`fencepost txn watch`: what is open, on a terminal that is drawn again and again; into a pipe, a table a time.
+"""`fencepost txn watch`: open transactions, on a terminal that is redrawn; in a pipe, one table after another.
 
-The rule: a broker that does not answer for a while is said and waited for; the picture before stays.
+The rule: if the broker does not answer for a while, a message says so, and the previous rows stay.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BAR = 12
 ENDED_SHOWN_S = 5.0
-ANSWER_MS = 2_000  # after that it is said that the broker does not answer
+ANSWER_MS = 2_000  # after this time a message says that the broker does not answer
 _HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
 
@@ -52,14 +52,14 @@ async def watching(to: Target, every_ms: int) -> None:
 
 
 class View:
-    """What is open, and for a while how what was open has ended."""
+    """The open transactions, and for a while how others have ended."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self._ended: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def look(self, admin: "Admin") -> None:
-        """Raises RetriableError and others; the rows before stay then."""
+        """Raises RetriableError and others; then the previous rows stay."""
         rows = await open_now(admin)
         held: dict[int, int] = {}
         if rows:
