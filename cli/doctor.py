@@ -88,7 +88,7 @@ async def _examine(findings: Findings) -> None:
     settings = _settings(findings.to)
     host, port = settings.bootstrap_servers[0]
     await _name(findings, host)
-    await _reachable(findings, host, port)
+    await _check_reachable(findings, host, port)
     try:
         tls = settings.security.tls_context()
     except InvalidConfigurationError as error:
@@ -100,7 +100,7 @@ async def _examine(findings: Findings) -> None:
     connection = await _protocol(findings, settings, SYSTEM, tls)
     try:
         nodes = await _cluster(findings, connection, settings)
-        good = [await _advertised(findings, node, (host, port)) for node in nodes]
+        good = [await _check_advertised(findings, node, (host, port)) for node in nodes]
     finally:
         connection.close()
     if not all(good):
@@ -134,7 +134,7 @@ async def _name(findings: Findings, host: str) -> None:
         findings.tell("name", OK, f"{host} is {', '.join(found)}")
 
 
-async def _reachable(findings: Findings, host: str, port: int) -> None:
+async def _check_reachable(findings: Findings, host: str, port: int) -> None:
     from .probes import connects
 
     took_ms, reason = await connects(host, port, _CONNECT_MS)
@@ -205,7 +205,7 @@ async def _cluster(findings: Findings, connection: "Connection", settings: "Admi
     return nodes
 
 
-async def _advertised(findings: Findings, node: "Node", asked: tuple[str, int]) -> bool:
+async def _check_advertised(findings: Findings, node: "Node", asked: tuple[str, int]) -> bool:
     from .probes import addresses, connects
 
     who, at = f"broker {node.node_id} advertises", f"{node.host}:{node.port}"

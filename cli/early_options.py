@@ -11,10 +11,10 @@ import click
 
 def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
     """The arguments with the options moved after the command; unchanged if no command has all of them."""
-    return _moved(ctx, group, args, ()) or list(args)
+    return _move(ctx, group, args, ()) or list(args)
 
 
-def _moved(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
+def _move(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
     """None if no command of this group has these options. `options`: those before the group."""
     for number, word in enumerate(args):
         command = group.get_command(ctx, word) if word in group.list_commands(ctx) else None
@@ -24,7 +24,7 @@ def _moved(ctx: click.Context, group: click.Group, args: Sequence[str], options:
         found = None
         with command.make_context(word, [], parent=ctx, resilient_parsing=True) as inner:
             if isinstance(command, click.Group):
-                found = _moved(inner, command, rest, before)
+                found = _move(inner, command, rest, before)
             elif _are_options(inner, before):
                 found = [*before, *rest]
         if found is not None:

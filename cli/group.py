@@ -232,4 +232,4 @@ def delete(to: Target, names: Sequence[str]) -> None:
 
     to.ask(work)
     for each in names:
-        to.output.told(f"{each} deleted", {"group": each, "deleted": True})
+        to.output.result(f"{each} deleted", {"group": each, "deleted": True})

@@ -19,16 +19,16 @@ RETRY_S = 0.1
 def health(to: Target, wait: int) -> None:
     """Exit 0 if the broker answers, 1 if not."""
     try:
-        facts = to.run(lambda: _answered(to, wait), within_ms=wait + to.timeout_ms)
+        facts = to.run(lambda: _wait_for_answer(to, wait), within_ms=wait + to.timeout_ms)
     except Failure as failure:
         if to.output.json:
             to.output.object({"healthy": False, "cause": failure.message})
         raise Failure(failure.message, failure.hint, FAILED) from None
     brokers = many(facts["brokers"], "broker")
-    to.output.told(f"healthy: {to.bootstrap} answers in {duration(facts['answer_ms'])}, {brokers}", facts)
+    to.output.result(f"healthy: {to.bootstrap} answers in {duration(facts['answer_ms'])}, {brokers}", facts)
 
 
-async def _answered(to: Target, wait_ms: int) -> dict[str, int]:
+async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, int]:
     import asyncio
     import time
 

@@ -83,7 +83,7 @@ class Output:
         """One object, for programs."""
         click.echo(as_json(facts))
 
-    def told(self, text: str, facts: Facts) -> None:
+    def result(self, text: str, facts: Facts) -> None:
         """Print a result: a line for people, or its facts for programs."""
         if self.json:
             self.object(facts)

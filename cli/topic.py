@@ -81,7 +81,7 @@ def create(
     made = to.ask(work)
     for name in names:
         word = "would be created" if dry_run else "created" if name in made else "is there already"
-        to.output.told(f"{name} {word}", {"topic": name, "created": name in made and not dry_run})
+        to.output.result(f"{name} {word}", {"topic": name, "created": name in made and not dry_run})
 
 
 @topic.command()
@@ -179,7 +179,7 @@ def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str],
 
     to.ask(work)
     facts = {"topic": name, "set": changes, "deleted": list(deleted), "altered": not dry_run}
-    to.output.told(f"{name} {'would be' if dry_run else 'is'} altered", facts)
+    to.output.result(f"{name} {'would be' if dry_run else 'is'} altered", facts)
 
 
 @topic.command()
@@ -199,7 +199,7 @@ def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
     gone = to.ask(work)
     for name in names:
         word = "deleted" if name in gone else "is not there"
-        to.output.told(f"{name} {word}", {"topic": name, "deleted": name in gone})
+        to.output.result(f"{name} {word}", {"topic": name, "deleted": name in gone})
 
 
 @topic.command()
@@ -246,4 +246,4 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
         return wanted
 
     partitions = to.ask(work)
-    to.output.told(f"{name} has {many(partitions, 'partition')}", {"topic": name, "partitions": partitions})
+    to.output.result(f"{name} has {many(partitions, 'partition')}", {"topic": name, "partitions": partitions})

@@ -75,12 +75,12 @@ def cluster_for(options: Connects) -> Cluster:
     settings = options.connection
     cluster = kept.clusters.get(settings)
     if cluster is None:
-        cluster = run(_started(settings), settings.default_api_timeout_ms / 1000)
+        cluster = run(_start_cluster(settings), settings.default_api_timeout_ms / 1000)
         kept.clusters[settings] = cluster
     return cluster
 
 
-async def _started(settings: ConnectionSettings) -> Cluster:
+async def _start_cluster(settings: ConnectionSettings) -> Cluster:
     """Waits for a broker that is restarting: a task that fails may end the whole query."""
     deadline = Deadline(SYSTEM.clock, START_MS)
     while True:

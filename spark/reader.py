@@ -97,7 +97,7 @@ class Reader:
                 )
         return seen
 
-    def _resolved(self, seen: Seen, which: str) -> dict[TopicPartition, int]:
+    def _resolve(self, seen: Seen, which: str) -> dict[TopicPartition, int]:
         bound = self._options.starting if which == "startingOffsets" else self._options.ending
         resolving = survey.resolved(cluster_for(self._options), self._options, bound, seen, which)
         return dict(run(resolving, PLANNING_S))
@@ -134,8 +134,8 @@ class BatchReader(Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Raises UnknownTopicError, DataLost and the like."""
         seen = self._look(self._options.selection.named)
-        start = Position(self._resolved(seen, "startingOffsets"), seen.ids)
-        end = Position(self._resolved(seen, "endingOffsets"), seen.ids)
+        start = Position(self._resolve(seen, "startingOffsets"), seen.ids)
+        end = Position(self._resolve(seen, "endingOffsets"), seen.ids)
         found, lost = ranges(start, end, seen)
         self._tell_loss(lost)
         return self._split(found)
@@ -159,7 +159,7 @@ class _Stream(Reader, DataSourceStreamReader):
         """Where a new query starts: always the same for one reader. A planned batch does not depend on it."""
         if self._initial is None:
             seen = self._look(self._options.selection.named)
-            self._initial = to_json(initial(self._resolved(seen, "startingOffsets"), seen.ids))
+            self._initial = to_json(initial(self._resolve(seen, "startingOffsets"), seen.ids))
         return self._initial
 
     @hinted()

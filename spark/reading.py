@@ -200,7 +200,7 @@ class _Reading:
         attempt = 0
         while deadline.left_ms() > 0:
             try:
-                if gone := await self._gone(position):
+                if gone := await self._why_gone(position):
                     return _Answer(None, gone)
                 part = await self._part(position)
                 if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -257,7 +257,7 @@ class _Reading:
             if not is_retriable(error):
                 raise
 
-    async def _gone(self, position: int) -> str:
+    async def _why_gone(self, position: int) -> str:
         """Why nothing can be read any more; empty if something can."""
         if not self._is_fresh:  # the metadata may be of the deleted topic
             self._is_fresh = True

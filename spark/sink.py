@@ -296,7 +296,7 @@ def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSt
         transactions=[_item(each) for message in done for each in message.transactions],
     )
     response: EndTxnsResponse = yield request
-    return _decided(batch, digest, response, sum(message.rows for message in done))
+    return _interpret_response(batch, digest, response, sum(message.rows for message in done))
 
 
 def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
@@ -422,7 +422,7 @@ def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
     return found == digest
 
 
-def _decided(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: int) -> Decided:
+def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: int) -> Decided:
     entry = response.entry
     code = response.error_code
     if code == ErrorCode.NONE:

@@ -54,14 +54,14 @@ class TaskHands:
         return self.close()
 
     def _begin(self, step: Begin) -> Written:
-        producer = self._producer = self._made(step.transactional_id, step.timeout_ms)
+        producer = self._producer = self._make_producer(step.transactional_id, step.timeout_ms)
         self._run(producer.begin())
         with self._lock:
             self._is_old = False
             self._aging = begin(self._prepare_when_old(producer, step))
         return Written(step.transactional_id, producer.producer_id, producer.producer_epoch)
 
-    def _made(self, transactional_id: str | None, timeout_ms: int) -> TaskProducer:
+    def _make_producer(self, transactional_id: str | None, timeout_ms: int) -> TaskProducer:
         async def make() -> TaskProducer:
             return TaskProducer(
                 self._cluster,
@@ -131,7 +131,7 @@ class TaskHands:
         rows = 0
         for piece in pieces:
             if self._producer is None:
-                self._producer = self._made(None, 0)
+                self._producer = self._make_producer(None, 0)
                 self._run(self._producer.begin())
             rows += self._write(piece) or 0
         self._await_sent()

@@ -115,17 +115,17 @@ def _run_id(tags: str | None, job_group: str | None) -> str | None:
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
     """For one micro-batch. In Append and Complete mode alike, the given rows are appended."""
-    return StreamWriter(*_prepared(given, schema, streaming=True))
+    return StreamWriter(*_writer_arguments(given, schema, streaming=True))
 
 
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "BatchWriter":
     """For one `df.write`."""
     if overwrite:
         raise WrongUseError("a topic cannot be overwritten", hint='use mode("append")')
-    return BatchWriter(*_prepared(given, schema, streaming=False))
+    return BatchWriter(*_writer_arguments(given, schema, streaming=False))
 
 
-def _prepared(
+def _writer_arguments(
     given: Mapping[str, str], schema: Any, *, streaming: bool
 ) -> tuple[SinkOptions, str, Limits, str, str | None]:
     """The arguments of a writer. Raises InvalidConfigurationError, BrokerUnreachableError and other client errors."""
@@ -245,15 +245,15 @@ class SinkWriter:
         if done[0].batch.number != number:
             raise WrongUseError(f"Spark commits batch {number}, but its tasks wrote batch {done[0].batch.number}")
         where = next((message.checkpoint for message in messages if message is not None), None)
-        planned = self._planned(done[0].batch, where)
+        planned = self._planned_offsets(done[0].batch, where)
         digest = digest_of(self.options.topic, planned)
         try:
-            decided = self._decided(done, digest)
+            decided = self._send_decision(done, digest)
         except KafkaError as error:
             if error.code != ErrorCode.POLICY_VIOLATION:
                 raise
             self._forget_old(time.time_ns() // 1_000_000)  # the ledger is full: old entries make room, if there are any
-            decided = self._decided(done, digest)
+            decided = self._send_decision(done, digest)
         if decided.already:
             trust = "" if planned else ", on trust that it has the same offsets: no checkpoint can be read from here"
             log.warning(
@@ -262,7 +262,7 @@ class SinkWriter:
         self._free(key, lambda of, _: of <= number)
         return decided
 
-    def _decided(self, done: Sequence[TaskDone], digest: bytes) -> Decided:
+    def _send_decision(self, done: Sequence[TaskDone], digest: bytes) -> Decided:
         timeout_ms = self.options.produce.delivery_timeout_ms
         steps = commit_steps(done, digest)
         asked = ledger.carry_out(cluster_for(self.options), done[0].batch.sink, steps, timeout_ms=timeout_ms)
@@ -276,11 +276,11 @@ class SinkWriter:
         """
         try:
             cluster = cluster_for(self.options)  # outside of the loop, because it blocks
-            run(self._freed(cluster, sink, is_over, first), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+            run(self._abort_open(cluster, sink, is_over, first), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
             log.warning("what tasks of sink %r left open could not be aborted now: %s", sink or "?", error)
 
-    async def _freed(
+    async def _abort_open(
         self, cluster: Cluster, sink: str | None, is_over: Callable[[int, str], bool], first: Sequence[Any]
     ) -> None:
         key = sink or ""
@@ -294,15 +294,15 @@ class SinkWriter:
         """Remove old entries of writes without a sinkId: nobody can repeat them, and entries do not expire."""
         try:
             cluster = cluster_for(self.options)
-            run(self._forgotten(cluster, now_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+            run(self._remove_old_entries(cluster, now_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
             log.info("old entries of the ledger could not be removed: %s", error)
 
-    async def _forgotten(self, cluster: Cluster, now_ms: int) -> None:
+    async def _remove_old_entries(self, cluster: Cluster, now_ms: int) -> None:
         keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
-    def _planned(self, batch: SinkBatch, place: str | None) -> str | None:
+    def _planned_offsets(self, batch: SinkBatch, place: str | None) -> str | None:
         """The offsets file of the batch, if this process can read the checkpoint. place: found by the tasks."""
         given = self.options.checkpoint
         if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):

@@ -51,11 +51,11 @@ class Asserting(Observed):
         attempts: dict[Hashable, dict[Any, set[Attempt]]] = defaultdict(lambda: defaultdict(set))
         for topic in topics:
             tried: dict[Hashable, Counter[Any]] = defaultdict(Counter)
-            for record, attempt, _ in self._attempted(topic, "read_uncommitted"):
+            for record, attempt, _ in self._read_attempts(topic, "read_uncommitted"):
                 label, content = txn(record), _place_and_content(record)
                 tried[label][content, attempt] += 1
                 written[label][content] = max(written[label][content], tried[label][content, attempt])
-            for record, attempt, sequence in self._attempted(topic, "read_committed"):
+            for record, attempt, sequence in self._read_attempts(topic, "read_committed"):
                 label, content = txn(record), _place_and_content(record)
                 visible[label][content] += 1
                 attempts[label][content].add(attempt)

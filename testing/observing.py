@@ -64,9 +64,9 @@ class Observed:
 
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
         """All records of a topic that a reader of this isolation level gets, by partition and offset."""
-        return [record for record, _, _ in self._attempted(topic, isolation)]
+        return [record for record, _, _ in self._read_attempts(topic, isolation)]
 
-    def _attempted(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
+    def _read_attempts(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
         """Each record with its Attempt and its sequence number."""
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")

@@ -57,7 +57,7 @@ class _Driven:
     def run(self) -> None:
         """Many logs with a little each, a few with more, one with very much; twice, as new logs are dearer."""
         self._round()
-        logs = self._timed("make 2,000 logs", self._make)
+        logs = self._time_step("make 2,000 logs", self._make)
         for count, some in ((20 * LOGS, logs), (2 * LOGS, logs), (ONE_LOG_BATCHES, logs[:1]), (20_000, logs[:10])):
             self._load(count, some)
             self._flush()
@@ -65,7 +65,7 @@ class _Driven:
             self._checkpoint()
         self._visit(logs)
 
-    def _timed(self, step: str, call: Callable[[], T]) -> T:
+    def _time_step(self, step: str, call: Callable[[], T]) -> T:
         began = time.thread_time()
         result = call()
         self.longest_ms[step] = max(self.longest_ms[step], 1e3 * (time.thread_time() - began))
@@ -91,42 +91,42 @@ class _Driven:
         write = store.take_round(sync=True)
         if write is not None:
             write.run()
-            self._timed("round finished", partial(store.round_finished, write))
+            self._time_step("round finished", partial(store.round_finished, write))
         while (job := store.journal.fill_job()) is not None:
             job.run()
             store.journal.filled(job)
 
     def _flush(self) -> None:
-        while (run := self._timed("capture a flush", self.upkeep.begin_flush)) is not None:
+        while (run := self._time_step("capture a flush", self.upkeep.begin_flush)) is not None:
             run.run()
-            self._timed("take a flush back", partial(self.upkeep.flushed, run))
+            self._time_step("take a flush back", partial(self.upkeep.flushed, run))
 
     def _checkpoint(self) -> None:
         upkeep = self.upkeep
-        self._timed("is a checkpoint wanted", lambda: upkeep.wanted)
-        self._timed("are snapshots due", upkeep.snapshots_due)
-        capture = self._timed("begin a checkpoint", upkeep.begin_capture)
-        while self._timed("capture some logs", capture.advance):
+        self._time_step("is a checkpoint wanted", lambda: upkeep.wanted)
+        self._time_step("are snapshots due", upkeep.snapshots_due)
+        capture = self._time_step("begin a checkpoint", upkeep.begin_capture)
+        while self._time_step("capture some logs", capture.advance):
             pass
         run = upkeep.captured(capture)
         self._round()
         run.run()
-        self._timed("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
+        self._time_step("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
 
     def _visit(self, logs: list[PartitionLog]) -> None:
         """A visit of retention, and one of compaction with its swap; passes give the loop back between visits."""
         age_ms, monotonic_ms = self.store.age_ms(), self.store.clock.monotonic_ms
         for log in logs:
-            self._timed("retention of a log", partial(expired, log, age_ms))
+            self._time_step("retention of a log", partial(expired, log, age_ms))
             self._snapshot(log)
         self._checkpoint()
         self._checkpoint()
         for log in logs:
-            run = self._timed("is a log to be compacted", partial(begin_compaction, log, age_ms, monotonic_ms))
+            run = self._time_step("is a log to be compacted", partial(begin_compaction, log, age_ms, monotonic_ms))
             if run is not None:
                 while not run.finished:
                     run.run_slice()
-                self._timed("swap what is compacted", partial(log.compacted, run))
+                self._time_step("swap what is compacted", partial(log.compacted, run))
 
     @staticmethod
     def _snapshot(log: PartitionLog) -> None:

@@ -88,12 +88,12 @@ def outside(
     for name in (FSYNC, OS):
         for what, grown in GROWN.items():
             if name in names and what in wanted:
-                with _told(f"{what}, {name}", tells):
+                with _report_failure(f"{what}, {name}", tells):
                     yield from grown(name, size, tells)
 
 
 @contextlib.contextmanager
-def _told(what: str, tells: Tells) -> Iterator[None]:
+def _report_failure(what: str, tells: Tells) -> Iterator[None]:
     """A failure is said."""
     try:
         yield
@@ -110,7 +110,7 @@ def starts(names: Sequence[str], size: Size, tells: Tells) -> list[Measured]:
     for number in range(size.rounds):
         for name in names if number % 2 == 0 else reversed(names):
             tells.say(f"start · {name} · round {number + 1} of {size.rounds}")
-            with _told(f"start, {name}", tells), peers.start(name) as peer:
+            with _report_failure(f"start, {name}", tells), peers.start(name) as peer:
                 if peer is not None:
                     time.sleep(IDLE_S)
                     found[name].append((peer.ready_s, accounting.usage(peer.pid).rss_bytes / 1e6))
@@ -127,7 +127,10 @@ def recovery(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
     in_all: list[float] = []
     for number in range(min(size.rounds, 3)):
         tells.say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
-        with _told(f"recovery, {name}", tells), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+        with (
+            _report_failure(f"recovery, {name}", tells),
+            tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory,
+        ):
             with _server(name, directory) as peer:
                 if peer is None:
                     return

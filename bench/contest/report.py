@@ -209,7 +209,7 @@ def machine(facts: Mapping[str, Any]) -> str:
     """One paragraph: on what, with what, when."""
     versions = {**facts.get("peers", {}), **facts.get("clients", {})}
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return _escaped(
+    return _escape(
         f"{facts.get('cpu')}, {facts.get('cores')} cores, {facts.get('memory_gb')} GB, {facts.get('file_system')}, "
         f"{facts.get('kernel')}, {facts.get('python')}; {named}; commit {facts.get('commit')}, {facts.get('time')}"
         f"{', ' + facts['run'] if 'run' in facts else ''}."
@@ -221,7 +221,7 @@ def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -245,7 +245,7 @@ def readme_part(result: Result, images: Sequence[str]) -> str:
     """Rates in a picture, and on what they were measured."""
     shown = [picture(name, IMAGES) for name in images if name == "speed"]
     peers = result.facts.get("peers", {})
-    where = _escaped(f"{result.facts.get('cpu')}, {result.facts.get('cores')} cores, {result.facts.get('file_system')}")
+    where = _escape(f"{result.facts.get('cpu')}, {result.facts.get('cores')} cores, {result.facts.get('file_system')}")
     told = f"Apache Kafka {peers.get('Kafka', '')} does not sync by default, fencepost does. In one run, on {where}: "
     told += "[all results](docs/benchmarks.md), and where we lose."
     return "\n\n".join([*shown, " ".join(told.split())])

@@ -43,7 +43,7 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
         for change in changes:
             click.echo(json.dumps(_facts(change), ensure_ascii=False))
     else:
-        _told(changes, everything, _differences(one, other))
+        _print_changes(changes, everything, _differences(one, other))
     for line in comparison.missing(one.findings, other.findings):
         click.secho(f"not measured in B: {line}", err=True, fg="yellow")
     if any(change.regression for change in changes):
@@ -78,7 +78,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
     ]
 
 
-def _told(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
+def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
     from ...bench.measured import title, written
     from ..tables import Cell, Column, many, number, table
 

@@ -105,7 +105,7 @@ async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: i
                 _print(page)
                 page = []
                 await _rule(admin, to, view)
-            page.append(_written(to, wanted, view, entry))
+            page.append(_format_entry(to, wanted, view, entry))
             if left is not None and not entry.marker:
                 left -= 1
         _print(page)
@@ -162,7 +162,7 @@ def _print(page: list[str | bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _written(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
+def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
     """A line without its end, or as `write` gives it."""
     if to.output.json:
         return as_json(_facts(view, entry))

@@ -56,10 +56,10 @@ def _all_or_nothing(story: Story) -> None:
     producer = _producer(story.bootstrap)
     producer.begin_transaction()
     _write(producer, 3)
-    story.expect("before the commit, read_uncommitted sees", _seen(story, "read_uncommitted"), [3, 3])
-    story.expect("before the commit, read_committed sees", _seen(story, "read_committed"), [0, 0])
+    story.expect("before the commit, read_uncommitted sees", _count_seen(story, "read_uncommitted"), [3, 3])
+    story.expect("before the commit, read_committed sees", _count_seen(story, "read_committed"), [0, 0])
     producer.commit_transaction(ANSWER_S)
-    story.expect("the moment the commit returns, read_committed sees", _seen(story, "read_committed"), [3, 3])
+    story.expect("the moment the commit returns, read_committed sees", _count_seen(story, "read_committed"), [3, 3])
 
 
 def _successor(story: Story) -> None:
@@ -71,14 +71,16 @@ def _successor(story: Story) -> None:
             victim.stdout.readline()  # it has written
         finally:
             victim.send_signal(signal.SIGKILL)
-    story.expect("its records, to read_uncommitted", _seen(story, "read_uncommitted"), [6, 6])
+    story.expect("its records, to read_uncommitted", _count_seen(story, "read_uncommitted"), [6, 6])
     story.say("          its successor takes over the transactional id, which ends what the dead one left open")
     successor = _producer(story.bootstrap)
-    story.expect("read_committed sees", _seen(story, "read_committed"), [3, 3])
+    story.expect("read_committed sees", _count_seen(story, "read_committed"), [3, 3])
     successor.begin_transaction()
     _write(successor, 1)
     successor.commit_transaction(ANSWER_S)
-    story.expect("after a transaction of the successor, read_committed sees", _seen(story, "read_committed"), [4, 4])
+    story.expect(
+        "after a transaction of the successor, read_committed sees", _count_seen(story, "read_committed"), [4, 4]
+    )
 
 
 def _zombie(story: Story) -> None:
@@ -96,7 +98,7 @@ def _zombie(story: Story) -> None:
     except KafkaException as error:
         refusal = error.args[0].name()
     story.expect("its commit is refused with", refusal, "_FENCED")
-    story.expect("read_committed still sees", _seen(story, "read_committed"), [4, 4])
+    story.expect("read_committed still sees", _count_seen(story, "read_committed"), [4, 4])
 
 
 def _lost_answer(story: Story) -> None:
@@ -107,7 +109,9 @@ def _lost_answer(story: Story) -> None:
     story.proxy.lose_next = END_TXN
     producer.commit_transaction(ANSWER_S)
     story.expect("answers to commits that were lost", story.proxy.tally.commits_lost, 1)
-    story.expect("the client asked again and was told yes; read_committed sees", _seen(story, "read_committed"), [6, 6])
+    story.expect(
+        "the client asked again and was told yes; read_committed sees", _count_seen(story, "read_committed"), [6, 6]
+    )
 
 
 def _producer(bootstrap: str) -> Any:
@@ -135,7 +139,7 @@ def _write(producer: Any, count: int, *, flush: bool = True) -> None:
         producer.flush(ANSWER_S)
 
 
-def _seen(story: Story, isolation: str) -> list[int]:
+def _count_seen(story: Story, isolation: str) -> list[int]:
     """How many records a reader of this isolation level finds in each topic, from its beginning to its end."""
     return [_count(story.bootstrap, topic, isolation) for topic in TOPICS]
 

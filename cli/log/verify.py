@@ -233,7 +233,7 @@ class _Look:
         self._report.note(path, f"what the journal had for {self._names[log_id]}, {told}: applied once the log opens")
         for part in parts:
             if part.kind == APPEND:
-                self._appended(path, 0, part)
+                self._check_appended(path, 0, part)
 
     def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
         """check: has read the earlier segments."""
@@ -350,17 +350,17 @@ class _Look:
     def _part(self, path: str, position: int, part: Part) -> None:
         log_id = part.log_id
         if part.kind == CREATE:
-            self._created(path, position, part)
+            self._check_created(path, position, part)
         elif log_id not in self._ends:
             pass  # of a log that is dropped
         elif part.kind == APPEND:
-            self._appended(path, position, part)
+            self._check_appended(path, position, part)
         elif part.kind == DROP:
             del self._ends[log_id], self._names[log_id]
         elif part.kind != LOG_START:
             self._report.damage(path, f"a part of unknown kind {part.kind}", position)
 
-    def _created(self, path: str, position: int, part: Part) -> None:
+    def _check_created(self, path: str, position: int, part: Part) -> None:
         try:
             topic, _, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
         except (ValueError, msgpack.UnpackException) as error:
@@ -369,7 +369,7 @@ class _Look:
         self._names[part.log_id] = layout.log_directory_name(topic, partition, part.log_id)
         self._ends.setdefault(part.log_id, 0)
 
-    def _appended(self, path: str, position: int, part: Part) -> None:
+    def _check_appended(self, path: str, position: int, part: Part) -> None:
         end = self._ends[part.log_id]
         try:
             batch = batches.read(memoryview(b"".join(part.data)))

@@ -167,7 +167,7 @@ def produce(
             done = "acknowledged" if transactional_id is None else "committed"
             to.output.remark(f"{many(told.records, 'record')} {done} before that")
         raise
-    to.output.told(_sentence(told, transactional_id), told.facts())
+    to.output.result(_sentence(told, transactional_id), told.facts())
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -208,13 +208,13 @@ async def _plainly(producer: "Producer", shape: Shape, told: Acknowledged) -> No
         for line in some:
             waiting.append(await _send(producer, told.topic, line))
         for delivery in settled():
-            await _acknowledged(delivery, told)
+            await _await_acknowledgement(delivery, told)
     await producer.flush()
     while waiting:
-        await _acknowledged(waiting.popleft(), told)
+        await _await_acknowledgement(waiting.popleft(), told)
 
 
-async def _acknowledged(delivery: Any, told: Acknowledged) -> None:
+async def _await_acknowledgement(delivery: Any, told: Acknowledged) -> None:
     told.last = await delivery
     told.records += 1
 
@@ -254,7 +254,7 @@ async def _in_transactions(
                     await _send(tx, told.topic, waiting.popleft())
                     told.in_hand += 1
                 if hold_ms is not None:
-                    await _held(to, producer, told, hold_ms)
+                    await _hold(to, producer, told, hold_ms)
                 if abort:
                     await producer.flush()  # an abort would drop unsent records; here they should be in the log
                     raise _Abort
@@ -279,7 +279,7 @@ async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool
     return False
 
 
-async def _held(to: Target, producer: "Producer", told: Acknowledged, hold_ms: int) -> None:
+async def _hold(to: Target, producer: "Producer", told: Acknowledged, hold_ms: int) -> None:
     import asyncio
 
     await producer.flush()

@@ -207,7 +207,7 @@ class _Life:
         """Start, say so, wait for a signal or a halt, stop."""
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._signalled)  # the loop's own would not be heard while recovery works
+            signal.signal(number, self._on_signal)  # the loop's own would not be heard while recovery works
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
         try:
@@ -234,7 +234,7 @@ class _Life:
             raise Failure(f"standard output: {error.strerror}", hint) from None
         await self._end.wait()
 
-    def _signalled(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         """The first asks, the second does not."""
         self._signals += 1
         if self._signals > 1:
@@ -258,7 +258,7 @@ class _Life:
         click.echo(f"fencepost  {__version__}, process {os.getpid()}")
         click.echo(f"data       {where}")
         click.echo(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
-        for line in _recovered(broker):
+        for line in _recovery_lines(broker):
             click.echo(f"recovered  {line}")
         click.echo(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
         click.echo("ready      " + " ".join(_shown(host, port) for host, port in broker.addresses))
@@ -281,7 +281,7 @@ def _warning_of(mode: str) -> str:
     return "" if mode == "fsync" else "  (a power cut may take back what was acknowledged)"
 
 
-def _recovered(broker: Broker) -> list[str]:
+def _recovery_lines(broker: Broker) -> list[str]:
     """What recovery has to say, where it had anything to do."""
     report = broker.recovery
     lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []

@@ -166,7 +166,7 @@ def _run(servers: str, folder: str, total: int, interruption: Interruption) -> N
                 elif time.monotonic() - moved_at > STUCK_S:
                     raise Failure(f"nothing was copied for {STUCK_S:.0f} s", "see the driver's log")
                 if kills and seen >= kills[0][0] * total:
-                    driver = _killed(kills, driver, seen, lambda: Driver(servers, folder, total // BATCHES))
+                    driver = _do_next_kill(kills, driver, seen, lambda: Driver(servers, folder, total // BATCHES))
                 time.sleep(LOOK_S)
     finally:
         driver.kill()
@@ -184,7 +184,7 @@ def _swept(applications: list[str]) -> None:
         work.rmdir()
 
 
-def _killed(kills: list[tuple[float, str]], driver: Driver, seen: int, another: Callable[[], Driver]) -> Driver:
+def _do_next_kill(kills: list[tuple[float, str]], driver: Driver, seen: int, another: Callable[[], Driver]) -> Driver:
     """Do the next kill, if possible. Returns the current driver."""
     whom = kills[0][1]
     if whom == "executor":

@@ -129,7 +129,7 @@ def abort(to: Target, sink: str) -> None:
     text = f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}"
     if row["aborted_open"]:
         text += f", and {len(row['aborted_open'])} that its tasks had open"
-    to.output.told(text, row)
+    to.output.result(text, row)
 
 
 @click.command()
@@ -153,4 +153,4 @@ def reset(to: Target, sink: str) -> None:
         return {**facts_of(found), "reset": True}
 
     row = _ask(to, work)
-    to.output.told(f"sink {sink} is free: it stood at batch {row['batch']} of query {row['query'] or '-'}", row)
+    to.output.result(f"sink {sink} is free: it stood at batch {row['batch']} of query {row['query'] or '-'}", row)

@@ -181,7 +181,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
     row = to.ask(work)
     in_them = many(len(row["partitions"]), "partition")
     told = f"aborted {what}: it was open for {duration(row['age_ms'])} in {in_them}; its producer is fenced"
-    to.output.told(told, row)
+    to.output.result(told, row)
 
 
 def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
@@ -205,7 +205,7 @@ def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
 
     row = to.ask(work)
     owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
-    to.output.told(f"aborted what {owner} had open in {name}-{partition} from {start_offset} on", row)
+    to.output.result(f"aborted what {owner} had open in {name}-{partition} from {start_offset} on", row)
 
 
 @txn.command()
@@ -223,7 +223,7 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 
     for row in to.ask(work):
         refused = f"producer {row['producer_id']}, epochs before {row['next_epoch']} are refused"
-        to.output.told(f"fenced {row['transactional_id']}: {refused}", row)
+        to.output.result(f"fenced {row['transactional_id']}: {refused}", row)
 
 
 @txn.command("why-blocked")
@@ -238,7 +238,7 @@ def why_blocked(to: Target, wheres: Sequence[str]) -> None:
 
     rows = to.ask(work)
     for row in rows:
-        to.output.told(sentence(row), row) if to.output.json else to.output.line(sentence(row))
+        to.output.result(sentence(row), row) if to.output.json else to.output.line(sentence(row))
     if not rows:
         where = " ".join(wheres) or "no partition"
         to.output.line(f"{where} is not blocked" if wheres else "no partition is blocked")
