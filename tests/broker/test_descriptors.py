@@ -92,5 +92,5 @@ def test_a_limit_that_cannot_do_is_told(tmp_path):
     )  # fmt: skip
     assert found.returncode == 1
     cause, hint = found.stderr.splitlines()
-    assert cause.startswith("error: this process may open 100 files only")
+    assert cause.startswith("error: this process may open only 100 files")
     assert hint.startswith("hint: raise the limit")
