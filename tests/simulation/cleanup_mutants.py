@@ -6,9 +6,8 @@ from typing import Any
 
 from fencepost.protocol.raw_records import raw_records
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
-from fencepost.storage.cleaning import compaction
+from fencepost.storage.cleaning import compaction, retention
 from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, name_of
-from fencepost.storage.log import partition_log as log
 from simulation.mutants import _around, _replaced, mutant
 
 
@@ -23,7 +22,7 @@ def retention_by_size_goes_below_its_limit(stack: ExitStack) -> None:
 
         return start
 
-    _around(stack, log, "new_start", wrapper)
+    _around(stack, retention, "new_start", wrapper)
 
 
 @mutant
@@ -34,7 +33,7 @@ def retention_goes_by_the_oldest_record_of_a_segment(stack: ExitStack) -> None:
 
         return start
 
-    _around(stack, log, "new_start", wrapper)
+    _around(stack, retention, "new_start", wrapper)
 
 
 @mutant
@@ -75,7 +74,7 @@ def compaction_goes_above_the_last_stable_offset(stack: ExitStack) -> None:
     def wrapper(cleanable: Any) -> Any:
         return lambda one, bound, now_ms: cleanable(one, one.checkpointed_offset, now_ms)
 
-    _around(stack, log, "cleanable", wrapper)
+    _around(stack, compaction, "cleanable", wrapper)
 
 
 @mutant

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ def test_the_bank_has_enough_bugs():
     assert len([name for name in SIMULATED if name not in ours]) >= 30
     assert len(ours) >= 30
     assert len([name for name in MUTANTS if name.startswith("spark_")]) >= 20
+
+
+def test_every_bug_of_the_bank_can_be_planted_and_names_a_file_of_tests():
+    """What a bug replaces may have moved or have another name by now."""
+    wrong = {name: path for name, path in KILLED_BY.items() if not (TESTS.parent / path).exists()}
+    for name, plant in MUTANTS.items():
+        try:
+            with ExitStack() as stack:
+                plant(stack)
+        except (AttributeError, ImportError) as gone:
+            wrong[name] = str(gone)
+    assert not wrong
 
 
 @pytest.mark.parametrize("name", QUICK)
