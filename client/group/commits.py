@@ -1,7 +1,8 @@
 """The commits of one member: those it is asked for, and with enable_auto_commit those that come by themselves.
 
 The rule: a commit carries the member and generation of the moment in which it was asked for, and is refused already
-here where those may not commit. What is committed by itself is what was given before the poll; a failure is logged.
+here where those may not commit, or where a partition is not the member's. What is committed by itself is what was given
+before the poll; a failure is logged.
 Source: Kafka's ConsumerCoordinator; KIP-447.
 """
 
@@ -57,13 +58,15 @@ class GroupCommits:
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
         """By default, all positions. Tried again until the timeout, always for the generation of this moment.
 
-        Raises CommitFailedError when the member is out, RebalanceInProgressError while it is joining, and the like.
+        Raises CommitFailedError when the member is out or a partition is not its own,
+        RebalanceInProgressError while it is joining, and the like.
         """
         wanted = self._subscription.positions() if offsets is None else offsets
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         member = self.metadata()
         if self._subscription.is_subscribed:
             self._check()
+            self._check_owned(wanted)
         stamp = Stamp(member.generation, member.member_id)
         await self._offsets.commit(
             wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._refused(code, stamp)
@@ -83,6 +86,12 @@ class GroupCommits:
         raise RebalanceInProgressError(
             f"group {self._group_id} is rebalancing: poll, then commit what is still assigned"
         )
+
+    def _check_owned(self, offsets: Iterable[TopicPartition]) -> None:
+        """The broker knows the member and not what it owns: of what it gave up, a new owner's offsets would go back."""
+        gone = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
+        if gone:
+            raise CommitFailedError(f"not assigned to this consumer, or not any more: {', '.join(sorted(gone))}")
 
     def fenced(self) -> FencedInstanceIdError:
         """What is raised once another member has this one's group_instance_id."""

@@ -333,6 +333,11 @@ def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) 
     _replaced(stack, TransactionDriver, "offsets_sent", sent)
 
 
+@killed_by("tests/client/group/test_commits.py")
+def sdk_offsets_of_partitions_with_another_owner_are_committed(stack: ExitStack) -> None:
+    _replaced(stack, GroupCommits, "_check_owned", lambda self, offsets: None)
+
+
 # ---- producers -----------------------------------------------------------------------------------------------
 
 

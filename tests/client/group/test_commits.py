@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from fencepost.client.errors import RebalanceInProgressError
+from fencepost.client.errors import CommitFailedError, RebalanceInProgressError
 from fencepost.client.group.membership import State
 from fencepost.client.values import OffsetAndMetadata
-from group_members import COOPERATIVE, T0, T1, Member, Slow, run, until
+from group_members import ALL, COOPERATIVE, T0, T1, Member, Slow, run, until
 
 
 def test_commits_and_what_is_committed():
@@ -126,5 +126,25 @@ def test_auto_commit_goes_on_when_its_time_comes_inside_of_a_poll():
         await asyncio.sleep(0.1)
         assert (await a.group.committed([T0]))[T0].offset == 70
         await a.vanish()
+
+    run(scenario)
+
+
+def test_what_was_read_of_a_partition_that_has_another_owner_by_now_is_not_committed():
+    """The broker knows the member and its generation, not what it owns: the new owner's offsets would go back."""
+
+    async def scenario(broker):
+        a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
+        assert await a.poll() == ALL
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        (theirs, *_), (ours, *_) = sorted(b.subscription.assigned), sorted(a.subscription.assigned)
+        await b.group.commit({theirs: OffsetAndMetadata(10)})
+        with pytest.raises(CommitFailedError, match=str(theirs)):
+            await a.group.commit({ours: OffsetAndMetadata(3), theirs: OffsetAndMetadata(5)})
+        assert (await b.group.committed([theirs]))[theirs].offset == 10
+        await a.close()
+        await b.close()
 
     run(scenario)
