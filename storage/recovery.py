@@ -19,7 +19,7 @@ would be gone though a client has seen them. So recovery writes anew whatever it
 
 A crash anywhere in between leaves either the old checkpoint with the old journal, untouched, or the new checkpoint,
 complete. So recovery may be interrupted and begun again any number of times: crash points cut the power at each of its
-steps, and again in the recovery of that (tests/support/crash_points.py).
+steps, and again in the recovery of that (tests/support/disk/crash_points.py).
 
 Errors. What tells something about the bytes (a checksum, a length) is damage: of one log, or of the whole directory if
 it is the journal or the checkpoints. What tells nothing about them (no descriptors, no memory) refuses the start with

@@ -1,4 +1,4 @@
-"""What every test has: the support folder on the path, one hypothesis profile, and the table of requirements."""
+"""What every test has: tests/support with its folders on the path, a hypothesis profile, the table of requirements."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of modules are unique among them all
 
 # No test ends by the clock: a busy machine is slow, not wrong.
 settings.register_profile("fencepost", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -286,7 +286,7 @@ def copy_of(disk: SimulatedDisk) -> SimulatedDisk:
 
 # ---- real processes ------------------------------------------------------------------------------------------
 
-FAILING_SERVE = Path(__file__).parent.parent / "support" / "failing_serve.py"
+FAILING_SERVE = Path(__file__).parent.parent / "support" / "brokers" / "failing_serve.py"
 HALTED = 70
 
 

@@ -25,7 +25,7 @@ from broker_process import broker_process
 from chaos_proxy import REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
 from confluent_kafka import TopicPartition
 
-SUPPORT = Path(__file__).resolve().parent.parent / "support"
+CLIENTS = Path(__file__).resolve().parent.parent / "support" / "clients"
 COPIES = {"librdkafka": ("group_copier.py",), "sdk": ("sdk_copier.py",), "sdk with version 1": ("sdk_copier.py", "1")}
 MESSAGES = int(os.environ.get("COPIED", "5000"))
 AT_LENGTH = MESSAGES > 10_000
@@ -51,7 +51,7 @@ class Copier:
 
     def __init__(self, kind: str, bootstrap: str, name: str) -> None:
         program, *more = COPIES[kind]
-        self.command = [sys.executable, str(SUPPORT / program), bootstrap, SOURCE, TARGET, GROUP, name]
+        self.command = [sys.executable, str(CLIENTS / program), bootstrap, SOURCE, TARGET, GROUP, name]
         self.command += [str(PER_TRANSACTION), str(ABORTED), *more]
         self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.lives = 0

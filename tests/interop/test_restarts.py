@@ -16,7 +16,7 @@ from broker_process import broker_process
 from library_producers import LIBRARIES
 from old_client import Looker, OldClient
 
-COPIER = Path(__file__).resolve().parent.parent / "support" / "library_copier.py"
+COPIER = Path(__file__).resolve().parent.parent / "support" / "clients" / "library_copier.py"
 COUNT = 100
 KILLS = (2, 6)  # at the n-th transaction that was filled
 NO_PROGRESS_S = 4

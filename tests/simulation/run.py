@@ -21,7 +21,7 @@ from typing import Any
 
 if __name__ == "__main__":
     TESTS = Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+    sys.path[:0] = [str(TESTS), *map(str, (TESTS / "support").glob("**/"))]
 
 from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.checker import check

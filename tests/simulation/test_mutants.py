@@ -61,7 +61,7 @@ def test_every_bug_that_the_simulation_can_meet_is_caught(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", KILLED_BY)
 def test_every_other_bug_is_caught_by_the_file_it_names(name):
-    path = os.pathsep.join((str(TESTS), str(TESTS / "support")))
+    path = os.pathsep.join(map(str, (TESTS, *(TESTS / "support").glob("**/"))))
     run = subprocess.run(
         [
             sys.executable,

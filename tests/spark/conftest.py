@@ -39,7 +39,8 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     place = tmp_path_factory.mktemp("spark")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    paths = [*map(str, SUPPORT.glob("**/")), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths).strip(os.pathsep)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,4]").appName("fencepost tests")
     for name, value in {**CONFIGS, "spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place)}.items():
@@ -54,14 +55,14 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def spark_proxy(spark_broker):
-    """A proxy before it, at which kills happen: tests/support/chaos_proxy.py and spark_kills.py."""
+    """A proxy before it, at which kills happen: tests/support/brokers/chaos_proxy.py and spark_kills.py."""
     with ChaosProxy(spark_broker.bootstrap) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
 def spark_broker(request, tmp_path_factory):
-    """A broker in a process of its own, which may be killed and started again: `tests/support/broker_process.py`.
+    """A broker in a process of its own, which may be killed and started again (tests/support/brokers).
 
     A module's BROKER_OPTIONS are given to `serve`.
     """

@@ -26,7 +26,7 @@ from this_machine import has_ipv6
 from wire_client import Closed, WireClient
 
 READY_S = 20
-UNOPENABLE_SERVE = Path(__file__).parents[2] / "support" / "unopenable_serve.py"
+UNOPENABLE_SERVE = Path(__file__).parents[2] / "support" / "brokers" / "unopenable_serve.py"
 
 
 class Serve:

@@ -1,6 +1,7 @@
 """What a client may send as the records of one partition, and what Apache Kafka 4.3.1 answers.
 
-`python tests/support/bad_batches.py HOST:PORT` asks a running Kafka again, over Produce v7, and prints what differs.
+`python tests/support/wire/bad_batches.py HOST:PORT` asks a running Kafka again, over Produce v7, and prints
+what differs.
 """
 
 import gzip

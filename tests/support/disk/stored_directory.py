@@ -1,7 +1,7 @@
 """A small data directory with everything a broker keeps, as a file that later versions have to open.
 
-`python tests/support/stored_directory.py VERSION` writes it into tests/data as the present code does, and beside it
-what is to be found in it. A version that was released is never written again.
+`python tests/support/disk/stored_directory.py VERSION` writes it into tests/data as the present code does, and
+beside it what is to be found in it. A version that was released is never written again.
 """
 
 import io
@@ -11,6 +11,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = map(str, Path(__file__).resolve().parents[1].glob("**/"))
 
 from broker_lives import kill, small
 from damaged_directory import ROOT, content_of, files_of
@@ -24,7 +27,7 @@ from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, begun, offset_of, state, values
 
-FOLDER = Path(__file__).resolve().parents[1] / "data"
+FOLDER = Path(__file__).resolve().parents[2] / "data"
 PLACES = [("plain", 0), ("plain", 1), ("mixed", 0), ("latest", 0)]
 GROUPS = ("readers", "copiers")
 IDS = ("old", "new", "open", "task-1", "task-2")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "interop" / "java" / "Clients.java"
+SOURCE = Path(__file__).resolve().parents[2] / "interop" / "java" / "Clients.java"
 CLASS_PATH = Path(sys.prefix) / "java-clients.classpath"
 OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"]
 OPTIONS += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
