@@ -290,15 +290,20 @@ class Consumer:
     async def position(self, partition: tuple[str, int]) -> int:
         """The offset of the next record that will be given; looked up if it is not known yet."""
         tp = TopicPartition(*partition)
+        found = await self._position(tp)
+        return self._subscription.state(tp).position if found is None else found
+
+    async def _position(self, tp: TopicPartition) -> int | None:
+        """None where it is not assigned, or goes while it is looked up."""
         self._reading.settle()
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
-        while (state := self._subscription.state(tp)).position < 0:
+        while (state := self._subscription.assigned.get(tp)) is not None and state.position < 0:
             if state.refused is not None:
                 raise state.refused
             await self._polls.look(deadline_ms)
             if not await self._polls.wait(deadline_ms, news=True):
                 raise RequestTimedOutError(f"the position of {tp} is not known")
-        return state.position
+        return None if state is None else state.position
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset."""
@@ -317,7 +322,7 @@ class Consumer:
         chosen = partitions or tuple(self.assignment())
         self._subscription.seek_to_end_of_log(chosen, LATEST)
         for tp in chosen:
-            await self.position(tp)
+            await (self.position if partitions else self._position)(tp)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:
         """Where the group has committed; all that are assigned, if none is named."""
@@ -364,7 +369,8 @@ class Consumer:
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
         """How many offsets each partition is behind the end, as this isolation level sees it (default: ours)."""
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
-        return {tp: max(0, ends[tp] - await self.position(tp)) for tp in ends if tp in self._subscription.assigned}
+        found = {tp: await self._position(tp) for tp in ends}
+        return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}
 
     def _isolation(self, isolation: IsolationLevel | None) -> int:
         if isolation is None:

@@ -1,10 +1,13 @@
 """Where reading begins: a partition whose position cannot be found yet keeps no other one waiting."""
 
+import asyncio
+
 import pytest
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import RequestTimedOutError
 from fencepost.client.net.topology import Metadata
 from fencepost.client.values import TopicPartition
-from reading import make, reader, write
+from reading import make, member, reader, write
 from txn_world import TxnWorld, within
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -65,5 +68,23 @@ def test_an_end_of_the_log_is_found_without_the_groups_coordinator():
                 await consumer.getone(timeout_ms=500)
             await consumer.seek_to_beginning(T1)
             assert (await consumer.getone(timeout_ms=1_000)).partition == 1
+
+    within(main)
+
+
+@pytest.mark.parametrize("ask", [Consumer.lag, Consumer.seek_to_end])
+def test_a_partition_that_goes_while_positions_are_looked_up_is_left_out(ask):
+    async def main(world: TxnWorld) -> None:
+        await two_partitions(world)
+        async with member(world) as consumer, member(world) as other:
+            await consumer.assigned()
+            joining = asyncio.create_task(other.assigned())
+            await asyncio.sleep(5)  # the heartbeat has heard of it
+            await consumer.seek_to_beginning()
+            found = await ask(consumer)
+            assert len(consumer.assignment()) < 2
+            assert found is None or found.keys() <= {T0, T1}
+            joining.cancel()
+            await asyncio.wait({joining})
 
     within(main)
