@@ -7,7 +7,7 @@ default is not that of our own keywords: a consumer with a group commits by itse
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from .errors import InvalidConfigurationError
@@ -169,10 +169,10 @@ def _nearest(name: str, known: set[str]) -> str:
 
 def _value(keyword: str, value: Any) -> Any:
     """Texts, as configuration files have them, become what they stand for."""
+    if keyword == "partition_assignment_strategy":
+        return _strategies(value.split(",") if isinstance(value, str) else value)
     if not isinstance(value, str):
         return value
-    if keyword == "partition_assignment_strategy":
-        return _strategies(value)
     if keyword == "auto_offset_reset":
         return _RESETS.get(value.lower(), value.lower())
     if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
@@ -236,8 +236,8 @@ def _truth(keyword: str, value: Any) -> bool:
     return found
 
 
-def _strategies(value: str) -> tuple[str, ...]:
-    names = [one.strip().rpartition(".")[2] for one in value.split(",")]
+def _strategies(given: Iterable[object]) -> tuple[str, ...]:
+    names = [str(one).strip().rpartition(".")[2] for one in given]
     return tuple(_STRATEGIES.get(name, name) for name in names)
 
 

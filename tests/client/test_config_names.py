@@ -142,3 +142,11 @@ def test_a_value_that_is_not_so_here_is_refused_by_its_name(name, value):
     with pytest.raises(InvalidConfigurationError, match=re.escape(name)) as refused:
         settings_from(ConsumerSettings, BROKER | {name: value})
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("listed", [list, ", ".join])
+def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
+    java = "org.apache.kafka.clients.consumer."
+    strategies = [java + "CooperativeStickyAssignor", java + "RangeAssignor"]
+    found = consumer(group_id="g", partition_assignment_strategy=listed(strategies))
+    assert found.partition_assignment_strategy == ("cooperative-sticky", "range")
