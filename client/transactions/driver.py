@@ -173,6 +173,14 @@ class TransactionDriver:
         self.sources = sources or Sources()
         self.sources.resolve = partial(self._resolve, self.sources)
 
+    def _asked(self, event: Event) -> None:
+        """As the machine's. Batches of a producer that is done with are free: nobody will end their transaction."""
+        try:
+            self.machine.asked(event)
+        finally:
+            if self.machine.state is State.FATAL:
+                self.sources.tell(self.machine.outcome)
+
     # ---- offsets ---------------------------------------------------------------------------------------------
 
     async def send_offsets(
@@ -182,7 +190,7 @@ class TransactionDriver:
 
         Raises the error that spoils the transaction.
         """
-        self.machine.asked(Event.WRITE)
+        self._asked(Event.WRITE)
         if batch is not None:
             batch.claim(self.sources)
             self.sources.add(batch)
@@ -254,7 +262,7 @@ class TransactionDriver:
         Raises AbortableTransactionError and the like: not committed, abort it. CommitOutcomeUnknownError: perhaps.
         Cancelled before EndTxn is sent, it aborts; later it waits for the answer, and then is cancelled.
         """
-        self.machine.asked(Event.COMMIT)
+        self._asked(Event.COMMIT)
         try:
             await self._attend(self._commit(offsets), is_commit=True)
         finally:
@@ -302,7 +310,7 @@ class TransactionDriver:
         """
         if shielded and self._owes_abort:
             return
-        self.machine.asked(Event.ABORT)
+        self._asked(Event.ABORT)
         self._owes_abort = True
         try:
             await self._attend(self._abort(), is_shielded=shielded)
@@ -415,6 +423,7 @@ class TransactionDriver:
             aborting = asyncio.get_running_loop().create_task(self.abort())
             await self._awaited(aborting, deadline.left_ms() / 1000)
         self._adding.cancel()
+        self.sources.tell(self.machine.outcome)
 
     # ---- a commit that was not answered ----------------------------------------------------------------------
 

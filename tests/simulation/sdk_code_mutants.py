@@ -338,6 +338,20 @@ def sdk_offsets_of_partitions_with_another_owner_are_committed(stack: ExitStack)
     _replaced(stack, GroupCommits, "_check_owned", lambda self, offsets: None)
 
 
+@killed_by("tests/client/consumer/test_batch_once.py")
+def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None:
+    """No other producer may work on their partitions any more."""
+
+    def tell_no_more(close: Any) -> Any:
+        async def closing(self: Any, timeout_ms: float = inf) -> None:
+            with mock.patch.object(self.sources, "tell", return_value=None):
+                await close(self, timeout_ms)
+
+        return closing
+
+    _around(stack, TransactionDriver, "close", tell_no_more)
+
+
 # ---- producers -----------------------------------------------------------------------------------------------
 
 

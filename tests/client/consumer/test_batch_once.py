@@ -1,11 +1,13 @@
 """A batch is committed by one transaction at most: who was cancelled, or uses two producers, hears what is so."""
 
 import asyncio
+import contextlib
 
 import pytest
 from fencepost.client.errors import (
     AbortableTransactionError,
     AlreadyCommittedError,
+    AuthorizationError,
     CommitOutcomeUnknownError,
     IllegalStateError,
 )
@@ -324,3 +326,23 @@ def test_a_batch_whose_partition_was_only_given_away_is_committed():
             assert await world.values("out") == [b"a", b"b", b"c"]
 
     within(main)
+
+
+@both
+@pytest.mark.parametrize("end", [Producer.close, Producer.abort_transaction, Producer.commit_transaction])
+def test_a_batch_of_a_producer_that_cannot_go_on_is_free(end, version):
+    async def main(world):
+        await write(world, b"a", b"b")
+        async with member(world) as consumer:
+            refused = await world.producer("refused")
+            await refused.begin_transaction()
+            world.faults.error("TxnOffsetCommit", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED").once()
+            with pytest.raises(AuthorizationError):
+                await refused.send_offsets_to_transaction(await anext(consumer.batches(1)))
+            with contextlib.suppress(AuthorizationError):
+                await end(refused)
+            producer = await world.producer()
+            await copy(producer, await anext(consumer.batches(1)))
+            assert await world.values("out") == [b"a"]
+
+    within(main, version)
