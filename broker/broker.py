@@ -116,10 +116,10 @@ class Broker(Services):
             read_from(self.disk, self.settings.log_dir),
         )
         self._loop = asyncio.get_running_loop()
-        self.disk_lane = self.disk.lane("reads", READ_THREADS)
-        self.records_lane = self.disk.lane("records", RECORD_THREADS)
-        self._journal_lane = self.disk.lane("journal", 1)
-        self._segments_lane = self.disk.lane("segments", SEGMENT_THREADS)
+        self.read_executor = self.disk.executor("reads", READ_THREADS)
+        self.records_executor = self.disk.executor("records", RECORD_THREADS)
+        self._journal_executor = self.disk.executor("journal", 1)
+        self._segments_executor = self.disk.executor("segments", SEGMENT_THREADS)
         self._started = True
         try:
             self._assemble()
@@ -134,13 +134,13 @@ class Broker(Services):
 
     def _assemble(self) -> None:
         settings, loop = self.settings, self._loop
-        self.rounds = Rounds(self.store, self._journal_lane, loop, sync_every_ms=settings.durability_interval_ms)
+        self.rounds = Rounds(self.store, self._journal_executor, loop, sync_every_ms=settings.durability_interval_ms)
         self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
         self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self.rounds.on_release.append(self._released)
         self.rounds.on_halt.append(self._halted)
         self.housekeeping = Housekeeping(
-            self.store, self.rounds, self._segments_lane, loop, self.clock, _housekeeping_settings(self)
+            self.store, self.rounds, self._segments_executor, loop, self.clock, _housekeeping_settings(self)
         )
         self.topics = Topics(
             self.store,
@@ -223,9 +223,9 @@ class Broker(Services):
             if self.halted is None:
                 self.rounds.sync_soon()
                 await self.idle()
-        for lane in (self.disk_lane, self.records_lane, self._segments_lane, self._journal_lane):
-            lane.close()
-        await asyncio.sleep(0)  # what the lanes delivered last
+        for executor in (self.read_executor, self.records_executor, self._segments_executor, self._journal_executor):
+            executor.close()
+        await asyncio.sleep(0)  # what the executors delivered last
         self.store.close()
 
     async def idle(self) -> None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..effects.disk import Lane
+from ..effects.disk import Executor
 from ..storage.journal.journal import RoundWrite
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
@@ -31,10 +31,12 @@ class Replying(Protocol):
 class Rounds:
     """Closes rounds and releases what waited for them. Belongs to one loop."""
 
-    def __init__(self, store: Store, lane: Lane, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 100) -> None:
+    def __init__(
+        self, store: Store, executor: Executor, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 100
+    ) -> None:
         """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
         self._store = store
-        self._lane = lane
+        self._executor = executor
         self._loop = loop
         self._sync_every_ms = sync_every_ms
         self._touched: dict[Replying, None] = {}
@@ -128,15 +130,15 @@ class Rounds:
         self._sync_next = False
         self._in_flight = True
         if write.sync:
-            here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._lane.quick
+            here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._executor.quick
         else:
             here = write.size_bytes <= WRITTEN_HERE_BYTES
         if not here:
-            self._lane.submit(write.run, lambda result: self._done(write, result))
+            self._executor.submit(write.run, lambda result: self._done(write, result))
             return
         try:
             if write.sync:
-                self._lane.run_here(write.run)
+                self._executor.run_here(write.run)
             else:
                 write.run()
         except Exception as error:

@@ -2,7 +2,7 @@
 
 from ..effects.clock import Clock
 from ..effects.disk import Disk
-from ..effects.lanes import Lane
+from ..effects.executors import Executor
 from ..effects.rng import Rng
 from ..storage.store import Store
 from .config.live_settings import LiveSettings
@@ -35,8 +35,8 @@ class Services:
     store: Store
     rounds: Rounds
     housekeeping: Housekeeping
-    disk_lane: Lane
-    records_lane: Lane
+    read_executor: Executor
+    records_executor: Executor
     turns: Turns
     topics: Topics
     producer_limit: ProducerLimit

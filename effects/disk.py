@@ -1,4 +1,4 @@
-"""Disk: files, directories and the lanes that work on them. Every byte of the data directory goes through here.
+"""Disk: files, directories and the executors that work on them. Every byte of the data directory goes through here.
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
@@ -24,9 +24,9 @@ from .disk_errors import NO_SPACE, classed
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
 from .disk_errors import TryLater as TryLater
+from .executors import Executor as Executor
+from .executors import ThreadExecutor
 from .gathering import Buffer as Buffer
-from .lanes import Lane as Lane
-from .lanes import ThreadLane
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
@@ -172,7 +172,7 @@ class Disk(Protocol):
         """Hold this file, created if needed, until released or the process ends. Raises AlreadyLocked."""
         ...
 
-    def lane(self, name: str, threads: int = 1) -> Lane: ...
+    def executor(self, name: str, threads: int = 1) -> Executor: ...
 
 
 def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
@@ -489,5 +489,5 @@ class SystemDisk(Disk):
     def lock(self, path: str) -> Lock:
         return SystemLock(path)
 
-    def lane(self, name: str, threads: int = 1) -> Lane:
-        return ThreadLane(name, threads)
+    def executor(self, name: str, threads: int = 1) -> Executor:
+        return ThreadExecutor(name, threads)

@@ -21,7 +21,7 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 
 logger = logging.getLogger("fencepost.storage")
 
-FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the lane for too long
+FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the executor for too long
 FLUSH_RUN_BATCHES = 4_000  # each holds the interpreter for a microsecond in the worker, and for half a one afterwards
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
 SMALL_BATCH_BYTES = 4 << 10  # on average

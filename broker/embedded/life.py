@@ -21,7 +21,7 @@ from ..upkeep.housekeeping import FLUSH_AFTER_MS
 T = TypeVar("T")
 TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a unit
 ROUNDS = 3
-LANE_S = 0.001  # what a lane may need
+LANE_S = 0.001  # what an executor may need
 CHECKPOINT_S = 10.0  # on a busy disk
 SLICES = 3  # of a sweep, at most, that give way to others
 SLICE_S = 0.004

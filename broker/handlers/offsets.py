@@ -9,7 +9,7 @@ from collections import Counter
 from enum import IntEnum
 from functools import partial
 
-from ...effects.lanes import JobDropped
+from ...effects.executors import JobDropped
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     ListOffsetsRequest,
@@ -119,7 +119,7 @@ class _Listing:
         if job is not None:
             self.jobs_left += 1
             epoch = partition.leader_epoch
-            self.broker.disk_lane.submit(
+            self.broker.read_executor.submit(
                 job.run,
                 lambda found: self._take(name, asked, answer, epoch, found),
                 owner=self.connection,

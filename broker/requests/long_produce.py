@@ -10,7 +10,7 @@ sent that wants no answer is written though it has left.
 import logging
 from collections.abc import Callable
 
-from ...effects.lanes import forget_locals
+from ...effects.executors import forget_locals
 from ...protocol.batches import Batch
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection
@@ -64,7 +64,7 @@ class LongProduce:
                 target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
 
         self._connection.hold()
-        self._broker.records_lane.submit(work, self._worked, owner=self._connection, wanted=self._wanted)
+        self._broker.records_executor.submit(work, self._worked, owner=self._connection, wanted=self._wanted)
         return True
 
     def _wanted(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
-from ...effects.lanes import JobDropped
+from ...effects.executors import JobDropped
 from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
@@ -359,7 +359,7 @@ class RunningFetch:
     def _submit(self, read: PartitionRead) -> None:
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
-            self.broker.disk_lane.submit(
+            self.broker.read_executor.submit(
                 read.cold, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
             )
 

@@ -2,9 +2,9 @@
 
 While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
 
-Each of these is a task of its own; blocking parts run in the segments lane, slices on the loop stay under 5 ms. A full
-disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or a bug
-in here, halts the broker: whatever is durable stays so, and nothing else is answered.
+Each of these is a task of its own; blocking parts run in the segments executor, slices on the loop stay under 5 ms. A
+full disk, or no descriptor left to open a file, is met by trying again later. Any other failure of a write or sync, or
+a bug in here, halts the broker: whatever is durable stays so, and nothing else is answered.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...effects.clock import Clock
-from ...effects.disk import CannotOpen, Lane, TryLater
+from ...effects.disk import CannotOpen, Executor, TryLater
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
 from ...storage.upkeep import LOST_AGE_MS, SNAPSHOTS_A_RUN, Removal, Upkeep
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSH_THREADS = 2  # of the lane's: a checkpoint, what is removed and the journal's files need theirs
+FLUSH_THREADS = 2  # of the executor's: a checkpoint, what is removed and the journal's files need theirs
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
 AFTER_FAILURE_S = 0.5
@@ -51,7 +51,7 @@ class Housekeeping:
         self,
         store: Store,
         rounds: Rounds,
-        lane: Lane,
+        executor: Executor,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         settings: HousekeepingSettings,
@@ -64,7 +64,7 @@ class Housekeeping:
         self.flushes = 0
         self._store = store
         self._rounds = rounds
-        self._lane = lane
+        self._executor = executor
         self._loop = loop
         self._clock = clock
         self._settings = settings
@@ -153,7 +153,7 @@ class Housekeeping:
         return self._stopping.is_set() or self._store.halted is not None
 
     async def job(self, run: Callable[[], T]) -> T:
-        """Run a blocking job in the segments lane. Raises what it raises."""
+        """Run a blocking job in the segments executor. Raises what it raises."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: T | BaseException) -> None:
@@ -162,7 +162,7 @@ class Housekeeping:
             else:
                 future.set_result(result)
 
-        self._lane.submit(run, done)
+        self._executor.submit(run, done)
         return await future
 
     async def _make_room(self, error: TryLater) -> None:

@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..disk import AlreadyLocked, Buffer, CannotOpen, Disk, File, Lock
-from ..lanes import Lane
+from ..executors import Executor
 from .cuts import Cut
+from .executors import Latency, SimulatedExecutor
 from .faults import Fault, Matches, os_error
 from .history import History
-from .lanes import Latency, SimulatedLane
 from .operations import (
     Link,
     List,
@@ -45,8 +45,8 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity says is free
 class SimulatedDisk(Disk):
     """`capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
-    `is_cold` says of which paths nothing is in memory; `latency` when the jobs of lanes made after it
-    was set take effect; `inline` makes those lanes ignore a running loop; `quick` is what they say of themselves. With
+    `is_cold` says of which paths nothing is in memory; `latency` when the jobs of executors made after it
+    was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`. With
     `history` off operations are not kept: for long simulations, which need `after_power_cut` but not `at`.
     """
 
@@ -70,7 +70,7 @@ class SimulatedDisk(Disk):
         self._nameless: set[int] = set()
         self._locked: set[str] = set()
         self._faults: list[Fault] = []
-        self._lanes: list[SimulatedLane] = []
+        self._executors: list[SimulatedExecutor] = []
 
     # What every disk does
 
@@ -177,10 +177,10 @@ class SimulatedDisk(Disk):
         self._locked.add(_clean(path))
         return SimulatedLock(file, self._locked)
 
-    def lane(self, name: str, threads: int = 1) -> Lane:
-        lane = SimulatedLane(threads, latency=self.latency, inline=self.inline, quick=self.quick)
-        self._lanes.append(lane)
-        return lane
+    def executor(self, name: str, threads: int = 1) -> Executor:
+        executor = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
+        self._executors.append(executor)
+        return executor
 
     # Faults
 
@@ -220,9 +220,9 @@ class SimulatedDisk(Disk):
         self._history.record(Note(self._next, "", value))
 
     def halt(self) -> None:
-        """The process that used it is gone: its lanes run nothing more."""
-        for lane in self._lanes:
-            lane.halt()
+        """The process that used it is gone: its executors run nothing more."""
+        for executor in self._executors:
+            executor.halt()
 
     def after_process_crash(self) -> "SimulatedDisk":
         """As a new process finds it: all bytes are there, what was not synced still is not, locks are free."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..disk import Buffer, File, Lane, Lock, SystemDisk, SystemFile
+from ..disk import Buffer, Executor, File, Lock, SystemDisk, SystemFile
 from .torn import SECTOR_BYTES
 
 
@@ -99,7 +99,7 @@ class ForgetfulDisk(SystemDisk):
         self._files: dict[str, _Unsynced] = {}
         self._open: set[ForgetfulFile] = set()
         self._locks: list[Lock] = []
-        self._lanes: list[Lane] = []
+        self._executors: list[Executor] = []
         self._failing: Callable[[str], bool] | None = None
 
     # ---- what every disk does --------------------------------------------------------------------------------
@@ -157,10 +157,10 @@ class ForgetfulDisk(SystemDisk):
         self._locks.append(lock)
         return lock
 
-    def lane(self, name: str, threads: int = 1) -> Lane:
-        lane = super().lane(name, threads)
-        self._lanes.append(lane)
-        return lane
+    def executor(self, name: str, threads: int = 1) -> Executor:
+        executor = super().executor(name, threads)
+        self._executors.append(executor)
+        return executor
 
     # ---- what goes wrong -------------------------------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class ForgetfulDisk(SystemDisk):
     def forget(self) -> None:
         """After vanish(), when nobody uses it any more: undo what no sync covered, and let go of everything."""
         assert self._gone
-        for lane in self._lanes:
-            lane.close()
+        for executor in self._executors:
+            executor.close()
         for file in list(self._open):
             file.close()
         for lock in self._locks:

@@ -130,7 +130,7 @@ def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_withou
 
 
 def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
-    """The segments' lane stands still: above the limit produce requests are not read, and readers are served."""
+    """The segments' executor stands still: above the limit produce requests are not read, and readers are served."""
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
     with begin(disk, log_tail_max_bytes=MIB, journal_max_bytes=16 * MIB) as broker:

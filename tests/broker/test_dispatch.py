@@ -95,8 +95,8 @@ def test_a_parked_reply_is_told_when_its_client_has_gone(broker, answering):
 
 def test_replies_wait_for_the_last_unit_and_exempt_ones_do_not(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
-    lane, held = broker.broker.rounds._lane, []
-    submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+    executor, held = broker.broker.rounds._executor, []
+    submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
     client.send(create("t"))
     broker.wait(0.1)
     other.send(create("t"))  # exists: an error that tells of what is not durable
@@ -105,7 +105,7 @@ def test_replies_wait_for_the_last_unit_and_exempt_ones_do_not(broker):
     third = SimulatedClient(broker)
     assert third.ask(ApiVersionsRequest(), 0).error_code == 0
     assert third.ask(MetadataRequest(topics=[]), 1).brokers
-    lane.submit = submit
+    executor.submit = submit
     submit(*held[0])
     assert client.receive().topics[0].error_code == 0
     assert other.receive().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS

@@ -54,13 +54,13 @@ def test_a_broker_that_is_halted_in_its_start_does_not_say_that_it_serves():
     disk = SimulatedDisk(history=False)
     loop = SimulatedLoop()
     broker = Broker(small(), disk=disk, clock=loop.clock(), rng=SeededRng(1), net=SimulatedNet(seed=1))
-    begin = disk.lane
+    begin = disk.executor
 
-    def lane(name: str, threads: int = 1):  # lanes begin when recovery is over
+    def executor(name: str, threads: int = 1):  # executors begin when recovery is over
         disk.fail_sync(lambda path: path.endswith(".journal"))
         return begin(name, threads)
 
-    disk.lane = lane
+    disk.executor = executor
     with pytest.raises(BrokerHalted):
         loop.run_until_complete(broker.start())
     loop.close()
@@ -104,7 +104,7 @@ def test_a_machine_that_stands_still_while_the_broker_stops_finds_no_timer_that_
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))
-    when_idle, close = one.broker.rounds.when_idle, one.broker._journal_lane.close
+    when_idle, close = one.broker.rounds.when_idle, one.broker._journal_executor.close
 
     def when_idle_and_late(callback):
         at_once = True
@@ -122,6 +122,6 @@ def test_a_machine_that_stands_still_while_the_broker_stops_finds_no_timer_that_
         one.loop.pass_time(1)
 
     one.broker.rounds.when_idle = when_idle_and_late
-    one.broker._journal_lane.close = close_and_late
+    one.broker._journal_executor.close = close_and_late
     one.stop()
     assert one.broker.halted is None

@@ -124,13 +124,13 @@ class HeldRounds:
     """Rounds whose write takes until the test says so."""
 
     def __init__(self, broker):
-        self.lane = broker.broker.rounds._lane
+        self.executor = broker.broker.rounds._executor
         self.held = []
-        self.submit = self.lane.submit
-        self.lane.submit = lambda job, done: self.held.append((job, done))
+        self.submit = self.executor.submit
+        self.executor.submit = lambda job, done: self.held.append((job, done))
 
     def go_on(self):
-        self.lane.submit = self.submit
+        self.executor.submit = self.submit
         for job, done in self.held:
             self.submit(job, done)
 

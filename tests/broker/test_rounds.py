@@ -42,8 +42,8 @@ def driven_by(mode, *, quick=False):
                 log = driven.create("a", durability_mode=mode)
                 driven.round(sync=True)
                 disk.quick = quick
-                lane = disk.lane("journal")
-                rounds = Rounds(driven.store, lane, asyncio.get_running_loop(), sync_every_ms=100)
+                executor = disk.executor("journal")
+                rounds = Rounds(driven.store, executor, asyncio.get_running_loop(), sync_every_ms=100)
                 await scenario(disk, driven, log, rounds)
 
             simulated.run(main())

@@ -1,7 +1,7 @@
 """The bank of bugs, for what a simulation meets seldom or never: each names the test file that catches it.
 
-A disk without descriptors, a folder that is not ours, a lane's order, a bound on memory: what shows them is enumerated
-where such tests live. The test runs with the bug in a process of its own, and has to fail.
+A disk without descriptors, a folder that is not ours, an executor's order, a bound on memory: what shows them is
+enumerated where such tests live. The test runs with the bug in a process of its own, and has to fail.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.upkeep import cleaning
 from fencepost.cli.log.aborts import AbortCheck
 from fencepost.cli.serve import serving
-from fencepost.effects import lanes, net
+from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
@@ -237,20 +237,20 @@ def a_walk_goes_on_behind_other_segments(stack: ExitStack) -> None:
 # ---- what little input may take ------------------------------------------------------------------------------
 
 
-@killed_by("tests/effects/test_lanes.py")
-def lanes_run_what_nobody_wants(stack: ExitStack) -> None:
-    _replaced(stack, lanes.Entry, "is_dropped", lambda self, closed: False)
+@killed_by("tests/effects/test_executors.py")
+def executors_run_what_nobody_wants(stack: ExitStack) -> None:
+    _replaced(stack, executors.Entry, "is_dropped", lambda self, closed: False)
 
 
-@killed_by("tests/effects/test_lanes.py")
-def lanes_drop_writes_when_they_are_closed(stack: ExitStack) -> None:
+@killed_by("tests/effects/test_executors.py")
+def executors_drop_writes_when_they_are_closed(stack: ExitStack) -> None:
     _replaced(
-        stack, lanes.Entry, "is_dropped", lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
+        stack, executors.Entry, "is_dropped", lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
     )
 
 
-@killed_by("tests/effects/test_lanes.py")
-def connections_do_not_take_turns_in_lanes(stack: ExitStack) -> None:
+@killed_by("tests/effects/test_executors.py")
+def connections_do_not_take_turns_in_executors(stack: ExitStack) -> None:
     def put(self: Any, entry: Any) -> None:
         self._lines.setdefault(None, deque()).append(entry)
 
@@ -260,8 +260,8 @@ def connections_do_not_take_turns_in_lanes(stack: ExitStack) -> None:
             del self._lines[None]
         return entry
 
-    _replaced(stack, lanes.FairQueue, "put", put)
-    _replaced(stack, lanes.FairQueue, "take", take)
+    _replaced(stack, executors.FairQueue, "put", put)
+    _replaced(stack, executors.FairQueue, "take", take)
 
 
 @killed_by("tests/effects/test_net.py")

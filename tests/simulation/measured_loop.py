@@ -1,7 +1,7 @@
 """A loop that counts what each step of a broker takes: calls of functions, the same on every machine.
 
-One loop serves everybody, so a step that takes long holds everybody up. Work of lanes is not counted, which threads do
-in a real broker, nor is a start, which serves nobody yet, nor what clients do.
+One loop serves everybody, so a step that takes long holds everybody up. Work of executors is not counted, which threads
+do in a real broker, nor is a start, which serves nobody yet, nor what clients do.
 """
 
 import itertools
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cProfile import Profile
 from typing import Any
 
-from fencepost.effects.simulated.lanes import SimulatedLane
+from fencepost.effects.simulated.executors import SimulatedExecutor
 from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.processes import Process, is_of_the_network, process_of
 
@@ -79,4 +79,4 @@ class _Counted:
 
 
 def _is_handed_over(callback: Any) -> bool:
-    return is_of_the_network(callback) or isinstance(getattr(callback, "__self__", None), SimulatedLane)
+    return is_of_the_network(callback) or isinstance(getattr(callback, "__self__", None), SimulatedExecutor)

@@ -1,4 +1,4 @@
-"""How the brokers of one seed are set: what housekeeping, segments, caches and lanes do when, in what a seed decides.
+"""How the brokers of one seed are set: when housekeeping, segments, caches and executors do what; the seed decides.
 
 A broker as it is shipped flushes every two seconds and checkpoints every ten, always in that order and far apart. What
 breaks between a flush, a checkpoint and a marker is met only where each of them may come at any time.
@@ -29,7 +29,7 @@ class Schedule:
     segment_ms: int = 5_000
     batches_a_segment: int = 0  # 0: as many as fit
     cold: float = 0.0  # share of files that are not in memory whenever they are asked about
-    reads_s: tuple[float, ...] = (0.001,)  # how long a job of the reads lane may take
+    reads_s: tuple[float, ...] = (0.001,)  # how long a job of the reads executor may take
     kills: int = 4  # weight among the faults
     forgets_indexes: bool = False  # whatever was loaded of indexes, at random moments
     limits: Limits = field(default_factory=Limits)

@@ -106,7 +106,7 @@ class World:
         self.lives += 1
         self.disk.quick = not self.lives % QUICK_EVERY
         self.disk.is_cold = lambda path: self._cold.random() < self.schedule.cold
-        self._slow_lanes()
+        self._slow_executors()
         process = self._process = Process(self.loop, f"broker {self.lives}")
         self._broker_net = self.net.host(ADDRESS[0])
         rng = SeededRng(self.seed * 1000 + self.lives)
@@ -182,14 +182,14 @@ class World:
             indexes._loaded.clear()
             indexes._size_bytes = 0
 
-    def _slow_lanes(self) -> None:
-        disk, begin = self.disk, self.disk.lane
+    def _slow_executors(self) -> None:
+        disk, begin = self.disk, self.disk.executor
 
-        def lane(name: str, threads: int = 1) -> Any:
+        def executor(name: str, threads: int = 1) -> Any:
             disk.latency = lambda: (self.delays.get(name, 0.0), 0.0)
             return begin(name, threads)
 
-        disk.lane = lane  # type: ignore[method-assign]
+        disk.executor = executor  # type: ignore[method-assign]
 
     def _look_for_failures(self) -> None:
         if self.broker is not None:

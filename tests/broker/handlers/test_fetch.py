@@ -235,15 +235,15 @@ def test_cold_reads_of_several_partitions_are_one_answer(client):
 def test_no_reader_sees_a_record_that_is_not_durable(client):
     fill(client, 1)
     reader = SimulatedClient(client.broker, "reader")
-    lane, held = client.broker.broker.rounds._lane, []
-    submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+    executor, held = client.broker.broker.rounds._executor, []
+    submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
     client.send(produce("t", batch(3)), 9)
     client.broker.wait(0.1)
     part = fetched(reader.ask(fetch("t"), NAMED))
     assert (part.high_watermark, offsets(part)) == (3, [(0, 2)])
     waiting = fetched(reader.ask(fetch("t", 3), NAMED))  # within the log, though not to be seen
     assert (waiting.error_code, offsets(waiting)) == (OK, [])
-    lane.submit = submit
+    executor.submit = submit
     submit(*held[0])
     client.receive()
     assert offsets(fetched(reader.ask(fetch("t", 3), NAMED))) == [(3, 5)]

@@ -112,7 +112,7 @@ def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing(client, found):
 def test_a_client_that_goes_while_its_fetch_is_read_and_another_is_ready_leaves_nothing(client, found, monkeypatch):
     broker = client.broker.broker
     read = []
-    monkeypatch.setattr(broker.disk_lane, "submit", lambda run, done, **_: read.append((run, done)))
+    monkeypatch.setattr(broker.read_executor, "submit", lambda run, done, **_: read.append((run, done)))
     monkeypatch.setattr(broker.store.disk, "is_cold", lambda path: "t-1" in path)
     client.send(both(max_bytes=WAITING_BYTES // 2), NAMED)  # of more, the second fetch would not be begun
     client.send(fetch("t"), NAMED)

@@ -103,13 +103,13 @@ def test_a_damaged_partition_has_no_offsets(client):
 @pytest.mark.requirement("S-11")
 def test_the_latest_offset_is_that_of_what_is_durable(client):
     other = SimulatedClient(client.broker)
-    lane, held = client.broker.broker.rounds._lane, []
-    submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+    executor, held = client.broker.broker.rounds._executor, []
+    submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
     client.send(produce("t", batch(3, timestamp=900)), 9)
     client.broker.wait(0.1)
     assert found(other, LATEST) == (OK, 5, -1)
     assert found(other, 400) == (OK, -1, -1)
-    lane.submit = submit
+    executor.submit = submit
     submit(*held[0])
     client.receive()
     assert found(other, LATEST) == (OK, 8, -1)

@@ -347,14 +347,14 @@ def test_an_answer_waits_for_the_sync(client):
 def test_a_retry_that_meets_its_own_undurable_first_attempt_is_not_answered_before_that_is_durable(client):
     broker, other = client.broker.broker, SimulatedClient(client.broker, "other")
     rounds, held = broker.rounds, []
-    lane, submit = rounds._lane, rounds._lane.submit
-    lane.submit = lambda job, done: held.append((job, done))
+    executor, submit = rounds._executor, rounds._executor.submit
+    executor.submit = lambda job, done: held.append((job, done))
     client.send(produce("t", idempotent(0)))
     assert client.quiet()
     other.send(produce("t", idempotent(0)))
     assert other.quiet()
     assert len(held) == 1
-    lane.submit = submit
+    executor.submit = submit
     submit(*held[0])
     assert answers(client.receive()) == [(OK, 0)]
     assert answers(other.receive()) == [(OK, 0)]
@@ -363,12 +363,12 @@ def test_a_retry_that_meets_its_own_undurable_first_attempt_is_not_answered_befo
 
 def test_an_error_told_of_what_is_not_durable_waits_too(client):
     rounds, held = client.broker.broker.rounds, []
-    lane, submit = rounds._lane, rounds._lane.submit
-    lane.submit = lambda job, done: held.append((job, done))
+    executor, submit = rounds._executor, rounds._executor.submit
+    executor.submit = lambda job, done: held.append((job, done))
     client.send(produce("t", idempotent(0)))
     client.send(produce("t", idempotent(5)))  # out of order only because of the one before
     assert client.quiet()
-    lane.submit = submit
+    executor.submit = submit
     submit(*held[0])
     assert [code(client.receive()) for _ in range(2)] == [OK, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
@@ -430,8 +430,8 @@ def test_while_the_tail_is_full_producers_are_not_read_readers_are_and_afterward
     with SimulatedBroker(BrokerSettings(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t"))
         producer, reader = SimulatedClient(broker), SimulatedClient(broker)
-        lane, held = broker.broker._segments_lane, []
-        submit, lane.submit = lane.submit, lambda job, done: held.append((job, done))
+        executor, held = broker.broker._segments_executor, []
+        submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
         sent = 0
         while not broker.broker.store.congested:
             producer.ask(produce("t", batch(value=bytes(100_000))))
@@ -439,7 +439,7 @@ def test_while_the_tail_is_full_producers_are_not_read_readers_are_and_afterward
         producer.send(produce("t", batch()))
         assert producer.quiet(5)
         assert reader.ask(list_offsets("t", -1)).topics[0].partitions[0].offset == sent
-        lane.submit = submit
+        executor.submit = submit
         for job, done in held:
             submit(job, done)
         assert answers(producer.receive()) == [(OK, sent)]

@@ -41,12 +41,12 @@ def delete_below(client, offset):
 
 def slowly(client, request, version, meanwhile, until=None):
     """The answer to a request that reads from the disk long after `meanwhile`, or in the second when `until` is so."""
-    files, lane = client.broker.broker.store.open_files, client.broker.broker.disk_lane
+    files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):
         files.forget(path)
     files.indexes.clear()
-    held, submit = [], lane.submit
-    lane.submit = lambda job, done, **how: held.append((job, done))
+    held, submit = [], executor.submit
+    executor.submit = lambda job, done, **how: held.append((job, done))
     client.send(request, version)
     client.broker.wait(BEGUN_S)
     assert len(held) == 1
@@ -55,7 +55,7 @@ def slowly(client, request, version, meanwhile, until=None):
         client.broker.wait(1)
         if until is not None and until():
             break
-    del lane.submit
+    del executor.submit
     submit(*held[0])
     return client.receive()
 
@@ -121,17 +121,17 @@ def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp
 
 def test_a_client_that_sends_many_fetches_at_once_has_few_answers_made_ahead_of_it(client):
     """Each of these may bring 1 MiB or so from the disk, and none leaves while the client does not read."""
-    files, lane = client.broker.broker.store.open_files, client.broker.broker.disk_lane
+    files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):
         files.forget(path)
     files.indexes.clear()
-    held, submit = [], lane.submit
-    lane.submit = lambda job, done, **how: held.append((job, done, how))
+    held, submit = [], executor.submit
+    executor.submit = lambda job, done, **how: held.append((job, done, how))
     for _ in range(100):
         client.send(fetch("t", 0, partition_max_bytes=8 << 20, max_wait_ms=60_000), NAMED)
     client.broker.wait(BEGUN_S)
     assert len(held) == 1
-    del lane.submit
+    del executor.submit
     submit(held[0][0], held[0][1], **held[0][2])
     for _ in range(100):
         assert bytes_of(fetched(client.receive()))

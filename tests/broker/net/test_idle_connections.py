@@ -78,7 +78,7 @@ def test_an_answer_that_comes_late_begins_the_time_anew(world, client):
 
 def test_a_client_that_waits_for_a_worker_is_not_idle(world, client):
     world.ask(create("keys", cleanup_policy="compact"))
-    workers = world.broker.records_lane = SlowWorkers()
+    workers = world.broker.records_executor = SlowWorkers()
     client.send(produce("keys", batch(key=b"k", codec=4)))
     world.wait(3 * IDLE_S)
     workers.run_one()

@@ -358,8 +358,8 @@ def test_a_failed_sync_cuts_every_connection_without_an_answer():
         client.call(produce("t", batch()))
 
         def break_disk(broker):
-            lane = broker.rounds._lane
-            lane.submit = lambda job, done: broker.rounds._loop.call_soon(done, OSError("the disk is gone"))
+            executor = broker.rounds._executor
+            executor.submit = lambda job, done: broker.rounds._loop.call_soon(done, OSError("the disk is gone"))
 
         served.inside(break_disk)
         client.send(produce("t", batch()))

@@ -22,7 +22,7 @@ def cold():
             assert answers(broker.ask(produce("t", batch(), partition=partition))) == [(0, 0)]
         with broker.again() as successor:
             successor.broker.disk.is_cold = lambda path: path.endswith(".log")
-            successor.broker.disk_lane = SlowWorkers()
+            successor.broker.read_executor = SlowWorkers()
             yield successor
 
 
@@ -35,7 +35,7 @@ def asked(broker, request, client):
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_nothing_is_read_for_a_client_that_has_left(cold, request_name):
-    workers, client, other = cold.broker.disk_lane, SimulatedClient(cold), SimulatedClient(cold)
+    workers, client, other = cold.broker.read_executor, SimulatedClient(cold), SimulatedClient(cold)
     asked(cold, request_name, client)
     asked(cold, request_name, other)
     assert len(workers.waiting) == 2 * PARTITIONS

@@ -35,8 +35,8 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def workers(broker):
     broker.ask(create("keys", 2, cleanup_policy="compact"))
-    broker.broker.records_lane = SlowWorkers()
-    return broker.broker.records_lane
+    broker.broker.records_executor = SlowWorkers()
+    return broker.broker.records_executor
 
 
 @pytest.fixture

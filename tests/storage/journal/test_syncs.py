@@ -105,19 +105,19 @@ def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
         except OSError as error:
             ended.append(error)
 
-    round_lane = threading.Thread(target=run)
+    round_executor = threading.Thread(target=run)
     sync = SimulatedFile.sync
 
     def failing(file):
         monkeypatch.setattr(SimulatedFile, "sync", sync)
-        round_lane.start()
-        round_lane.join(0.05)  # it would be over by then, if it did not wait; too slow a machine only proves less
+        round_executor.start()
+        round_executor.join(0.05)  # it would be over by then, if it did not wait; too slow a machine only proves less
         raise OSError(errno.EIO, "lost")
 
     monkeypatch.setattr(SimulatedFile, "sync", failing)
     with pytest.raises(OSError):
         write_back()
-    round_lane.join()
+    round_executor.join()
     assert len(ended) == 1
     assert not write.done
 

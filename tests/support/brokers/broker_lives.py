@@ -1,7 +1,7 @@
 """Brokers that live one after the other on one simulated disk, for tests of what must outlast them.
 
 `small()` are settings under which journal files change, segments roll and the disk fills within a short test. A slowed
-lane makes the time between a write and its sync long enough to look around in.
+executor makes the time between a write and its sync long enough to look around in.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ def small(**more: Any) -> BrokerSettings:
 
 
 def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
-    """Make the jobs of lanes begun from now on take effect so late, by lane: journal, segments, reads.
+    """Make the jobs of executors begun from now on take effect so late, by executor: journal, segments, reads.
 
     Returns the delays, which may be changed while brokers run.
     """
     delays = dict(seconds)
-    begin = disk.lane
+    begin = disk.executor
 
-    def lane(name: str, threads: int = 1) -> Any:
+    def executor(name: str, threads: int = 1) -> Any:
         disk.latency = lambda: (delays.get(name, 0.0), 0.0)
         return begin(name, threads)
 
-    disk.lane = lane  # type: ignore[method-assign]
+    disk.executor = executor  # type: ignore[method-assign]
     return delays
 
 

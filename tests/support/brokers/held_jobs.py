@@ -1,5 +1,5 @@
-"""One job of a broker's lanes held for as long as a test likes: not begun yet, at one of its file operations, or done
-and not reported. Everything else goes on.
+"""One job of a broker's executors held for as long as a test likes: not begun yet, at a file operation, or done and
+not reported. Everything else goes on.
 
 A job that is held within runs in a thread of its own, which never runs beside the world's: the two hand over.
 """
@@ -13,7 +13,7 @@ from unittest import mock
 from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from simulated_broker import SimulatedBroker
 
-LANES = ("disk_lane", "_segments_lane", "_journal_lane")
+EXECUTORS = ("read_executor", "_segments_executor", "_journal_executor")
 BEFORE, AFTER = "before", "after"
 Moment = str | int  # an int: before that file operation of the job, from 0 on
 OF_DISK = ("open", "unlink", "rename", "exists", "remove_tree")
@@ -21,7 +21,7 @@ OF_FILE = ("read", "write", "truncate")
 
 
 class HeldJob:
-    """Holds the first job of this kind that a broker's lanes are given."""
+    """Holds the first job of this kind that a broker's executors are given."""
 
     def __init__(self, broker: SimulatedBroker, kind: str, moment: Moment) -> None:
         """kind: the beginning of the job's name, as "ColdRead.run"."""
@@ -37,11 +37,11 @@ class HeldJob:
         self._result: Any = None
         self._finish: Callable[[], None] = lambda: None
         self._taken = False
-        for name in LANES:
+        for name in EXECUTORS:
             self._watch(getattr(broker.broker, name))
 
-    def _watch(self, lane: Any) -> None:
-        submit = lane.submit
+    def _watch(self, executor: Any) -> None:
+        submit = executor.submit
 
         def submitted(job: Any, done: Any, **how: Any) -> None:
             name = _name_of(job)
@@ -63,7 +63,7 @@ class HeldJob:
                 if not self.is_held:  # it has fewer operations
                     submit(lambda: None, lambda _: done(self._result), **how)
 
-        lane.submit = submitted
+        executor.submit = submitted
 
     def _begin(self, job: Any) -> None:
         def run() -> None:
@@ -108,7 +108,7 @@ def _name_of(job: Any) -> str:
 def _result_of(job: Any) -> Any:
     try:
         return job()
-    except BaseException as error:  # as a lane does
+    except BaseException as error:  # as an executor does
         return error
 
 

@@ -72,7 +72,7 @@ class ScriptedFetches:
 
     # What a Fetcher calls
 
-    def ready(self, node_id, lane):
+    def ready(self, node_id, executor):
         def send(request, version, *, timeout_ms):
             future = self.loop.create_future()
             self.asked.append(Asked(node_id, request, future))

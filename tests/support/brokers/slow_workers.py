@@ -3,14 +3,14 @@
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from fencepost.effects.lanes import JobDropped
+from fencepost.effects.executors import JobDropped
 
 Job = Callable[[], Any]
 Done = Callable[[Any], None]
 
 
 class SlowWorkers:
-    """A lane whose jobs run when the test says so."""
+    """An executor whose jobs run when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Job, Done]] = []
@@ -37,6 +37,6 @@ class SlowWorkers:
         done(result)
 
     def close(self) -> None:
-        """Jobs that have begun end before a lane is closed."""
+        """Jobs that have begun end before an executor is closed."""
         while self.waiting:
             self.run_one()

@@ -1,4 +1,4 @@
-"""A lane without threads: jobs run in the order given, in the caller's thread, at a time the disk's latency decides.
+"""An executor without threads: jobs run in their order, in the caller's thread, when the disk's latency says.
 
 With a running asyncio loop a job takes effect in a later callback, and `done` follows in another, as with real threads.
 Without one, or with `inline`, both happen inside `submit`. Either way a run repeats exactly.
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from ..lanes import Entry, FairQueue, JobDropped, Lane
+from ..executors import Entry, Executor, FairQueue, JobDropped
 
 T = TypeVar("T")
 Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect, and from then until done is called
@@ -35,11 +35,11 @@ class _Entry(Entry):
             self.has_run = True
             try:
                 self.result = JobDropped() if self.is_dropped(closed) else self.job()
-            except BaseException as error:  # as a real lane does: whoever submitted it decides what it means
+            except BaseException as error:  # as a real executor does: whoever submitted it decides what it means
                 self.result = error
 
 
-class SimulatedLane(Lane):
+class SimulatedExecutor(Executor):
     def __init__(
         self, threads: int = 1, *, latency: Latency | None = None, inline: bool = False, quick: bool = False
     ) -> None:
@@ -62,7 +62,7 @@ class SimulatedLane(Lane):
         wanted: Callable[[], bool] | None = None,
     ) -> None:
         if self._closed:
-            raise RuntimeError("the lane is closed")
+            raise RuntimeError("the executor is closed")
         self._waiting.put(_Entry(job, done, owner, wanted))
         loop = None if self._inline else _running_loop()
         if loop is None:
@@ -76,7 +76,7 @@ class SimulatedLane(Lane):
 
     def run_here(self, job: Callable[[], T]) -> T:
         if self._closed or self._halted:
-            raise RuntimeError("the lane is closed")
+            raise RuntimeError("the executor is closed")
         return job()
 
     def close(self) -> None:

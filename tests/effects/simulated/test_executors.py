@@ -22,14 +22,14 @@ def recorder():
 
 def test_without_a_loop_jobs_run_where_they_are_submitted_and_in_turn():
     events, job = recorder()
-    lane = SimulatedDisk().lane("journal")
+    executor = SimulatedDisk().executor("journal")
 
     def first_done(result):
-        lane.submit(*job("second"))
+        executor.submit(*job("second"))
         events.append("first done")
 
-    lane.submit(job("first")[0], first_done)
-    lane.submit(*job("bad"))
+    executor.submit(job("first")[0], first_done)
+    executor.submit(*job("bad"))
     assert events == ["first works", "first done", "second works", "second done", "bad works", "[Errno 5] broken done"]
 
 
@@ -37,9 +37,9 @@ def test_with_a_loop_they_run_later_one_after_another():
     events, job = recorder()
 
     async def main():
-        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("journal")
-        lane.submit(*job("one"))
-        lane.submit(*job("two"))
+        executor = SimulatedDisk(latency=lambda: (0.001, 0.002)).executor("journal")
+        executor.submit(*job("one"))
+        executor.submit(*job("two"))
         assert events == []
         await asyncio.sleep(0.0015)
         assert events == ["one works"]
@@ -53,9 +53,9 @@ def test_several_threads_overlap():
     events, job = recorder()
 
     async def main():
-        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("segments", threads=2)
+        executor = SimulatedDisk(latency=lambda: (0.001, 0.002)).executor("segments", threads=2)
         for name in ("one", "two", "three"):
-            lane.submit(*job(name))
+            executor.submit(*job(name))
         await asyncio.sleep(1)
         assert events == ["one works", "two works", "one done", "two done", "three works", "three done"]
 
@@ -66,7 +66,7 @@ def test_inline_ignores_the_loop():
     events, job = recorder()
 
     async def main():
-        SimulatedDisk(inline=True).lane("journal").submit(*job("one"))
+        SimulatedDisk(inline=True).executor("journal").submit(*job("one"))
         assert events == ["one works", "one done"]
 
     run(main())
@@ -76,27 +76,27 @@ def test_close_lets_what_was_taken_have_its_effect():
     events, job = recorder()
 
     async def main():
-        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("journal")
-        lane.submit(*job("one"))
-        lane.submit(*job("two"))
-        lane.close()
+        executor = SimulatedDisk(latency=lambda: (0.001, 0.002)).executor("journal")
+        executor.submit(*job("one"))
+        executor.submit(*job("two"))
+        executor.close()
         assert events == ["one works", "two works"]
         with pytest.raises(RuntimeError):
-            lane.submit(*job("three"))
+            executor.submit(*job("three"))
         await asyncio.sleep(1)
         assert events == ["one works", "two works", "one done", "two done"]
 
     run(main())
 
 
-def test_the_lanes_of_a_killed_process_do_nothing_more():
+def test_the_executors_of_a_killed_process_do_nothing_more():
     events, job = recorder()
 
     async def main():
         disk = SimulatedDisk(latency=lambda: (0.001, 0.002))
-        lane = disk.lane("journal")
-        lane.submit(*job("one"))
-        lane.submit(*job("two"))
+        executor = disk.executor("journal")
+        executor.submit(*job("one"))
+        executor.submit(*job("two"))
         await asyncio.sleep(0.0015)
         disk.halt()
         await asyncio.sleep(1)
@@ -109,9 +109,9 @@ def test_owners_take_turns_and_what_nobody_wants_is_dropped():
     events, job = recorder()
 
     async def main():
-        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("reads")
+        executor = SimulatedDisk(latency=lambda: (0.001, 0.002)).executor("reads")
         for name in ("first", "a1", "a2", "gone", "b1"):
-            lane.submit(*job(name), owner=name[0], wanted=lambda name=name: name != "gone")
+            executor.submit(*job(name), owner=name[0], wanted=lambda name=name: name != "gone")
         await asyncio.sleep(1)
 
     run(main())
@@ -123,11 +123,11 @@ def test_close_drops_what_only_a_client_wanted():
     events, job = recorder()
 
     async def main():
-        lane = SimulatedDisk(latency=lambda: (0.001, 0.002)).lane("reads")
-        lane.submit(*job("begun"), wanted=lambda: True)
-        lane.submit(*job("read"), wanted=lambda: True)
-        lane.submit(*job("sync"))
-        lane.close()
+        executor = SimulatedDisk(latency=lambda: (0.001, 0.002)).executor("reads")
+        executor.submit(*job("begun"), wanted=lambda: True)
+        executor.submit(*job("read"), wanted=lambda: True)
+        executor.submit(*job("sync"))
+        executor.close()
         assert events == ["sync works"]
         await asyncio.sleep(1)
         assert events == ["sync works", " done", " done", "sync done"]

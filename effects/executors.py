@@ -1,4 +1,4 @@
-"""Lanes: where blocking jobs run, off the loop, unless they are over sooner than they could be handed on.
+"""Executors: where blocking jobs run, off the loop, unless they are over sooner than they could be handed on.
 
 The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
 submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
@@ -23,7 +23,7 @@ NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 
 class JobDropped(Exception):
-    """Instead of a result: the job was not run, since nobody wanted it any more or the lane was closed."""
+    """Instead of a result: the job was not run, since nobody wanted it any more or the executor was closed."""
 
 
 def forget_locals(error: BaseException) -> None:
@@ -38,7 +38,7 @@ def forget_locals(error: BaseException) -> None:
 
 
 class Entry:
-    """One job in a lane's queue."""
+    """One job in an executor's queue."""
 
     __slots__ = ("_wanted", "done", "job", "owner")
 
@@ -55,7 +55,7 @@ class Entry:
         self._wanted = wanted
 
     def is_dropped(self, closed: bool) -> bool:
-        """Whether it is not to be run. closed: the lane is."""
+        """Whether it is not to be run. closed: the executor is."""
         return self._wanted is not None and (closed or not self._wanted())
 
 
@@ -94,7 +94,7 @@ class FairQueue(Generic[E]):
         self._lines.clear()
 
 
-class Lane(Protocol):
+class Executor(Protocol):
     """A queue of blocking jobs. With one thread, those of one owner run in the order given, one after another."""
 
     def submit(
@@ -107,8 +107,8 @@ class Lane(Protocol):
     ) -> None:
         """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now.
 
-        wanted: asked in the worker just before. If it returns False, or the lane was closed, `job` does not run, and
-            `done` gets a JobDropped. None: the job runs in any case.
+        wanted: asked in the worker just before. If it returns False, or the executor was closed, `job` does not run,
+            and `done` gets a JobDropped. None: the job runs in any case.
         """
         ...
 
@@ -118,7 +118,7 @@ class Lane(Protocol):
         ...
 
     def run_here(self, job: Callable[[], T]) -> T:
-        """Run a job in the caller's thread, while none is under way: where the lane is quick, and the job small."""
+        """Run a job in the caller's thread, while none is under way: where the executor is quick, and the job small."""
         ...
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Lane(Protocol):
         ...
 
 
-class ThreadLane(Lane):
+class ThreadExecutor(Executor):
     """Real threads, started when first needed. They are daemons: a hung device cannot keep a process alive."""
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -152,7 +152,7 @@ class ThreadLane(Lane):
         wanted: Callable[[], bool] | None = None,
     ) -> None:
         if self._closed:
-            raise RuntimeError(f"lane {self._name} is closed")
+            raise RuntimeError(f"executor {self._name} is closed")
         with self._lock:
             self._queue.put(Entry(job, done, owner, wanted))
         self._waiting.put(asyncio.get_running_loop())
@@ -165,7 +165,7 @@ class ThreadLane(Lane):
 
     def run_here(self, job: Callable[[], T]) -> T:
         if self._closed:
-            raise RuntimeError(f"lane {self._name} is closed")
+            raise RuntimeError(f"executor {self._name} is closed")
         return self._timed(job)
 
     def _timed(self, job: Callable[[], T]) -> T:

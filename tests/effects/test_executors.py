@@ -8,7 +8,7 @@ import pytest
 import uvloop
 from eventually import wait_until
 from fencepost.effects.disk import SystemDisk
-from fencepost.effects.lanes import QUICK_NS, JobDropped, ThreadLane
+from fencepost.effects.executors import QUICK_NS, JobDropped, ThreadExecutor
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -23,7 +23,7 @@ def run(request):
     return run
 
 
-async def finish(lane, jobs):
+async def finish(executor, jobs):
     results = []
     finished = asyncio.Event()
 
@@ -33,16 +33,16 @@ async def finish(lane, jobs):
             finished.set()
 
     for job in jobs:
-        lane.submit(job, done)
+        executor.submit(job, done)
     await asyncio.wait_for(finished.wait(), 10)
     return results
 
 
-def test_a_lane_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
+def test_a_executor_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
     async def main():
-        lane = SystemDisk().lane("journal")
-        results = await finish(lane, [lambda i=i: (i, threading.current_thread()) for i in range(50)])
-        lane.close()
+        executor = SystemDisk().executor("journal")
+        results = await finish(executor, [lambda i=i: (i, threading.current_thread()) for i in range(50)])
+        executor.close()
         assert [value[0] for value, _ in results] == list(range(50))
         assert {where for _, where in results} == {threading.main_thread()}
         assert {value[1].name for value, _ in results} == {"journal-0"}
@@ -52,13 +52,13 @@ def test_a_lane_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
 
 def test_what_a_job_raises_is_handed_over(run):
     async def main():
-        lane = SystemDisk().lane("journal")
+        executor = SystemDisk().executor("journal")
 
         def fail():
             raise OSError(5, "broken")
 
-        [(error, _)] = await finish(lane, [fail])
-        lane.close()
+        [(error, _)] = await finish(executor, [fail])
+        executor.close()
         assert isinstance(error, OSError)
 
     run(main)
@@ -67,13 +67,13 @@ def test_what_a_job_raises_is_handed_over(run):
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
 def test_also_what_would_end_a_process_is_handed_over_and_the_next_job_is_run(run, kind):
     async def main():
-        lane = SystemDisk().lane("journal")
+        executor = SystemDisk().executor("journal")
 
         def leave():
             raise kind
 
-        [(error, _), (result, _)] = await finish(lane, [leave, lambda: "next"])
-        lane.close()
+        [(error, _), (result, _)] = await finish(executor, [leave, lambda: "next"])
+        executor.close()
         assert isinstance(error, kind)
         assert result == "next"
 
@@ -82,10 +82,10 @@ def test_also_what_would_end_a_process_is_handed_over_and_the_next_job_is_run(ru
 
 def test_several_threads_work_side_by_side(run):
     async def main():
-        lane = SystemDisk().lane("segments", threads=3)
+        executor = SystemDisk().executor("segments", threads=3)
         together = threading.Barrier(3)
-        results = await finish(lane, [lambda: together.wait(10)] * 3)
-        lane.close()
+        results = await finish(executor, [lambda: together.wait(10)] * 3)
+        executor.close()
         assert sorted(value for value, _ in results) == [0, 1, 2]
 
     run(main)
@@ -93,14 +93,14 @@ def test_several_threads_work_side_by_side(run):
 
 def test_close_waits_for_what_was_taken_and_takes_no_more(run):
     async def main():
-        lane = SystemDisk().lane("journal")
+        executor = SystemDisk().executor("journal")
         ran = []
-        lane.submit(lambda: time.sleep(0.02), lambda _: None)
-        lane.submit(lambda: ran.append(1), lambda _: None)
-        lane.close()
+        executor.submit(lambda: time.sleep(0.02), lambda _: None)
+        executor.submit(lambda: ran.append(1), lambda _: None)
+        executor.close()
         assert ran == [1]
         with pytest.raises(RuntimeError):
-            lane.submit(lambda: None, lambda _: None)
+            executor.submit(lambda: None, lambda _: None)
 
     run(main)
 
@@ -109,17 +109,17 @@ def test_close_waits_for_what_was_taken_and_takes_no_more(run):
 
 
 class Busy:
-    """A lane of one thread that is at work until the test says so; what it runs from then on, by name."""
+    """An executor of one thread that is at work until the test says so; what it runs from then on, by name."""
 
     def __init__(self):
-        self.lane = SystemDisk().lane("records")
+        self.executor = SystemDisk().executor("records")
         self.go = threading.Event()
         self.began = threading.Event()
         self.over = asyncio.Event()
         self.submitted = 0
         self.ran = []
         self.results = []
-        self.lane.submit(self._wait, lambda _: None)
+        self.executor.submit(self._wait, lambda _: None)
         self.began.wait(10)
 
     def _wait(self):
@@ -128,7 +128,7 @@ class Busy:
 
     def submit(self, name, **more):
         self.submitted += 1
-        self.lane.submit(lambda: self.ran.append(name), self._done, **more)
+        self.executor.submit(lambda: self.ran.append(name), self._done, **more)
 
     def _done(self, result):
         self.results.append(result)
@@ -139,7 +139,7 @@ class Busy:
         """Let it work; returns when all that was submitted is over."""
         self.go.set()
         await asyncio.wait_for(self.over.wait(), 10)
-        self.lane.close()
+        self.executor.close()
 
 
 def test_whose_jobs_wait_take_turns_and_keep_their_own_order(run):
@@ -173,9 +173,9 @@ def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
         busy = Busy()
         for name in ("read", "sync", "another read"):
             busy.submit(name, **({} if name == "sync" else {"wanted": lambda: True}))
-        closing = threading.Thread(target=busy.lane.close)
+        closing = threading.Thread(target=busy.executor.close)
         closing.start()
-        wait_until(lambda: busy.lane._closed)
+        wait_until(lambda: busy.executor._closed)
         await busy.finish()
         closing.join()
         assert busy.ran == ["sync"]
@@ -184,42 +184,42 @@ def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
     run(main)
 
 
-def test_an_idle_lane_keeps_no_job_alive(run):
+def test_an_idle_executor_keeps_no_job_alive(run):
     class Job:
         def __call__(self):
             return None
 
     async def main():
-        lane = SystemDisk().lane("journal")
+        executor = SystemDisk().executor("journal")
         job = Job()
         alive = weakref.ref(job)
-        await finish(lane, [job])
+        await finish(executor, [job])
         del job
         await asyncio.sleep(0.01)
         gc.collect()
         assert alive() is None
-        lane.close()
+        executor.close()
 
     run(main)
 
 
 def test_a_result_for_a_closed_loop_is_dropped():
-    lane = SystemDisk().lane("journal")
+    executor = SystemDisk().executor("journal")
     go = threading.Event()
 
     async def main():
-        lane.submit(lambda: go.wait(10), lambda _: None)
+        executor.submit(lambda: go.wait(10), lambda _: None)
 
     asyncio.run(main())
     go.set()
-    lane.close()
+    executor.close()
 
 
 # ---- quick or not ------------------------------------------------------------------------------------------------
 
 
 class Took:
-    """A clock for a lane: each job takes as long as was said last."""
+    """A clock for an executor: each job takes as long as was said last."""
 
     def __init__(self):
         self.ns = self.job_ns = 0
@@ -235,53 +235,53 @@ def took():
 
 
 @pytest.fixture
-def lane(took):
-    lane = ThreadLane("journal", now_ns=took)
-    yield lane
-    lane.close()
+def executor(took):
+    executor = ThreadExecutor("journal", now_ns=took)
+    yield executor
+    executor.close()
 
 
-def ran(lane, took, ns, times):
-    """The job's own time is what passes between the lane's two looks at the clock."""
+def ran(executor, took, ns, times):
+    """The job's own time is what passes between the executor's two looks at the clock."""
     for _ in range(times):
         took.job_ns = 0
-        lane.run_here(lambda: setattr(took, "job_ns", ns))
+        executor.run_here(lambda: setattr(took, "job_ns", ns))
 
 
-def test_a_lane_is_quick_when_its_jobs_have_been_for_a_while(lane, took):
-    assert not lane.quick
-    ran(lane, took, QUICK_NS // 2, 20)
-    assert not lane.quick, "it began as slow as can be"
-    ran(lane, took, QUICK_NS // 2, 80)
-    assert lane.quick
-    ran(lane, took, QUICK_NS * 2, 20)
-    assert not lane.quick
+def test_a_executor_is_quick_when_its_jobs_have_been_for_a_while(executor, took):
+    assert not executor.quick
+    ran(executor, took, QUICK_NS // 2, 20)
+    assert not executor.quick, "it began as slow as can be"
+    ran(executor, took, QUICK_NS // 2, 80)
+    assert executor.quick
+    ran(executor, took, QUICK_NS * 2, 20)
+    assert not executor.quick
 
 
-def test_one_slow_job_is_forgiven_after_some_quick_ones(lane, took):
-    ran(lane, took, QUICK_NS // 4, 200)
-    ran(lane, took, QUICK_NS * 100, 1)
-    assert not lane.quick
-    ran(lane, took, QUICK_NS // 4, 40)
-    assert lane.quick
+def test_one_slow_job_is_forgiven_after_some_quick_ones(executor, took):
+    ran(executor, took, QUICK_NS // 4, 200)
+    ran(executor, took, QUICK_NS * 100, 1)
+    assert not executor.quick
+    ran(executor, took, QUICK_NS // 4, 40)
+    assert executor.quick
 
 
-async def test_what_workers_take_counts_too(lane, took):
+async def test_what_workers_take_counts_too(executor, took):
     def job():
         took.job_ns = QUICK_NS // 2
 
     took.job_ns = 0
-    await finish(lane, [job] * 200)
-    assert lane.quick
+    await finish(executor, [job] * 200)
+    assert executor.quick
 
 
-def test_what_is_run_here_answers_and_fails_here(lane, took):
-    assert lane.run_here(threading.current_thread) is threading.main_thread()
+def test_what_is_run_here_answers_and_fails_here(executor, took):
+    assert executor.run_here(threading.current_thread) is threading.main_thread()
     with pytest.raises(ZeroDivisionError):
-        lane.run_here(lambda: 1 // 0)
-    lane.close()
+        executor.run_here(lambda: 1 // 0)
+    executor.close()
     with pytest.raises(RuntimeError):
-        lane.run_here(lambda: None)
+        executor.run_here(lambda: None)
 
 
 def test_an_error_keeps_nothing_alive_that_the_job_held(run):
@@ -303,9 +303,9 @@ def test_an_error_keeps_nothing_alive_that_the_job_held(run):
             raise KeyError(type(large)) from error
 
     async def main():
-        lane = ThreadLane("t")
-        [(error, _)] = await finish(lane, [job])
-        lane.close()
+        executor = ThreadExecutor("t")
+        [(error, _)] = await finish(executor, [job])
+        executor.close()
         assert isinstance(error.__cause__, ValueError)
         assert [ref() for ref in kept] == [None, None]
 
