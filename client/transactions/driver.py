@@ -61,7 +61,7 @@ class TransactionDriver:
         assert settings.transactional_id is not None
         self.transactional_id: str = settings.transactional_id
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
-        self.machine.told = self._unknown
+        self.machine.told, self.machine.spoilt = self._unknown, self._spoilt
         self._settings = settings
         self._environment, self._affinity = environment, cluster.affinity
         self._tries = Tries(settings, environment)
@@ -96,6 +96,15 @@ class TransactionDriver:
         if not isinstance(error, KafkaError):
             error = ClientError(f"{topic_partition}: {error}", code=ErrorCode.INVALID_RECORD)
         self.machine.failed(error)
+
+    def _spoilt(self) -> None:
+        """What was not sent never will be: who waits for it is told, once whoever found it out is done."""
+
+        def drop() -> None:
+            if self.machine.is_in(State.ABORTABLE_ERROR, State.FATAL):
+                self.sender.drop_unsent(self.machine.failure())
+
+        asyncio.get_running_loop().call_soon(drop)
 
     def renew(self) -> None:
         """Never asked: a transaction that cannot go on is aborted, and has a new epoch then."""

@@ -74,6 +74,7 @@ class ClientTransaction:
         self.error: KafkaError | None = None  # what spoiled the transaction, or ended the producer
         self.outcome: Outcome | None = None  # of the last transaction
         self.told: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
+        self.spoilt: Callable[[], None] = lambda: None  # called when nothing more can be written
         self._loose = False  # a request of this epoch was given up without an answer
         self._before = State.UNINITIALIZED
 
@@ -125,6 +126,8 @@ class ClientTransaction:
         if state is State.INITIALIZING:
             self._before = self.state
         self.state = state
+        if state is State.ABORTABLE_ERROR or state is State.FATAL:
+            self.spoilt()
 
     def _break(self, error: KafkaError) -> None:
         if self.state is not State.FATAL:

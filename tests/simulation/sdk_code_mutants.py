@@ -352,6 +352,12 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
     _around(stack, TransactionDriver, "close", tell_no_more)
 
 
+@killed_by("tests/client/transactions/test_faults.py")
+def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
+    """Until delivery_timeout_ms is over."""
+    _replaced(stack, TransactionDriver, "_spoilt", lambda self: None)
+
+
 # ---- producers -----------------------------------------------------------------------------------------------
 
 

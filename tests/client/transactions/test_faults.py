@@ -6,6 +6,8 @@ import pytest
 from fencepost.client.errors import (
     AbortableTransactionError,
     CommitOutcomeUnknownError,
+    DeliveryTimeoutError,
+    KafkaError,
     ProducerFencedError,
     RequestTimedOutError,
     error_of,
@@ -436,3 +438,21 @@ def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
         assert await world.values() == [b"a", b"c"]
 
     within(main, 1)
+
+
+@both
+@pytest.mark.parametrize("error", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TOPIC_AUTHORIZATION_FAILED"])
+def test_who_waits_for_a_record_that_cannot_be_sent_any_more_is_told_at_once(version, error):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(delivery_timeout_ms=60_000)
+        await write(producer, b"a")
+        world.faults.error("AddPartitionsToTxn" if version == 1 else "Produce", error).once()
+        await producer.begin_transaction()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(KafkaError) as told:
+            await producer.send_and_wait("t", b"b")
+        assert not isinstance(told.value, DeliveryTimeoutError)
+        assert loop.time() - began < 1
+
+    within(main, version)
