@@ -8,6 +8,7 @@ poll the member leaves by itself, and its commits fail. Source: Kafka's Consumer
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -71,7 +72,7 @@ class Group:
         self._joining: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._due = True
-        self._watches_all = False
+        self._matched: re.Pattern[str] | None = None  # with all topics there are; of new ones metadata tell
         self._polling: asyncio.Future[None] | None = None
         self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
         self._given_up: asyncio.Task[None] | None = None  # cancelled by us, which is no cancellation of who polls
@@ -216,11 +217,11 @@ class Group:
     async def _topics(self) -> frozenset[str]:
         """Those wanted now."""
         topics = self._subscription.topics
-        if self._subscription.pattern is not None:
-            if not self._watches_all:
-                self._watches_all = True
+        if (pattern := self._subscription.pattern) is not None:
+            if self._matched is not pattern:
                 self._cluster.watch_all_topics()
                 await self._cluster.refresh(all_topics=True)
+                self._matched = pattern
             topics = self._subscription.match(self._visible())
         self._cluster.watch_topics(topics)
         return topics
@@ -387,6 +388,7 @@ class Group:
             request = self._membership.leave(reason)
             self._failure = None
             self._due = True
+            self._matched = None
             self.leaving = False  # or no poll would ever join again
             gave_up()
             await self._say(request, deadline_ms - self._clock.monotonic_ms())

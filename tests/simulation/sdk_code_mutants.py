@@ -358,6 +358,20 @@ def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
     _replaced(stack, TransactionDriver, "_spoilt", lambda self: None)
 
 
+@killed_by("tests/client/group/test_group.py")
+def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
+    """One that is there is read up to metadata_max_age_ms later."""
+
+    def wrapper(topics: Any) -> Any:
+        async def once(self: Any) -> Any:
+            self._matched = self._matched and self._subscription.pattern
+            return await topics(self)
+
+        return once
+
+    _around(stack, Group, "_topics", wrapper)
+
+
 # ---- producers -----------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 
 import pytest
 from fencepost.client.errors import (
@@ -329,10 +330,25 @@ def test_a_poll_that_is_cancelled_in_a_listener_leaves_nothing_half_done():
 # ---- the cluster changes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("unsubscribes", [True, False])
+def test_a_new_pattern_matches_the_topics_there_are_now(unsubscribes):
+    async def scenario(broker):
+        a = await Member(broker, topics=()).start()
+        a.subscription.subscribe((), re.compile("t"))
+        assert await a.poll() == ALL
+        topics = [CreateTopicsRequest.Topic(name="new", num_partitions=1, replication_factor=1)]
+        await broker._ask(CreateTopicsRequest(topics=topics, timeout_ms=5_000), None)
+        if unsubscribes:
+            await a.group.unsubscribe()
+        a.subscription.subscribe((), re.compile("t|new"))
+        assert await a.poll() == ALL | {"new-0"}
+        await a.close()
+
+    run(scenario)
+
+
 def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
     async def scenario(broker):
-        import re
-
         a = await Member(broker, metadata_max_age_ms=1_000, topics=()).start()
         a.subscription.subscribe((), re.compile("t|u.*"), a.told)
         assert await a.poll() == ALL
