@@ -77,6 +77,7 @@ class Group:
         self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
         self._given_up: asyncio.Task[None] | None = None  # cancelled by us, which is no cancellation of who polls
         self.leaving = False
+        self._leaver: tuple[asyncio.Task[Any] | None, asyncio.Future[None]] | None = None  # who, until when
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
@@ -394,7 +395,24 @@ class Group:
             await self._say(request, deadline_ms - self._clock.monotonic_ms())
 
     async def _give_everything_up(self) -> Exception | None:
-        """Once the step that a cancelled poll has left is done. Returns what its listener raised."""
+        """Once the step that a cancelled poll has left is done. Returns what its listener raised.
+
+        Where another task does so already, the listener hears of it once, and this waits for that.
+        """
+        if self._leaver is not None:
+            who, done = self._leaver
+            if who is not asyncio.current_task():  # but the listener itself, which closes the consumer
+                await asyncio.wait([done])
+            return None
+        done = asyncio.get_running_loop().create_future()
+        self._leaver = asyncio.current_task(), done
+        try:
+            return await self._give_everything_up_alone()
+        finally:
+            self._leaver = None
+            done.set_result(None)
+
+    async def _give_everything_up_alone(self) -> Exception | None:
         failure = None
         if not self.in_listener:
             try:

@@ -254,3 +254,31 @@ def test_nothing_is_subscribed_to_while_a_listener_hears_of_the_end():
             assert (await consumer.getone(timeout_ms=5_000)).value == b"a"
 
     within(main)
+
+
+@pytest.mark.parametrize("closes", ["another task", "the listener"])
+def test_a_listener_hears_once_that_partitions_go_though_two_let_them_go(closes):
+    class Counts(Dawdler):
+        async def on_partitions_revoked(self, partitions):
+            heard.append(partitions)
+            await super().on_partitions_revoked(partitions)
+            if closes == "the listener":
+                await consumer.close()
+            heard.append("done")
+
+    async def main(world: TxnWorld) -> None:
+        nonlocal consumer
+        await write(world, b"a")
+        consumer = reader(world, group_id="g")
+        consumer.subscribe(["t"], listener=Counts())
+        async with consumer:
+            await consumer.getone()
+            leaving = asyncio.create_task(consumer.unsubscribe())
+            await asyncio.sleep(0.5)
+            if closes == "another task":
+                await consumer.close()
+            await leaving
+            assert heard == [[TopicPartition("t", 0)], "done"]
+
+    consumer, heard = None, []
+    within(main)

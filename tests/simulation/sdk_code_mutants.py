@@ -372,6 +372,11 @@ def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
     _around(stack, Group, "_topics", wrapper)
 
 
+@killed_by("tests/client/test_closing.py")
+def sdk_a_listener_hears_twice_that_the_same_partitions_go(stack: ExitStack) -> None:
+    _replaced(stack, Group, "_give_everything_up", Group._give_everything_up_alone)
+
+
 # ---- producers -----------------------------------------------------------------------------------------------
 
 
