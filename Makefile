@@ -7,7 +7,7 @@ JAVA_CLIENTS := $(VENV)/java-clients.classpath
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 
-.PHONY: help install java-clients demo test types lint format requirements bench bench-full bench-bars clean
+.PHONY: help install java-clients demo check test types lint format requirements bench bench-full bench-bars clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -28,6 +28,9 @@ $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 	else echo "no JDK or no Maven: the tests with Kafka's Java client will be skipped"; fi
 
 java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
+
+check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'not long and not jvm'

@@ -234,6 +234,7 @@ def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
     end(later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
 @pytest.mark.parametrize("silence_s", [0, 500], ids=["a new broker", "after a long silence"])
 @pytest.mark.parametrize("life_s", [11, 15, 25])

@@ -16,6 +16,8 @@ from fencepost.storage.log.open_files import most_lent
 from produce_requests import answers, batch, create, produce
 from wire_client import Closed, WireClient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("descriptors", [LEAST_DESCRIPTORS, 256, 1024, 4096, 65536, 1 << 20])
 def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(descriptors):

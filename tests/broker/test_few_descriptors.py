@@ -13,6 +13,8 @@ from fencepost.protocol.errors import ErrorCode
 from produce_requests import answers, batch, create, produce
 from simulated_broker import SimulatedBroker
 
+pytestmark = pytest.mark.slow
+
 LATEST = -1
 PARTITIONS = 30
 

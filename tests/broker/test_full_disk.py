@@ -18,6 +18,8 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
 
+pytestmark = pytest.mark.slow
+
 OK, REFUSED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
 FAST, GENERAL = 11, 3
 MIB = 1 << 20

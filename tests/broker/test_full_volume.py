@@ -20,6 +20,8 @@ from fencepost.protocol.records import records
 from produce_requests import answers, bytes_of, create, fetch, fetched, idempotent, produce
 from wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 OK, REFUSED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
 MIB = 1 << 20
 VALUE_BYTES = 100_000

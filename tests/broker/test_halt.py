@@ -29,6 +29,8 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from wire_client import Closed, WireClient
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 13.0  # virtual; with a flush every two, a checkpoint every four
 PLACES = 3  # how many frames of ours make a place
 SETTINGS = small(log_checkpoint_interval_ms=4_000)

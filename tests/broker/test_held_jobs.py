@@ -25,6 +25,8 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn
 
+pytestmark = pytest.mark.slow
+
 NAMED = 12  # the newest version of Fetch that names topics
 SAMPLE = int(os.environ.get("HELD", "3"))  # combinations for each kind of job; 0: all
 SEED = int(os.environ.get("SEED", "1"))

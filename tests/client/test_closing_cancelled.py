@@ -13,6 +13,8 @@ from fencepost.client.producer.producer import Producer
 from reading import make, member, write
 from txn_world import BOOTSTRAP
 
+pytestmark = pytest.mark.slow
+
 T0 = ("t", 0)
 SOON_S = 8
 

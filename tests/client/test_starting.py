@@ -200,6 +200,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_second_cancellation_does_not_keep_a_client_from_letting_go(kind):
     """However far it is when it is cancelled, and however far its clean-up when that is."""

@@ -13,6 +13,8 @@ from fencepost.storage.recovery import RecoveryReport, StoreDamaged, open_store
 from fencepost.storage.store import Store, StoreSettings
 from store_driver import DIRECTORY, Driven, values_of
 
+pytestmark = pytest.mark.slow
+
 
 class RealDisk(Driven):
     """A store in a real folder, where there are links."""

@@ -16,6 +16,8 @@ from recovery_oracle import SETTINGS, Workload, check
 from scripted_workloads import WORKLOADS, producer_snapshots
 from store_driver import DIRECTORY, Driven
 
+pytestmark = pytest.mark.slow
+
 GOES_ON = replace(SETTINGS, unreadable_logs_offline=True)
 APART = 5  # steps from one that the suite takes to the next
 

@@ -30,6 +30,8 @@ from group_client import state_of as group_state
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, list_offsets, produce
 from wire_client import Closed, WireClient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def broker():

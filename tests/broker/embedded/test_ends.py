@@ -15,6 +15,8 @@ from fencepost.effects.disk import AlreadyLocked
 from produce_requests import batch, create, produce
 from wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 WITHIN_S = 20
 IDLE_BEFORE_TIME_MOVES = 9  # so often does advance() wait for an idle journal before it moves the clock
 

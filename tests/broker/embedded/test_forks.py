@@ -4,6 +4,10 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 BEGIN = """
     import os, signal, socket
     from fencepost.broker.embedded.broker import Broker

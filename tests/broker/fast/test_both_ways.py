@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from produce_requests import EARLY_MS, batch, create, produce
 from simulated_client import SimulatedClient
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 
 clients = st.integers(0, len(CLIENTS) - 1)

@@ -10,6 +10,8 @@ from produce_requests import create
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, begun, state, values
 
+pytestmark = pytest.mark.slow
+
 OK = ErrorCode.NONE
 
 

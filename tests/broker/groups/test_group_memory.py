@@ -6,6 +6,8 @@ from offset_requests import commit, fetch
 from produce_requests import create
 from simulated_client import SimulatedClient
 
+pytestmark = pytest.mark.slow
+
 TOO_MANY = 81
 
 

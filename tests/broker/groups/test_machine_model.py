@@ -7,6 +7,7 @@ looked into but at the end of each step, to count again what it counts.
 from collections import Counter
 from typing import Any
 
+import pytest
 from fencepost.broker.groups.members import Leaving
 from fencepost.broker.groups.states import State
 from fencepost.protocol.errors import ErrorCode
@@ -14,6 +15,8 @@ from group_driver import REBALANCE_MS, SESSION_MS, Answer, GroupDriver
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+pytestmark = pytest.mark.slow
 
 NONE = ErrorCode.NONE
 FOR_EVER_MS = 1_000_000  # longer than any timeout here, one after another

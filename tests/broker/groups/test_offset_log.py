@@ -309,6 +309,7 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
         assert fetch(world, "g") == {}
 
 
+@pytest.mark.slow
 def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
     settings = BrokerSettings(
         offsets_topic_num_partitions=1, offsets_topic_segment_bytes=1 << 20, log_cleaner_backoff_ms=1_000
@@ -334,6 +335,7 @@ def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
         assert fetch(later, "g") == expected | {("t", 48): 88}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "protocol_type", "subscribed", "kept"),
     [

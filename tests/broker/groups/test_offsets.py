@@ -15,6 +15,8 @@ from fencepost.storage.producers.producers import ProducerStates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.slow
+
 PLACES = [Place(group, topic, 0) for group in ("g", "h") for topic in ("t", "u")]
 PRODUCERS = [1, 2, 3]
 LOG = 4  # the partition of __consumer_offsets

@@ -12,6 +12,8 @@ from produce_requests import create
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
+pytestmark = pytest.mark.slow
+
 SYNC_S = 1.0
 ONE = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)])
 

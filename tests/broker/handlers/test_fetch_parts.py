@@ -14,6 +14,8 @@ from simulated_client import SimulatedClient
 from small_parts import leave_small_parts, uses
 from txn_client import Txn
 
+pytestmark = pytest.mark.slow
+
 NAMED = 12  # the newest version that names topics
 VALUE = b"a value that takes some room" * 3
 Topic, Part = FetchRequest.Topic, FetchRequest.Topic.Partition

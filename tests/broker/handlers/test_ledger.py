@@ -251,6 +251,7 @@ def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
     assert state(broker, "t") == "Ongoing"
 
 
+@pytest.mark.slow
 def test_what_waits_for_longer_than_its_prepared_timeout_is_aborted():
     settings = BrokerSettings(
         transaction_abort_timed_out_transaction_cleanup_interval_ms=1000, transaction_two_phase_commit_enable=True

@@ -31,6 +31,8 @@ from produce_requests import answers, batch, create, produce
 from served_broker import ServedBroker
 from wire_client import Closed
 
+pytestmark = pytest.mark.slow
+
 Topic, Part = ProduceRequest.Topic, ProduceRequest.Topic.Partition
 
 

@@ -136,6 +136,7 @@ def frame_of_first(client, request):
     return struct.pack(">i", len(body)) + body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(4, 18))
 def test_the_second_reader_gets_the_same_bytes_uncopied(served, version):
     before = uncopied(served)
@@ -256,6 +257,7 @@ def test_without_descriptors_the_rest_is_copied(served, monkeypatch):
     settled(served)
 
 
+@pytest.mark.slow
 def test_clients_that_read_nothing_cost_a_window_each_where_there_are_no_descriptors(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")

@@ -220,6 +220,7 @@ def test_what_fits_a_turn_is_done_in_it_whatever_was_done_in_turns_before(monkey
     assert not queued
 
 
+@pytest.mark.slow
 def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:

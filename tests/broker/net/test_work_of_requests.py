@@ -75,6 +75,8 @@ from produce_requests import batch, fetch, produce
 from simulated_client import SimulatedClient
 from work_of_requests import PARTITIONS, PRODUCERS, World, frame_of, static_member
 
+pytestmark = pytest.mark.slow
+
 MANY = 400  # things named by one request
 OFTEN = 30  # requests sent at once
 INDEXES = [number % PARTITIONS for number in range(MANY)]

@@ -10,6 +10,8 @@ from ledger_client import decide, prepare
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, state, values
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = BrokerSettings(
     transactional_id_ephemeral_prefix="once-", transaction_abort_timed_out_transaction_cleanup_interval_ms=1000
 )

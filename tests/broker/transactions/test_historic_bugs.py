@@ -376,6 +376,7 @@ def test_pulsar_14327_what_an_aborted_transaction_took_in_is_taken_in_again_once
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @BOTH
 def test_redpanda_1a301657_a_restart_between_any_two_requests_loses_no_half_of_a_transaction(version):
     """What was added was in memory only: the first half was lost, and the commit succeeded."""

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from transaction_model import LAST, Model
 
+pytestmark = pytest.mark.slow
+
 WORDS = {0: "ok", 49: "refused", 90: "refused", 48: "state"}
 TIMEOUT_MS = 60_000
 LIVING = 3

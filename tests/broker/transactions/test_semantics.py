@@ -14,6 +14,8 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, begun, offset_of, stable, state, values
 
+pytestmark = pytest.mark.slow
+
 OK = ErrorCode.NONE
 BOTH = pytest.mark.parametrize("version", [1, 2])
 

@@ -1,5 +1,6 @@
 """States written by layout are the bytes that the ordinary way writes."""
 
+import pytest
 from fencepost.broker.transactions import records
 from fencepost.broker.transactions.state_batch import state_batch
 from fencepost.broker.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
@@ -7,6 +8,8 @@ from fencepost.protocol.batches import read, verify
 from fencepost.protocol.records import keyed_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+pytestmark = pytest.mark.slow
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)

@@ -74,6 +74,7 @@ def without_snapshots(world: SimulatedBroker) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_state_from_a_snapshot_is_that_from_a_replay_of_everything(seed: int) -> None:
     world = SimulatedBroker(SETTINGS, seed=seed)
@@ -87,6 +88,7 @@ def test_the_state_from_a_snapshot_is_that_from_a_replay_of_everything(seed: int
         assert pictured(later.broker) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_snapshot_taken_in_slices_while_everything_changes_is_as_good(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -198,6 +198,7 @@ def test_a_broker_that_stops_removes_first_what_it_was_about_to(monkeypatch):
             assert len(checkpoint_files(again)) == 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once(monkeypatch):
     """A flush takes long, or the disk has no room for it: the journal stays half used, and rounds go on."""
     with SimulatedBroker(small()) as broker:

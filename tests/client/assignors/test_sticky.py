@@ -18,6 +18,8 @@ from fencepost.client.values import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.slow
+
 STICKY, COOPERATIVE = StickyAssignor(), CooperativeStickyAssignor()
 GENERATION = 7
 

@@ -262,6 +262,7 @@ def give_away(consumer, how):
 away = pytest.mark.parametrize("how", ["for none", "for another"])
 
 
+@pytest.mark.slow
 @both
 @away
 def test_a_partition_does_not_come_back_by_hand_while_a_transaction_works_on_it(version, how):

@@ -8,6 +8,8 @@ from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.producer.producer import Producer
 from txn_world import BOOTSTRAP, within
 
+pytestmark = pytest.mark.slow
+
 
 def _drop(consumers):
     consumers.clear()

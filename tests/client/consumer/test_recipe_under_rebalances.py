@@ -7,6 +7,8 @@ from fencepost.client.group.commits import GroupCommits
 from fencepost.client.values import ConsumerGroupMetadata
 from recipe import GROUP, Copying
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES = ["range", "cooperative-sticky"]
 HAPPENS = ["another_joins", "the_other_takes_over", "it_takes_too_long"]
 MOMENTS = {"await": False, "request": True}

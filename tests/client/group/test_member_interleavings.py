@@ -6,6 +6,8 @@ from fencepost.client.group.membership import GivingUp, Membership
 from fencepost.protocol.errors import ErrorCode
 from member_interleavings import World, every_run, random_run
 
+pytestmark = pytest.mark.slow
+
 KINDS = [("range", False), ("range", True), ("cooperative-sticky", False), ("cooperative-sticky", True)]
 kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
 

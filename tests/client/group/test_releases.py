@@ -232,6 +232,7 @@ def unreliable(broker, chance):
     return on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(4))
 def test_members_find_together_over_a_network_that_loses_requests_and_answers(seed, strategy):

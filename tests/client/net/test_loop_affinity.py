@@ -12,6 +12,8 @@ from fencepost.client.errors import ForkedError, IllegalStateError
 from fencepost.client.producer.producer import Producer
 from fencepost.testing.served import ObservedBroker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def servers():

@@ -463,6 +463,7 @@ def test_a_broker_that_is_stopped_and_started_again_gets_everything_once():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-43", "S-44")
 @pytest.mark.parametrize("seed", range(8))
 def test_in_any_weather_every_record_is_written_once_and_in_order(seed):

@@ -164,6 +164,7 @@ def test_usual_records_are_the_same_records_whatever_comes_between_them():
     assert len(same(build(gaps))) == len(USUAL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [200, 9000, 2_000_000])
 def test_offsets_and_timestamps_of_every_width_are_read(late):
     made = [Record(n, 1_700_000_000_000 + n * late % 100_003, None, b"v" * (n % 3)) for n in range(9000)]
@@ -208,6 +209,7 @@ def test_bytes_behind_the_last_record_are_told_again():
         assert rest.left == len(USUAL)
 
 
+@pytest.mark.slow
 def test_a_record_that_does_not_look_as_usual_leaves_nothing_behind():
     """It did: a traceback of the one exception that all of them raised, and with it the frames of every reader."""
     made = [Record(i, 7, b"k" * (1 + 90 * i), b"v" * (1 + 9000 * (i % 2)), ()) for i in range(6)]

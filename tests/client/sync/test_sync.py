@@ -21,6 +21,8 @@ from fencepost.client.producer.producer import Producer as AsyncProducer
 from fencepost.client.sync.loop_thread import loop_thread
 from fencepost.testing.served import ObservedBroker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def broker():

@@ -11,6 +11,8 @@ from cancelled_everywhere import at_every_turn
 from fencepost.client.errors import AlreadyCommittedError, CommitOutcomeUnknownError
 from reading import member, write
 
+pytestmark = pytest.mark.slow
+
 T0 = ("t", 0)
 PLENTY = 20
 both = pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])

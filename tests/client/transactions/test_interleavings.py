@@ -10,6 +10,8 @@ from fencepost.client.transactions.machine import ClientTransaction
 from fencepost.client.transactions.table import Event, State
 from txn_interleavings import Choices, Run, every_run
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = {
     "two commits to one partition": [([0], False, True), ([0], False, True)],
     "an abort, then a commit": [([0], False, False), ([0], False, True)],

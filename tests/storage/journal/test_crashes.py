@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from journal_driver import BLOCK, DIRECTORY, Driven, found_units, patch, recovered
 
+pytestmark = pytest.mark.slow
+
 FORMAT_EDGES = (1, 47, 48, 49, 108, 511, 512, 513, 4095, 4096, 4097, -1)
 
 

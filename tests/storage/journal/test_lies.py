@@ -126,6 +126,7 @@ def judge(disk, units):
     return "harmless" if found == units else f"lost: {found}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.long)])
 def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
     """Every bit of headers and units; of the zeros between, every bit of some bytes, or of all."""

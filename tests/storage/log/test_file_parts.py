@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from log_driver import DIRECTORY, LogDriver, keyed
 from small_parts import FROM_BYTES, leave_small_parts, uses
 
+pytestmark = pytest.mark.slow
+
 ALL = 1 << 20
 
 

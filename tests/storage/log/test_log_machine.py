@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_driver import DIRECTORY, LogDriver, keyed
 
+pytestmark = pytest.mark.slow
+
 KEYS = [b"a", b"b", b"c", b"a key of more than sixteen bytes", None]
 PRODUCERS = [0, 1, 2]
 RETENTION_MS = 1000

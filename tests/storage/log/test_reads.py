@@ -17,6 +17,8 @@ from fencepost.storage.log.segment import Slice
 from fencepost.storage.producers.aborted import AbortedTransaction
 from log_driver import DIRECTORY, LogDriver, keyed
 
+pytestmark = pytest.mark.slow
+
 Committed = tuple[Slice, list[AbortedTransaction]]
 
 RECORDS = 24  # of data; each is followed by the marker of its transaction, at an odd offset
