@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AREAS = ["fencepost", "effects", "protocol", "storage", "broker", "client"]
 AREAS += ["spark", "console", "cli", "testing", "bench"]
 MODULES = sorted(path for area in AREAS for path in (ROOT / area).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Which areas an area may import (law 1). `cli` stands on top of everything.
 BELOW = {
@@ -114,6 +115,8 @@ TOP_LEVEL = {("spark", "autoload"): "pyspark_fencepost"}  # packages whose names
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_NAME = 80  # of a test, in characters
+TEST = re.compile(r"\s*(?:async )?def (test_\w+)")
 VAGUE = re.compile(r"(manager|helper|util|common|base|info|data|process|handler)s?(_|$)")
 ELSEWHERE = re.compile(rf"{re.escape(str(ROOT))}\b|\bissue #?\d", re.IGNORECASE)  # of one machine, one tracker
 
@@ -282,7 +285,7 @@ def test_only_effects_opens_files_and_sockets():
 
 def test_files_and_functions_stay_short():
     long = []
-    for path in [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))]:
+    for path in [*MODULES, *TESTS]:
         lines = path.read_text().count("\n")
         if lines > MAX_FILE_LINES:
             long.append(at(path, lines, f"is longer than {MAX_FILE_LINES} lines"))
@@ -293,6 +296,13 @@ def test_files_and_functions_stay_short():
                 if lines > MAX_FUNCTION_LINES:
                     long.append(at(path, node.lineno, f"{node.name} has {lines} lines"))
     assert not long
+
+
+def test_names_of_tests_stay_short():
+    lines = [(path, each) for path in TESTS for each in enumerate(path.read_text().splitlines(), 1)]
+    named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
+    assert len(named) > 3000
+    assert not [at(path, n, f"{name} has {len(name)} characters") for path, n, name in named if len(name) > MAX_NAME]
 
 
 def test_every_module_has_a_docstring():

@@ -46,7 +46,7 @@ def test_connections_up_to_the_limit_are_served_and_the_next_when_one_has_left(n
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes_the_connection(version):
+def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes(version):
     with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
         broker.ask(create("t"))
         overhead = len(SimulatedClient(broker).encoded(produce("t", batch(value=bytes(90_000))), version)[2]) - 90_000
@@ -168,7 +168,7 @@ def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(v
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_batch_that_no_journal_ever_takes_is_refused_for_good_and_the_largest_is_taken(version):
+def test_a_batch_no_journal_can_hold_is_refused_for_good_and_the_largest_is_taken(version):
     with begin(message_max_bytes=8 * MIB, journal_max_bytes=8 * MIB, socket_request_max_bytes=16 * MIB) as broker:
         broker.ask(create("t", max_message_bytes=8 * MIB))
         largest = broker.broker.store.largest_append_bytes

@@ -238,9 +238,7 @@ def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
 @pytest.mark.parametrize("silence_s", [0, 500], ids=["a new broker", "after a long silence"])
 @pytest.mark.parametrize("life_s", [11, 15, 25])
-def test_a_transaction_that_nobody_ends_is_aborted_in_time_by_a_broker_that_is_killed_over_and_over(
-    leave, silence_s, life_s
-):
+def test_an_open_transaction_is_aborted_in_time_by_a_broker_killed_over_and_over(leave, silence_s, life_s):
     """Each life saves its age at every interval of checkpoints, so that less than half of it is lost."""
     broker = begin(settings=small())
     broker.ask(create("t"))

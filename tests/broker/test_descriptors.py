@@ -33,7 +33,7 @@ def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(
     ("descriptors", "given", "expected"),
     [(1024, None, 256), (8192, None, 1024), (20_000, None, 5000), (1 << 20, None, 8192), (1 << 20, "2000", 2000)],
 )
-def test_open_files_take_more_where_connections_do_not_need_it_and_nobody_said_otherwise(
+def test_open_files_take_more_where_connections_do_not_need_it_and_nobody_set_it(
     descriptors, given, expected, monkeypatch
 ):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
@@ -59,7 +59,7 @@ def refused_somebody(process: BrokerProcess) -> bool:
     return any("as many as its open files allow" in line for line in process.lines)
 
 
-def test_more_clients_than_descriptors_keep_nobody_from_producing_and_the_broker_from_nothing(small_process):
+def test_more_clients_than_descriptors_keep_nobody_from_producing(small_process):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
     with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
         client.call(create("t", 20))

@@ -86,9 +86,7 @@ def comes_when_durable(client):
 
 @pytest.mark.requirement("S-21", "S-23")
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_retry_that_meets_its_own_undurable_first_attempt_elsewhere_is_not_answered_before_that_is_durable(
-    broker, version
-):
+def test_a_retry_elsewhere_is_not_answered_before_its_first_attempt_is_durable(broker, version):
     first = on_its_way(broker, version=version)
     retry = SimulatedClient(broker)
     retry.send(produce("t", idempotent(0)), version)
@@ -98,7 +96,7 @@ def test_a_retry_that_meets_its_own_undurable_first_attempt_elsewhere_is_not_ans
     assert offset_at(broker, "t", LATEST) == 1
 
 
-def test_a_retry_whose_first_attempt_was_cut_off_is_not_answered_before_that_is_durable(broker):
+def test_a_retry_whose_first_attempt_was_cut_off_is_answered_once_that_is_durable(broker):
     on_its_way(broker).close()
     retry = SimulatedClient(broker)
     retry.send(produce("t", idempotent(0)))
@@ -106,7 +104,7 @@ def test_a_retry_whose_first_attempt_was_cut_off_is_not_answered_before_that_is_
     assert len(read_all(broker, "t")) == 1
 
 
-def test_a_batch_refused_because_of_an_undurable_one_is_not_refused_before_that_is_durable(broker):
+def test_a_batch_refused_for_an_undurable_one_is_refused_once_that_is_durable(broker):
     """The error tells of the state, too: after a cut the same batch might be in order."""
     on_its_way(broker)
     other = SimulatedClient(broker)
@@ -229,7 +227,7 @@ def test_list_offsets_never_tells_of_a_record_that_is_not_durable(broker):
     assert [asked(LATEST), asked(by_time), asked(latest_time)] == [1, 0, 0]
 
 
-def test_what_was_shown_or_answered_is_there_after_a_power_cut_and_what_was_not_is_not(broker):
+def test_what_was_shown_or_answered_survives_a_power_cut_and_the_rest_does_not(broker):
     producer = SimulatedClient(broker)
     for sequence in range(10):
         producer.send(produce("t", idempotent(sequence)))
@@ -326,7 +324,7 @@ def test_a_log_start_moved_by_retention_is_seen_when_it_is_durable_and_not_befor
     assert start_seen(expiring) == (1, 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_log_start_moved_by_retention_that_a_power_cut_takes_back_was_seen_by_nobody(expiring):
+def test_a_log_start_of_retention_that_a_power_cut_takes_back_was_seen_by_nobody(expiring):
     before = start_seen(expiring)
     with SimulatedBroker(small(), disk=unplug(expiring)) as again:
         assert start_seen(again) == before == (0, 0, OK, 0)

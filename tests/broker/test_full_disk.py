@@ -108,7 +108,7 @@ def delete_records(broker, name, offset):
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_produce_is_refused_with_an_error_that_clients_retry_before_the_last_byte_is_used(broker, disk, version):
+def test_produce_is_refused_retriably_before_the_last_byte_is_used(broker, disk, version):
     producer = Producer(broker)
     producer.fill()
     assert producer.acknowledged > 50
@@ -214,9 +214,7 @@ def test_after_a_restart_on_a_full_disk_everything_acknowledged_is_there(broker,
 
 
 @pytest.mark.parametrize("left_bytes", [FLOOR - 1, FLOOR // 2, FLOOR // 4 - 1, 20_000, 0])
-def test_when_others_fill_the_disk_reads_and_deletes_go_on_and_produce_when_there_is_space_again(
-    broker, disk, left_bytes
-):
+def test_when_others_fill_the_disk_reads_and_deletes_go_on_and_later_produce_too(broker, disk, left_bytes):
     broker.ask(create("other"))
     producer = Producer(broker)
     for _ in range(30):

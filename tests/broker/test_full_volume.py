@@ -123,7 +123,7 @@ class Producer:
                     offset += 1
 
 
-def test_a_real_small_volume_is_filled_and_emptied_and_filled_by_others_and_nothing_acknowledged_is_lost(volume):
+def test_a_real_small_volume_filled_and_emptied_loses_nothing_acknowledged(volume):
     options = {
         "storage.min.free.bytes": 4 * MIB,
         "journal.max.bytes": 8 * MIB,

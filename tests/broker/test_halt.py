@@ -135,7 +135,7 @@ def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(num
     end(broker)
 
 
-def test_a_sync_that_fails_for_want_of_space_is_a_failed_sync_and_nothing_to_be_tried_again(sites):
+def test_a_sync_that_fails_for_want_of_space_is_a_failed_sync_and_not_retried(sites):
     """Of delayed allocation, quotas and networks: the pages are marked clean, so a second sync would lie."""
     for site, indexes in sites.items():
         broker, late = failing(indexes[-1], errno.ENOSPC)
@@ -263,7 +263,7 @@ def syncs_of_a_start(disk: SimulatedDisk) -> list[int]:
     return found
 
 
-def test_a_sync_that_fails_at_the_start_ends_the_start_and_the_next_one_loses_nothing():
+def test_a_sync_that_fails_at_the_start_ends_it_and_the_next_one_loses_nothing():
     disk = SimulatedDisk()
     broker = begin(disk)
     run_traffic(broker, "before", 5.0)
@@ -339,7 +339,7 @@ def halts(broker: BrokerProcess, directory: Path) -> None:
 
 @pytest.mark.requirement("S-11", "S-31")
 @pytest.mark.parametrize(("suffix", "number"), [(".journal", 5), (".log", 1), (".writing", 1), ("/data", 1)])
-def test_a_process_whose_sync_fails_ends_with_code_70_and_what_it_acknowledged_is_there(tmp_path, suffix, number):
+def test_a_process_whose_sync_fails_ends_with_70_and_has_what_it_acknowledged(tmp_path, suffix, number):
     """Of the journal, of a segment, of a checkpoint, of the directory that the checkpoint is renamed in."""
     halts(served_by(tmp_path, (sys.executable, str(FAILING_SERVE), suffix, str(number))), tmp_path)
 

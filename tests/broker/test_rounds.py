@@ -80,7 +80,7 @@ async def test_in_mode_os_what_is_released_is_not_taken_for_synced(disk, driven,
 
 
 @driven_by("interval")
-async def test_in_mode_interval_everything_written_is_synced_within_the_interval_under_load(disk, driven, log, rounds):
+async def test_in_mode_interval_all_that_is_written_is_synced_in_the_interval_under_load(disk, driven, log, rounds):
     for _ in range(40):
         driven.fill()
         driven.append(log, [b"x"])
@@ -219,7 +219,7 @@ def test_once_it_is_to_end_rounds_are_only_for_what_is_asked_for(mode):
 
 
 @driven_by("fsync")
-async def test_who_waits_for_a_unit_is_called_with_its_release_and_not_with_that_of_another(disk, driven, log, rounds):
+async def test_who_waits_for_a_unit_is_called_with_its_release_and_not_that_of_another(disk, driven, log, rounds):
     released = []
     for data in (b"x", b"y", b"z"):
         driven.append(log, [data])

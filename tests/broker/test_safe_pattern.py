@@ -72,7 +72,7 @@ def test_no_pattern_takes_longer_than_its_text_is_long(pattern):
     assert steps(4_000) - steps(2_000) <= 10 * 2_000
 
 
-def test_a_pattern_with_a_new_set_of_states_at_each_character_is_given_up_before_anybody_waits():
+def test_a_pattern_with_new_states_at_each_character_is_given_up_before_anyone_waits():
     """It would take a minute for the longest text, in one piece."""
     pattern = SafePattern("(?s).*a.{900}b.{900}c.{900}")
     chance = random.Random(1)

@@ -13,7 +13,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_lag_is_told_to_what_can_be_read_and_to_what_is_there_with_the_reason_between_them(terminal: Terminal) -> None:
+def test_lag_is_told_to_what_can_be_read_and_to_what_is_there_and_why_they_differ(terminal: Terminal) -> None:
     terminal.run("topic create orders")
     terminal.plain("orders", "a", "b", "c")
     terminal.run("group seek billing -t orders --to 1")

@@ -27,7 +27,7 @@ async def _closed_within(producer, seconds, timeout_ms):
 
 @both
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(1_000, 1.5), (None, 31)])
-def test_who_waits_for_a_commit_while_its_producer_is_closed_is_told_that_nobody_knows(version, timeout_ms, seconds):
+def test_who_waits_for_a_commit_while_its_producer_closes_hears_that_nobody_knows(version, timeout_ms, seconds):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -42,7 +42,7 @@ def test_who_waits_for_a_commit_while_its_producer_is_closed_is_told_that_nobody
 
 
 @both
-def test_who_waits_for_records_to_be_committed_while_their_producer_is_closed_is_told_so(version):
+def test_who_waits_for_records_to_be_committed_while_their_producer_closes_hears_it(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -106,7 +106,7 @@ def test_a_cancelled_commit_is_still_cancelled():
 
 @both
 @pytest.mark.parametrize("where", ["in its block", "in its commit"])
-def test_a_cancelled_transaction_keeps_nobody_for_longer_than_its_shield_and_the_next_one_aborts_it(version, where):
+def test_a_cancelled_transaction_lasts_its_shield_and_the_next_one_aborts_it(version, where):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -159,7 +159,7 @@ def test_who_polls_is_not_cancelled_when_a_listener_is_waited_for_no_longer(how)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1, 5_000])
-def test_a_consumer_that_is_closed_while_it_looks_for_its_position_leaves_nothing_running(timeout_ms):
+def test_a_consumer_closed_while_it_looks_for_its_position_leaves_nothing_running(timeout_ms):
     async def main(world: TxnWorld) -> None:
         await write(world, b"a")
         before = asyncio.all_tasks()

@@ -119,7 +119,7 @@ def test_a_close_is_cancelled_anywhere_and_the_member_leaves_all_the_same(commit
     assert at_every_turn(main) > 5
 
 
-def test_a_consumer_that_looks_for_its_position_is_closed_and_cancelled_anywhere_and_leaves():
+def test_a_consumer_that_looks_for_its_position_is_closed_and_cancelled_anywhere():
     async def main(world, cancelling):
         await write(world, b"1")
         consumer = member(world)
@@ -149,7 +149,7 @@ def test_unsubscribe_is_cancelled_anywhere_and_the_member_leaves_all_the_same():
 
 
 @pytest.mark.parametrize("open_is", ["a transaction", "its commit", "nothing"])
-def test_a_producers_close_is_cancelled_anywhere_and_its_transaction_is_not_left_open(open_is):
+def test_a_producers_close_is_cancelled_anywhere_and_leaves_no_open_transaction(open_is):
     async def main(world, cancelling):
         await make(world)
         producer = await world.producer(delivery_timeout_ms=60_000)

@@ -114,7 +114,7 @@ def test_one_required_argument_is_the_value_alone(function):
 
 
 @pytest.mark.parametrize("function", TWO)
-def test_a_required_second_argument_one_named_ctx_and_confluents_classes_get_a_context(function):
+def test_a_required_second_argument_a_ctx_and_confluents_classes_get_a_context(function):
     assert way_of(function) is Way.CONTEXT
 
 

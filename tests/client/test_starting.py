@@ -69,7 +69,7 @@ def test_a_producer_that_is_only_started_ends_what_its_predecessor_left_open(ver
 
 @both
 @pytest.mark.requirement("S-89")
-def test_a_group_whose_offsets_were_left_pending_reads_on_once_the_successor_is_started(version):
+def test_a_group_whose_offsets_were_pending_reads_on_once_the_successor_starts(version):
     """Nothing is read while the broker answers UNSTABLE_OFFSET_COMMIT, so no transaction of its own would end that."""
 
     async def main(world: TxnWorld) -> None:

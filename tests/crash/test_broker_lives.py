@@ -57,7 +57,7 @@ def test_what_clients_were_told_and_shown_survives_a_power_cut_at_any_moment(bus
 
 
 @pytest.mark.requirement("S-11", "S-31")
-def test_killed_between_write_and_sync_restarted_then_unplugged_and_still_nothing_told_or_shown_is_gone(busy):
+def test_killed_before_a_sync_restarted_then_unplugged_nothing_told_is_gone(busy):
     moments = random.Random(SEED).sample(range(len(busy.operations)), LIMIT // 3)
     for moment in moments:
         disk = judged(busy.killed_at(moment), moment, f"killed after {moment}")

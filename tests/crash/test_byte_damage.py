@@ -73,7 +73,7 @@ def judged(before, damaged, path, what):
     return found
 
 
-def test_the_small_directory_has_a_file_of_every_kind_and_units_that_are_in_no_segment(disk, before):
+def test_the_small_directory_has_a_file_of_every_kind_and_units_in_no_segment(disk, before):
     assert {kind_of(path) for path in files_of(disk)} == set(KINDS)
     assert len(paths(disk, "checkpoint")) == 2
     assert len(paths(disk, "producers")) == 2

@@ -62,7 +62,7 @@ def busy_disk() -> SimulatedDisk:
     return disk
 
 
-def test_kafka_16541_whatever_is_renamed_into_place_was_synced_before_and_its_directory_is_after():
+def test_kafka_16541_what_is_renamed_was_synced_before_and_its_directory_after():
     """The sync was taken out of a checkpoint for speed; after a crash the file had its name and not its bytes."""
     operations = busy_disk().operations
     renames = [one for one in operations if isinstance(one, Rename)]
@@ -219,7 +219,7 @@ def test_kafka_9666_ids_are_not_used_up_by_retries_while_nothing_can_be_written(
 # Redpanda, NATS, kfake
 
 
-def test_redpanda_def3776_nothing_behind_a_batch_that_could_not_be_persisted_is_acknowledged():
+def test_redpanda_def3776_nothing_behind_a_batch_not_persisted_is_acknowledged():
     """Sequence 5 failed to reach the disk, 6 was in the next round and was acknowledged."""
     disk = SimulatedDisk()
     delays = slow(disk)
@@ -298,7 +298,7 @@ def _send_until_it_ends(broker, acknowledged: int) -> int:
             acknowledged += 1
 
 
-def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_is_written_into_its_successor():
+def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_gets_into_its_successor():
     """Not by a producer that knows the old one, nor by what the old one had on its way to disk."""
     disk = SimulatedDisk()
     delays = slow(disk)

@@ -54,7 +54,7 @@ def moments(disk: SimulatedDisk) -> list[int]:
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_killed_between_write_and_sync_then_a_power_cut_and_nothing_seen_or_told_is_gone(workload):
+def test_killed_between_write_and_sync_then_a_power_cut_and_nothing_told_is_gone(workload):
     disk = SimulatedDisk()
     workload(disk)
     for moment in moments(disk):
@@ -95,7 +95,7 @@ def test_killed_and_cut_in_turn_for_six_lives():
     check(disk.after_power_cut())
 
 
-def test_a_first_start_that_is_killed_leaves_no_directory_that_a_later_power_cut_takes_away():
+def test_a_killed_first_start_leaves_no_directory_that_a_power_cut_takes_away():
     """The data directory may be several levels deep, each made by a start that was killed before it was through."""
     deep = "/srv/app/data"
     disk = SimulatedDisk()
@@ -151,7 +151,7 @@ def test_in_every_mode_what_was_acknowledged_survives_a_kill():
         check(disk.killed_at(moment))
 
 
-def test_in_other_modes_a_power_cut_takes_only_what_came_after_the_last_sync_and_nothing_of_mode_fsync():
+def test_in_other_modes_a_power_cut_takes_only_the_unsynced_and_none_of_mode_fsync():
     disk = SimulatedDisk()
     mixed_traffic(disk, "power cut")
     for description, image in crash_images(disk, limit=60, seed=6):

@@ -98,7 +98,7 @@ def test_a_listener_names_its_port_and_serves_there(run):
 
 @pytest.mark.skipif(len(congestion_controls()) < 2, reason="this system leaves no choice of congestion control")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_on_the_loopback_nothing_is_paced_and_elsewhere_bytes_leave_as_the_system_has_it(run, monkeypatch, host):
+def test_on_the_loopback_nothing_is_paced_and_elsewhere_the_system_paces_it(run, monkeypatch, host):
     def control(one):
         return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 

@@ -121,7 +121,7 @@ def test_both_in_one_transaction_is_exactly_once(broker, name, order):
 
 
 @pytest.mark.requirement("S-02", "S-08")
-def test_with_retries_and_without_idempotence_a_lost_answer_repeats_records_and_loses_none(broker, name):
+def test_retries_without_idempotence_repeat_records_of_a_lost_answer_and_lose_none(broker, name):
     with ChaosProxy(broker.bootstrap) as proxy:
         settings = {"bootstrap.servers": proxy.bootstrap, "acks": "all", "retries": 10, "linger.ms": 0}
         producer = Producer(settings | {"retry.backoff.ms": 50, "max.in.flight": 1})

@@ -135,7 +135,7 @@ def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(
     assert in_partition(admin, name, 1) == []
 
 
-def test_a_producer_that_has_nothing_open_is_not_harmed_by_an_abort_meant_for_its_past(admin, producer, look, name):
+def test_a_producer_with_nothing_open_is_not_harmed_by_an_abort_of_its_past(admin, producer, look, name):
     opened(producer, name, 0)
     (found,) = in_partition(admin, name, 0)
     producer.commit()

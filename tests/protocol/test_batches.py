@@ -217,7 +217,7 @@ def test_of_a_producer_a_negative_sequence_is_refused_before_a_negative_epoch(se
 
 
 @pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x18])
-def test_more_records_than_the_bytes_could_hold_are_refused_whatever_else_the_batch_is(attributes):
+def test_more_records_than_the_bytes_could_hold_are_refused_whatever_the_batch_is(attributes):
     smallest = 7
     for size in (smallest * 3, smallest * 3 - 1):
         sent = view(batch(bytes(size), records=3, attributes=attributes, **PRODUCER))
@@ -237,7 +237,7 @@ def test_a_client_that_calls_its_timestamps_the_brokers_is_taken_as_create_time(
 
 @pytest.mark.requirement("S-24")
 @pytest.mark.parametrize("name", CASES)
-def test_the_answer_to_each_batch_a_client_may_send_is_kafkas_or_differs_for_a_reason(name):
+def test_the_answer_to_each_batch_is_kafkas_or_differs_for_a_reason(name):
     case = CASES[name]
     expected = case.kafka if case.ours is None else case.ours
     if expected == ErrorCode.NONE:

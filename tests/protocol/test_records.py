@@ -292,7 +292,7 @@ def test_a_timestamp_beyond_64_bits_is_a_lie(base, delta):
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_timestamps_too_far_apart_for_a_delta_are_refused_when_they_are_to_be_written():
+def test_timestamps_too_far_apart_for_a_delta_are_refused_before_they_are_written():
     far = batch(record(0, -(2**63)) + record(1, FARTHEST), records=2, base_timestamp=0, max_timestamp=0)
     read_back = list(records(opened(far)))
     assert [each.timestamp for each in read_back] == [-(2**63), FARTHEST]

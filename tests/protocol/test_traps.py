@@ -197,7 +197,7 @@ def test_t6_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
     assert body(MetadataRequest(topics=[MetadataRequest.Topic(name="")]), 9)[:1] == b"\x02"
 
 
-def test_t6_tagged_fields_stand_in_the_order_of_their_tags_and_not_at_all_at_their_defaults() -> None:
+def test_t6_tagged_fields_stand_in_order_of_tags_and_not_at_all_at_their_defaults() -> None:
     response = ApiVersionsResponse(api_keys=[], finalized_features_epoch=0, zk_migration_ready=True)
     assert body(response, 3) == b"\0\0" + b"\x01" + bytes(4) + b"\x02" + b"\x01\x08" + bytes(8) + b"\x03\x01\x01"
     assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"
@@ -313,7 +313,7 @@ def test_t17_topics_may_be_created_where_the_request_cannot_say_otherwise() -> N
     assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
 
 
-def test_t17_operations_on_the_cluster_are_in_versions_8_to_10_and_a_top_level_error_from_13_on() -> None:
+def test_t17_cluster_operations_are_in_versions_8_to_10_and_a_top_error_from_13_on() -> None:
     response = MetadataResponse(brokers=[], topics=[], cluster_authorized_operations=5, error_code=129)
     for version in APIS[3].declared:
         read, _ = decoder(MetadataResponse, version)(body(response, version), 0)
@@ -346,7 +346,7 @@ def test_t18_find_coordinator_has_one_key_before_that() -> None:
 # T19 -----------------------------------------------------------------------------------------------------------------
 
 
-def test_t19_a_group_has_no_protocol_as_null_from_version_7_on_and_as_an_empty_text_before() -> None:
+def test_t19_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before() -> None:
     response = JoinGroupResponse(error_code=79, protocol_name=None, leader="", member_id="m", members=[])
     read, _ = decoder(JoinGroupResponse, 7)(body(response, 7), 0)
     assert (read.protocol_name, read.protocol_type, read.member_id) == (None, None, "m")
@@ -357,13 +357,13 @@ def test_t19_a_group_has_no_protocol_as_null_from_version_7_on_and_as_an_empty_t
 # T20, T21 ------------------------------------------------------------------------------------------------------------
 
 
-def test_t21_the_epoch_of_the_next_transaction_comes_with_the_end_of_this_one_from_version_5_on() -> None:
+def test_t21_the_end_brings_the_epoch_of_the_next_transaction_from_version_5_on() -> None:
     response = EndTxnResponse(producer_id=9, producer_epoch=4)
     assert body(response, 4) == bytes(4) + bytes(2) + b"\0"
     assert body(response, 5) == bytes(4) + bytes(2) + struct.pack(">qh", 9, 4) + b"\0"
 
 
-def test_t21_a_client_adds_partitions_in_the_fields_of_version_3_and_a_broker_in_those_of_4() -> None:
+def test_t21_a_client_adds_partitions_as_in_version_3_and_a_broker_as_in_4() -> None:
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=7,
@@ -379,7 +379,7 @@ def test_t21_a_client_adds_partitions_in_the_fields_of_version_3_and_a_broker_in
 # T23 -----------------------------------------------------------------------------------------------------------------
 
 
-def test_t23_offsets_are_fetched_for_one_group_up_to_version_7_and_for_several_from_8_on() -> None:
+def test_t23_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_8() -> None:
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[3])]
     request = OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
     assert body(request, 7) == b"\x02g" + b"\x02\x02t\x02\0\0\0\x03\0" + b"\x01" + b"\0"

@@ -109,7 +109,7 @@ def test_at_its_end_there_is_nothing():
     assert (answer.error_code, answer.records, answer.diverging_epoch) == (0, [], None)
 
 
-def test_a_leader_that_names_it_gives_no_records_even_if_a_session_leaves_the_partition_out():
+def test_a_named_leader_gives_no_records_even_if_a_session_leaves_it_out():
     answer = response(part(0, 3, 9, 9))
     name_follower(answer, {KEY: Copy(0, State(9, 9)), ("t", 1): Copy(0, State(7, 6))})
     assert [one.preferred_read_replica for one in parts_of(answer).values()] == [FOLLOWER, FOLLOWER]

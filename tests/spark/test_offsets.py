@@ -114,7 +114,7 @@ def test_a_partition_that_is_added_begins_at_its_beginning_for_good():
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_a_partition_that_was_added_and_has_lost_records_is_loss_and_an_old_topic_new_to_the_query_is_not():
+def test_a_new_partition_that_lost_records_is_loss_and_an_old_topic_new_here_not():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
@@ -129,14 +129,14 @@ def test_a_topic_made_again_is_loss_even_when_it_has_grown_past_the_old_offset()
     assert "made again" in lost[0]
 
 
-def test_a_batch_planned_before_its_topic_was_made_again_reads_nothing_of_the_new_one():
+def test_a_batch_planned_before_its_topic_was_made_again_reads_none_of_the_new_one():
     end = Position({T0: 9}, {"t": "old"})
     found, lost = ranges(Position({T0: 5}, {"t": "old"}), end, seen({"t": "new"}, t0=(0, 20)))
     assert found == []
     assert "made again" in lost[0]
 
 
-def test_a_topic_made_again_that_an_end_without_a_start_knows_is_loss_and_read_from_its_beginning():
+def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_start():
     """As Spark 4.1 plans after a restart: nothing tells the end where the query stood."""
     start = Position({T0: 50}, {"t": "old"})
     for end in (7, 50, 60):
@@ -146,7 +146,7 @@ def test_a_topic_made_again_that_an_end_without_a_start_knows_is_loss_and_read_f
         assert "made again" in lost[0]
 
 
-def test_a_start_beyond_the_end_of_the_log_is_loss_and_one_beyond_what_may_be_read_is_not():
+def test_a_start_beyond_the_log_is_loss_and_one_beyond_what_may_be_read_is_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1

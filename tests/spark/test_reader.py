@@ -337,7 +337,7 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_beginning(source,
     assert numbers(query.batch()) == [0, 1, 2, 3]
 
 
-def test_a_topic_made_again_while_it_is_read_is_loss_and_then_read_from_its_beginning(source, topic, caplog):
+def test_a_topic_made_again_while_it_is_read_is_loss_and_read_from_its_beginning(source, topic, caplog):
     put(source, topic, 0, 5)
     strict = source.stream(subscribe=topic, startingOffsets="earliest")
     lenient = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")

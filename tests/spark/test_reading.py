@@ -184,7 +184,7 @@ def test_a_batch_whose_length_is_none_is_said_with_its_offset():
         read(log, 0, 6, most=9, **{"kafkaConsumer.pollTimeoutMs": "50"})
 
 
-def test_a_batch_whose_length_is_as_long_as_any_is_asked_for_until_there_is_no_patience_left():
+def test_a_batch_with_the_longest_length_is_asked_for_until_patience_ends():
     log = Log()
     log.write(3, 0)
     base, end, buffer = log.batches[0]

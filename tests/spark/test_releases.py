@@ -44,9 +44,7 @@ def python(request, wheel, tmp_path):
 
 
 @pytest.mark.parametrize(("python", "release"), [(each, each) for each in RELEASES], indirect=["python"])
-def test_spark_finds_the_wheel_by_itself_reads_a_batch_and_copies_exactly_once_and_goes_on(
-    spark_broker, python, release, tmp_path
-):
+def test_spark_finds_the_wheel_reads_a_batch_and_copies_exactly_once(spark_broker, python, release, tmp_path):
     place = spark_copies.filled(spark_broker.bootstrap, f"release-{release}", tmp_path, RECORDS, PER_BATCH)
     given = {**os.environ, **environment(), "PYSPARK_PYTHON": str(python), "PYTHONPATH": str(SUPPORT)}
     at = [place.servers, place.source, place.target, place.checkpoint, str(place.per_batch)]

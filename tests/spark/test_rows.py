@@ -111,7 +111,7 @@ def test_a_schema_without_columns_is_refused_because_its_rows_could_not_be_count
         check_schema(StructType([]))
 
 
-def test_a_null_where_the_schema_says_there_is_none_is_said_and_not_left_to_spark_which_reads_on_blindly():
+def test_a_null_where_the_schema_has_none_is_said_and_not_left_to_spark():
     schema = StructType([StructField("offset", LongType(), False), StructField("value", BinaryType(), False)])
     assert rows([Record(0, 5, None, b"v")], schema) == [{"offset": 0, "value": b"v"}]
     with pytest.raises(InvalidConfigurationError, match="'value' is null at offset 8 of t-3"):

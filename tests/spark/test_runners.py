@@ -230,7 +230,7 @@ def tags(session):
 
 
 @pytest.mark.parametrize("group", [None, "nightly", *RUNS], ids=["no group", "a name", "a uuid", "another uuid"])
-def test_runs_of_a_foreachbatch_are_told_apart_whatever_job_group_the_users_code_sets(sink, group):
+def test_runs_of_a_foreachbatch_are_told_apart_in_any_job_group_of_the_user(sink, group):
     """The same write in the next run is found to be decided; a second one in the same run stops the query."""
 
     def write(session, value):
@@ -269,7 +269,7 @@ def test_a_write_of_a_foreachbatch_without_a_name_is_not_taken_for_exactly_once(
     assert ("sinkId and batchId" in caplog.text) is not named
 
 
-def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_the_checkpoint_that_it_is_given(sink, tmp_path):
+def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_its_checkpoint(sink, tmp_path):
     """A new thread of Python has none of the query's properties."""
     for query in "ab":
         (tmp_path / query / "offsets").mkdir(parents=True)
@@ -290,7 +290,7 @@ def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_the_checkpoint_that_i
     assert sink.rows() == [b"1"]
 
 
-def test_an_abort_without_messages_leaves_another_query_if_the_checkpoint_says_whose_it_is(sink, tmp_path):
+def test_an_abort_without_messages_leaves_another_query_told_by_the_checkpoint(sink, tmp_path):
     (tmp_path / "metadata").write_text(json.dumps({"id": "one"}))
     more = {"checkpointLocation": str(tmp_path)}  # the same path, on two machines
     one, other = (sink.job(True, query=query, **more) for query in ("one", "other"))
@@ -317,9 +317,7 @@ def test_what_tasks_prepared_is_decided_whatever_the_broker_seems_to_be_by_then(
 
 
 @KINDS
-def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on_in_another(
-    sink, is_stream, monkeypatch
-):
+def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on(sink, is_stream, monkeypatch):
     """The rows come when it has happened, so no task of the suite waits for a real timeout."""
     monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
     job = sink.job(is_stream)
@@ -337,7 +335,7 @@ def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on
     assert not sink.open()
 
 
-def test_a_task_that_fails_after_its_old_transaction_was_prepared_leaves_it_to_the_abort(sink, monkeypatch):
+def test_a_task_that_fails_after_its_old_prepare_leaves_it_to_the_abort(sink, monkeypatch):
     monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)
     job = sink.job(False)
 

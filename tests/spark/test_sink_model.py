@@ -121,7 +121,7 @@ def test_without_the_broker_aborting_the_others_they_hold_readers_up():
     assert "left waiting" in set().union(*(lives(Lazy(), seed, "what is open is left") for seed in range(100)))
 
 
-def test_without_the_driver_ending_what_is_open_killed_tasks_hold_readers_up_until_it_times_out():
+def test_unless_the_driver_ends_what_is_open_killed_tasks_hold_readers_up():
     found = set().union(*(lives(FakeBroker(), seed, "what is open is left") for seed in range(100)))
     assert found == {"left open"}
 
@@ -190,7 +190,7 @@ def test_an_abort_with_a_message_leaves_another_attempt_alone():
     assert decided(world, commit_steps([ours], b"d")).rows == 1
 
 
-def test_after_an_abort_without_messages_the_commit_of_another_attempt_is_refused_as_a_whole():
+def test_after_an_abort_without_messages_another_attempts_commit_is_refused_whole():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     attempt_of(world, two, [b"r@2"])
@@ -199,7 +199,7 @@ def test_after_an_abort_without_messages_the_commit_of_another_attempt_is_refuse
         decided(world, commit_steps([ours], b"d"))
 
 
-def test_with_one_transactional_id_for_each_partition_a_copy_of_a_task_would_end_what_the_first_prepared():
+def test_with_one_transactional_id_a_partition_a_copy_would_end_the_firsts_prepared():
     world, (one, _) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"], task=7)
     attempt_of(world, one, [b"r@2"], task=7)
@@ -296,7 +296,7 @@ def test_a_transaction_is_taken_for_one_of_a_sink_only_if_its_name_says_exactly_
     assert written_for(name, PREFIX, "a") == found
 
 
-def test_where_the_sink_is_not_known_a_name_with_dots_says_number_and_attempt_all_the_same():
+def test_where_the_sink_is_unknown_a_name_with_dots_says_number_and_attempt():
     assert written_for("once-a.1.4.m1.0.7.0", PREFIX, None) == (4, "m1")
 
 

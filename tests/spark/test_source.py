@@ -124,9 +124,7 @@ class OldQuery(Query):
         return True
 
 
-def test_without_limits_every_record_is_read_once_too_and_those_that_are_set_are_said_to_be_left_out(
-    source, reader_of_4_1, caplog
-):
+def test_without_limits_every_record_is_read_once_and_limits_set_are_said_ignored(source, reader_of_4_1, caplog):
     from fencepost.spark.options import source_options
 
     source.create("old", 2)

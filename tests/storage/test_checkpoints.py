@@ -107,7 +107,7 @@ def test_a_size_that_no_file_of_ours_has_is_refused_unread(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_after_any_crash_it_is_the_old_one_or_the_new_one_and_the_new_one_once_promised(disk):
+def test_after_any_crash_it_is_the_old_or_the_new_one_and_the_new_once_promised(disk):
     versions = [b"old" * 100, b"new" * 2000, b"", b"last"]
     disk.note(-1)
     for number, payload in enumerate(versions):

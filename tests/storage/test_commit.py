@@ -31,7 +31,7 @@ def test_one_log_that_needs_a_sync_is_enough(driven):
     assert store.sync_wanted
 
 
-def test_the_catalogue_log_starts_and_logs_made_or_dropped_are_synced_whatever_the_mode(driven):
+def test_log_starts_of_the_catalogue_and_logs_made_or_dropped_are_always_synced(driven):
     log = driven.create("a", durability_mode="os")
     store = driven.store
     store.logs[CATALOGUE_LOG_ID].settings = log.settings

@@ -32,7 +32,7 @@ def test_a_checkpoint_does_not_vouch_for_a_file_whose_sync_failed_in_another_wor
         checkpoint.run()
 
 
-def test_nothing_acknowledged_is_lost_when_one_worker_meets_a_failed_sync_and_another_goes_on():
+def test_nothing_acknowledged_is_lost_when_one_worker_of_two_meets_a_failed_sync():
     driver, flush, checkpoint = flush_and_checkpoint_that_meet_a_failing_file()
     for run in (flush, checkpoint):
         with pytest.raises(OSError):

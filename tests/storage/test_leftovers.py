@@ -210,7 +210,7 @@ def test_of_a_link_under_the_name_of_a_log_that_is_gone_only_the_link_is_removed
     assert (target / "precious").read_bytes() == b"mine"
 
 
-def test_a_log_whose_folder_is_a_link_is_served_and_leaves_what_it_leads_to_when_it_is_deleted(directory: Path) -> None:
+def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete(directory: Path) -> None:
     """Somebody moved a partition to another disk."""
     folder = next((directory / "logs").glob("t-0.*"))
     elsewhere = directory.parent / "elsewhere"

@@ -116,7 +116,7 @@ def test_the_id_of_a_log_is_never_given_again(checkpointed, dropped):
         driven = Driven(driven.disk.after_process_crash())
 
 
-def test_an_id_given_out_in_a_life_that_was_killed_is_not_given_again_once_its_unit_is_written():
+def test_an_id_given_out_in_a_killed_life_is_not_given_again_once_it_is_written():
     driven = Driven(SimulatedDisk())
     first = driven.create("a").log_id
     driven.round(sync=False)

@@ -118,7 +118,7 @@ def test_an_error_of_the_system_in_flush_checkpoint_or_journal_loses_nothing(
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_a_start_that_may_go_without_partitions_goes_on_whatever_file_of_one_cannot_be_read(workload: Script) -> None:
+def test_a_start_that_may_go_without_partitions_does_whatever_file_is_unreadable(workload: Script) -> None:
     make = left_by(workload)
     logs = Driven(make(), settings=SETTINGS).store.logs.values()
     folders = [log.directory for log in logs if log.topic != layout.CATALOGUE_TOPIC]

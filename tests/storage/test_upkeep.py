@@ -15,7 +15,7 @@ from store_dump import dump_log
 
 
 @pytest.mark.parametrize("flushed_before", [True, False], ids=["its folder is there", "its folder is not made yet"])
-def test_a_topic_deleted_during_a_slow_flush_neither_fails_that_nor_leaves_its_folder(flushed_before):
+def test_a_topic_deleted_in_a_slow_flush_neither_fails_that_nor_leaves_its_folder(flushed_before):
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     if flushed_before:
@@ -38,7 +38,7 @@ def test_a_topic_deleted_during_a_slow_flush_neither_fails_that_nor_leaves_its_f
     assert driver.disk.list(f"{DIRECTORY}/logs") == []
 
 
-def test_a_deleted_topic_goes_from_the_disk_with_the_second_checkpoint_that_does_not_name_it():
+def test_a_deleted_topic_leaves_the_disk_with_the_second_checkpoint_without_it():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -111,7 +111,7 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     assert not again.report.offline
 
 
-def test_what_the_journal_lost_of_what_it_had_synced_before_a_checkpoint_refuses_the_start():
+def test_what_the_journal_lost_though_synced_before_a_checkpoint_refuses_the_start():
     """Nothing else stands behind it there that would say so: it would pass for a tail that no one was told of."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
@@ -187,7 +187,7 @@ def test_one_large_log_is_no_work_for_two(monkeypatch):
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
 
 
-def test_a_store_in_which_nothing_happens_is_behind_when_more_of_its_age_is_unsaved_than_may_be_lost():
+def test_an_idle_store_is_behind_when_more_of_its_age_is_unsaved_than_may_be_lost():
     driver = Driven(SimulatedDisk())
     may_lose = [LOST_AGE_MS]
     driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])
@@ -205,7 +205,7 @@ def test_a_store_in_which_nothing_happens_is_behind_when_more_of_its_age_is_unsa
     assert Driven(driver.disk.after_power_cut()).store.age_ms() == 10_000
 
 
-def test_a_log_that_falls_silent_is_compacted_though_its_older_snapshot_lies_within_it():
+def test_a_log_that_falls_silent_is_compacted_though_an_older_snapshot_is_within():
     driver = Driven(SimulatedDisk())
     log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
     driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)
@@ -231,7 +231,7 @@ def checkpoint_with_snapshots(driver):
     driver.checkpoint()
 
 
-def test_however_many_logs_have_producers_a_recovery_reads_no_more_of_them_than_it_may():
+def test_of_many_logs_with_producers_a_recovery_reads_no_more_than_it_may():
     driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, snapshot_interval_bytes=20_000))
     driven.fill()
     logs = [driven.create("t", partition) for partition in range(150)]

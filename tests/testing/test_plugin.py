@@ -435,7 +435,7 @@ def test_the_same_tests_run_against_a_broker_elsewhere(run):
     result.stdout.fnmatch_lines(["*fencepost at failure*", "*which runs elsewhere*", "*needs the embedded broker*"])
 
 
-def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture_is_used(pytester):
+def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture(pytester):
     pytester.makepyfile("""
         import sys, threading
 

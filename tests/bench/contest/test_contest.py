@@ -99,7 +99,7 @@ def test_a_jvm_is_warm_when_three_windows_lie_within_5_percent(around):
     assert found[0].warm
 
 
-def test_a_jvm_that_does_not_get_steady_is_measured_after_60_seconds_and_said_to_be_cold(around):
+def test_a_jvm_that_never_gets_steady_is_measured_after_60_seconds_and_called_cold(around):
     load = Load(around, rates=[100, 200] * 50)
     found, _ = played(load, [JVM], rounds=1)
     assert [seconds for _, seconds in load.windows].count(5.0) == 12

@@ -57,7 +57,7 @@ def test_neither_goes_below_what_says_something():
     assert least.rounds == TABLE.rounds
 
 
-def test_every_aim_is_for_a_load_of_the_table_or_for_what_is_measured_without_the_brokers():
+def test_every_aim_is_for_a_load_of_the_table_or_is_measured_without_brokers():
     table = {scenario.name: scenario.peers for scenario in run.scenarios(False, [])}
     for aim in AIMS:
         if aim.scenario.split()[0] not in ("start", "growth"):

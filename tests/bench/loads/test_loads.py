@@ -115,7 +115,7 @@ def read_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("read", [read_once, read_again_and_again])
-def test_a_reader_that_is_slower_than_the_broker_does_not_rest_a_second_when_its_queue_is_full(
+def test_a_reader_slower_than_the_broker_does_not_rest_a_second_at_a_full_queue(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
 ) -> None:
     """librdkafka's own fetch.queue.backoff.ms: in a window of seconds, most of what was measured was that."""
@@ -169,7 +169,7 @@ def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer
     assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
 
 
-def test_records_that_come_after_a_rate_no_client_keeps_up_with_are_timed_all_the_same(served: Peer) -> None:
+def test_records_that_come_after_a_rate_no_client_keeps_up_with_are_timed_too(served: Peer) -> None:
     scenario = latency_load.EndToEnd(2_000_000, warm_seconds=0.001)
     scenario.prepare(served)
     pace = latency_load.Pace(served.bootstrap, scenario.topic, scenario.per_second, 0.05, 0, warm_seconds=0.001)

@@ -136,7 +136,7 @@ def test_without_a_compiler_there_is_no_floor_and_that_is_said(monkeypatch, caps
     assert "no C compiler" in capsys.readouterr().err
 
 
-def test_all_servers_of_a_block_have_their_files_under_one_root_that_is_gone_after_it(monkeypatch, tmp_path):
+def test_all_servers_of_a_block_have_their_files_under_one_root_removed_after_it(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     before = tempfile.tempdir
     with peers.bench_root(str(tmp_path)) as root, peers.start(servers.OS) as peer:

@@ -106,6 +106,6 @@ def test_several_data_directories_are_refused_and_not_made_into_one_with_a_comma
         broker_settings({}, {}, tomllib.loads(file), "broker.toml")
 
 
-def test_one_data_directory_may_be_in_a_list_and_may_have_a_comma_where_it_is_the_only_one() -> None:
+def test_one_data_directory_may_be_in_a_list_and_alone_may_contain_a_comma() -> None:
     assert broker_settings({}, {}, {"log.dirs": ["/a"]})[0].log_dir == "/a"
     assert broker_settings({"log.dir": "/a,b"}, {}, {})[0].log_dir == "/a,b"

@@ -197,7 +197,7 @@ def test_it_touches_nothing_that_belongs_to_the_process():
 # ---- killed, halted, paused -----------------------------------------------------------------------------------
 
 
-def test_a_kill_resets_connections_and_a_restart_has_everything_that_was_acknowledged(broker):
+def test_a_kill_resets_connections_and_a_restart_has_all_that_was_acknowledged(broker):
     make(broker)
     write(broker)
     client = connect(broker)

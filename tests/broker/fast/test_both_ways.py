@@ -236,7 +236,7 @@ def each(odd: dict[str, list]) -> list[dict]:
 
 @pytest.mark.parametrize("version", [7, 9, 12])
 @pytest.mark.parametrize("producer_id", [-1, 7000])
-def test_each_odd_produce_right_behind_ordinary_ones_is_answered_the_same_on_both_ways(version, producer_id):
+def test_each_odd_produce_behind_ordinary_ones_is_answered_the_same_on_both_ways(version, producer_id):
     ordinary = ordinary_produce(0, version, -1, producer_id)
     steps: list[Step] = []
     for odd in each(ODD_PRODUCES):

@@ -32,7 +32,7 @@ def broker():
 
 
 @pytest.mark.parametrize("name", ["i" * 32_767, "\u00e9" * 16_383])
-def test_a_member_with_the_longest_name_there_can_be_gets_an_id_that_the_protocol_can_carry(broker, name):
+def test_a_member_with_the_longest_name_gets_an_id_that_the_protocol_can_carry(broker, name):
     member, generation = alone(broker, instance_id=name)
     assert len(member.encode()) <= 32_767
     assert broker.ask(beating("g", member, generation)).error_code == 0
@@ -44,7 +44,7 @@ def test_a_member_with_the_longest_name_there_can_be_gets_an_id_that_the_protoco
 # ---- groups that nobody is in --------------------------------------------------------------------------------
 
 
-def test_forgetting_empty_groups_goes_on_after_a_disk_without_room_and_past_a_bug_in_one_of_them(monkeypatch):
+def test_forgetting_empty_groups_goes_on_after_a_full_disk_and_past_a_bug_in_one(monkeypatch):
     with begin(offsets_retention_check_interval_ms=1000) as broker:
         groups, real = broker.broker.groups, broker.broker.groups.offsets_expired
         member, _ = alone(broker)
@@ -108,7 +108,7 @@ def test_an_alarm_that_is_set_into_the_past_lets_others_be_served(broker):
 # ---- clients and time ----------------------------------------------------------------------------------------
 
 
-def test_a_client_that_goes_while_it_waits_to_join_stays_a_member_until_its_session_ends(broker):
+def test_a_client_that_goes_while_it_waits_to_join_stays_until_its_session_ends(broker):
     member, generation = alone(broker)
     other = SimulatedClient(broker)
     told = other.ask(joining("g"))
@@ -273,7 +273,7 @@ def test_groups_that_nobody_ever_entered_leave_nothing(broker):
     assert broker.broker.groups.groups == {}
 
 
-def test_one_answer_tells_so_much_of_groups_and_of_the_others_that_it_may_be_asked_again(broker):
+def test_one_answer_tells_of_so_many_groups_and_that_the_others_may_be_asked_again(broker):
     said = 700_000
     alone(broker, protocols={"range": bytes(said)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
@@ -351,7 +351,7 @@ def test_of_groups_that_cannot_be_known_nobody_is_told_that_they_do_not_exist(br
     assert commit(broker, "g", "t", {0: 1}, generation_id_or_member_epoch=5, member_id="m") == [NOT_AVAILABLE]
 
 
-def test_members_of_a_group_whose_log_is_offline_are_told_to_try_again_and_go_on_when_it_is_back(broker):
+def test_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(broker):
     """Told that nobody knows them, they began anew under another id, and nothing was left of the generation."""
     member, generation = alone(broker)
     topic = broker.broker.group_offsets.topic
@@ -375,7 +375,7 @@ def test_members_of_a_group_whose_log_is_offline_are_told_to_try_again_and_go_on
     assert broker.ask(beating("g", member, generation)).error_code == 0
 
 
-def test_memory_for_those_who_are_told_an_id_and_never_come_back_is_bounded_and_freed():
+def test_memory_for_members_told_an_id_that_never_come_back_is_bounded_and_freed():
     """Each new group's first join is held for half an hour, if it asks for such a session."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]

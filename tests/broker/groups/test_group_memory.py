@@ -66,7 +66,7 @@ def fill(broker, letter="g", **more):
     raise AssertionError("there is no limit")
 
 
-def test_at_the_limit_members_join_again_and_get_their_assignments_and_only_new_ones_are_refused():
+def test_at_the_limit_members_rejoin_and_sync_and_only_new_ones_are_refused():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         member, generation = alone(broker, "honest", session_timeout_ms=600_000)
         others = fill(broker, session_timeout_ms=600_000)

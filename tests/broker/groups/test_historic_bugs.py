@@ -8,7 +8,7 @@ NONE = ErrorCode.NONE
 FIVE_MINUTES_MS = 300_000
 
 
-def test_kafka_7610_old_newcomers_that_died_in_their_first_join_are_dropped_before_a_long_rebalance_ends() -> None:
+def test_kafka_7610_old_newcomers_that_died_in_their_first_join_are_dropped_early() -> None:
     driver = GroupDriver()
     (first,) = driver.stable(rebalance_timeout_ms=3_600_000)
     ghosts = [driver.join(must_know_id=False, rebalance_timeout_ms=3_600_000) for _ in range(3)]
@@ -28,7 +28,7 @@ def test_kafka_7824_a_newcomer_that_tries_again_and_again_does_not_fill_the_grou
     assert driver.group.state is State.STABLE
 
 
-def test_kafka_9232_a_member_that_was_new_is_held_to_its_session_once_its_generation_began() -> None:
+def test_kafka_9232_a_new_member_is_held_to_its_session_once_its_generation_began() -> None:
     driver = GroupDriver()
     (first,) = driver.stable()
     second = driver.join(must_know_id=False)
@@ -40,7 +40,7 @@ def test_kafka_9232_a_member_that_was_new_is_held_to_its_session_once_its_genera
     assert ids[1] not in driver.group.members
 
 
-def test_kafka_9801_a_static_member_that_returns_while_the_leader_assigns_is_not_left_without_an_assignment() -> None:
+def test_kafka_9801_a_static_member_back_while_the_leader_assigns_gets_assigned() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")
@@ -64,7 +64,7 @@ def test_kafka_10284_the_new_id_of_a_static_member_survives_a_restart() -> None:
     assert driver.sync(new, instance_id="i0").got.assignment == old.encode()
 
 
-def test_kafka_12890_members_that_never_ask_for_their_assignment_do_not_hold_up_a_group_for_ever() -> None:
+def test_kafka_12890_members_that_never_sync_do_not_hold_up_a_group_for_ever() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)

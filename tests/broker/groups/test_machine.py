@@ -22,7 +22,7 @@ def test_the_first_member_waits_for_others_no_longer_than_the_initial_delay() ->
     assert (answer.error, answer.got.generation) == (ErrorCode.NONE, 1)
 
 
-def test_members_that_come_during_the_initial_delay_extend_it_up_to_the_rebalance_timeout() -> None:
+def test_members_that_come_in_the_initial_delay_extend_it_to_the_rebalance_timeout() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     answers = [driver.member(rebalance_timeout_ms=10_000)[1]]
     for _ in range(6):
@@ -54,7 +54,7 @@ def test_a_later_rebalance_does_not_wait_once_all_are_there() -> None:
     assert (answer.got.generation, second.got.generation) == (2, 2)
 
 
-def test_the_most_liked_protocol_that_all_know_is_chosen_and_the_eldest_decides_a_tie() -> None:
+def test_the_protocol_most_voted_for_by_all_is_chosen_and_the_eldest_breaks_a_tie() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     preferences = [("range", "sticky"), ("sticky", "range"), ("sticky", "other", "range"), ("range", "sticky")]
     answers = [driver.member(protocols=tuple((name, b"") for name in names))[1] for names in preferences]
@@ -131,7 +131,7 @@ def test_ids_are_told_to_so_many_newcomers_only(most: int) -> None:
     assert driver.join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_join_sent_again_over_another_connection_is_answered_there_and_the_first_is_not_left_hanging() -> None:
+def test_a_join_sent_again_over_another_connection_is_answered_there_the_first_ends() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     member_id, first = driver.member()
     second = driver.join(member_id)
@@ -154,7 +154,7 @@ def test_a_sync_sent_again_over_another_connection_is_answered_there() -> None:
 # ---- time ----------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_is_silent_for_its_session_is_given_up_and_the_others_rebalance() -> None:
+def test_a_member_silent_for_its_session_is_removed_and_the_others_rebalance() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     for _ in range(4):
@@ -199,7 +199,7 @@ def test_a_sync_names_the_protocol_of_the_generation_or_none() -> None:
 
 
 @pytest.mark.parametrize("changed", [b"a", b"z"])
-def test_a_member_that_joins_again_with_another_subscription_has_everybody_join_again(changed: bytes) -> None:
+def test_a_member_that_joins_with_another_subscription_has_everybody_join_again(changed: bytes) -> None:
     driver = GroupDriver()
     _, follower = driver.stable(2, protocols=(("range", b"m"),))
     assert driver.join(follower, protocols=(("range", b"m"),)).got.generation == 1, "unchanged: told again"
@@ -261,7 +261,7 @@ def test_while_no_static_member_is_back_nobody_leads_and_the_rebalance_waits_on(
     assert first not in driver.group.members
 
 
-def test_one_static_member_that_is_back_late_waits_for_the_others_no_longer_than_it_would_have() -> None:
+def test_one_static_member_back_late_waits_no_longer_than_it_would_have() -> None:
     driver = GroupDriver()
     _, second, third = driver.stable(3, static=True, rebalance_timeout_ms=2_000)
     driver.leave(Leaving("", "i0"))
@@ -282,7 +282,7 @@ def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_its_successo
     assert waits.error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_that_returns_unassigned_has_as_long_to_ask_as_its_predecessor_had() -> None:
+def test_a_static_member_back_unassigned_has_as_long_to_sync_as_its_predecessor() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")
@@ -380,7 +380,7 @@ def test_assignments_that_cannot_be_kept_are_told_to_nobody() -> None:
     assert driver.join(second).error is ErrorCode.NONE
 
 
-def test_a_static_member_whose_return_cannot_be_kept_is_refused_and_the_old_one_stays() -> None:
+def test_a_static_member_whose_return_is_not_kept_is_refused_and_the_old_one_stays() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable(static=True)
     driver.log_fails = NO_ROOM

@@ -46,7 +46,7 @@ def test_what_was_committed_is_there_after_a_power_cut_and_what_was_not_is_not()
         assert fetch(later, "h") == {}
 
 
-def test_kafka_15784_a_commit_is_one_unit_and_memory_never_knows_what_the_log_does_not() -> None:
+def test_kafka_15784_a_commit_is_one_unit_and_memory_knows_only_what_the_log_does() -> None:
     """KAFKA-15784: the record and the memory of it could part."""
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 2)

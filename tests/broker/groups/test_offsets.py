@@ -160,7 +160,7 @@ def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
 @given(actions)
 @settings(max_examples=300)
 @pytest.mark.requirement("S-84", "S-85")
-def test_however_commits_transactions_and_deletions_interleave_the_latest_record_that_counts_wins(script: Any) -> None:
+def test_however_commits_transactions_and_deletions_interleave_the_latest_wins(script: Any) -> None:
     log, state = played(script)
     committed, pending = told_by_the_whole_log(log)
     found = {
@@ -194,7 +194,7 @@ def test_what_compaction_leaves_gives_the_same_state_with_transactions_open_too(
 
 
 @pytest.mark.requirement("S-84", "S-85")
-def test_an_offset_of_a_transaction_counts_from_its_commit_on_and_never_after_an_abort() -> None:
+def test_an_offset_of_a_transaction_counts_from_its_commit_and_never_after_an_abort() -> None:
     log, state = Log(), Offsets()
     state.apply_batch(LOG, batch := log.commit([PLACES[0]], 1), records(batch))
     for kind, expected in ((Marker.ABORT, 1), (Marker.COMMIT, 7)):
@@ -210,7 +210,7 @@ def test_an_offset_of_a_transaction_counts_from_its_commit_on_and_never_after_an
         assert not state.is_pending(PLACES[0])
 
 
-def test_kafka_17507_a_marker_decides_for_its_producer_and_its_partition_and_for_nobody_else() -> None:
+def test_kafka_17507_a_marker_decides_for_its_producer_and_its_partition_alone() -> None:
     """KAFKA-17507: the offsets of the wrong transaction were made to count."""
     state = Offsets()
     committed = Committed(5, -1, "", 0, 0, position=0)

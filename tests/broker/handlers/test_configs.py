@@ -251,7 +251,7 @@ def test_changes_survive_a_power_cut(topic: SimulatedBroker) -> None:
 # ---- changing the broker -------------------------------------------------------------------------------------
 
 
-def test_a_brokers_setting_changes_while_it_runs_for_every_topic_that_says_nothing_else(topic: SimulatedBroker) -> None:
+def test_a_brokers_setting_changes_at_run_time_for_topics_that_do_not_override_it(topic: SimulatedBroker) -> None:
     topic.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="b")]))
     change(topic, TOPIC, "b", ("max.message.bytes", SET, "7000"))
     assert change(topic, BROKER, "", ("message.max.bytes", SET, "5000")) == OK

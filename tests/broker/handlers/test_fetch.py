@@ -72,7 +72,7 @@ def test_t14_the_first_batch_comes_whole_however_small_the_limits(client):
         assert offsets(fetched(client.ask(fetch("t", 3, **small), NAMED))) == [(3, 5)]
 
 
-def test_t14_partitions_are_read_in_the_order_asked_and_only_the_first_with_records_may_exceed_the_limit(client):
+def test_t14_partitions_are_read_in_order_and_only_the_first_may_exceed_the_limit(client):
     fill(client, 2, partition=1)
     fill(client, 2, partition=2)
     response = client.ask(fetch(max_bytes=1, topics=[parts("t", (0, 0), (2, 0), (1, 0))]), NAMED)
@@ -115,7 +115,7 @@ def test_no_answer_is_so_large_that_making_it_holds_up_the_others(client):
     assert len(bytes_of(part)) <= 8 << 20
 
 
-def test_a_reader_that_is_behind_does_not_wait_for_more_bytes_at_the_end_of_a_segment(client):
+def test_a_reader_that_is_behind_does_not_wait_for_more_at_the_end_of_a_segment(client):
     client.ask(create("rolled", segment_bytes=1 << 20))
     fill(client, 10, "rolled", value=bytes(100_000))
     client.broker.wait(30)  # flushed by now, into several segments
@@ -299,7 +299,7 @@ def test_more_bytes_than_may_come_are_not_waited_for_in_vain(client):
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=1))[1] < 0.1
 
 
-def test_an_error_does_not_wait_but_a_partition_that_does_not_exist_does_not_end_the_wait(client):
+def test_an_error_does_not_wait_but_a_missing_partition_does_not_end_the_wait(client):
     assert timed(client, fetch("t", 99, max_wait_ms=5000))[1] < 0.1
     assert timed(client, fetch("none", max_wait_ms=5000))[1] < 0.1
     both = fetch(max_wait_ms=500, topics=[parts("none", (0, 0)), parts("t", (0, 0))])
@@ -405,7 +405,7 @@ def test_t15_forgotten_partitions_are_read_no_more(client):
     assert named(client.ask(incremental(session_id, 1, forget=gone), NAMED)) == set()
 
 
-def test_t15_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_errors_of_their_own(client):
+def test_t15_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors(client):
     session_id = session(client, parts("t", (0, 0)))
     assert client.ask(incremental(session_id + 1, 1), NAMED).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert client.ask(incremental(session_id, 5), NAMED).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH

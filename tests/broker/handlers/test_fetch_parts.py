@@ -111,7 +111,7 @@ def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing(client, found):
     assert let_go_of(found) == [True]
 
 
-def test_a_client_that_goes_while_its_fetch_is_read_and_another_is_ready_leaves_nothing(client, found, monkeypatch):
+def test_a_client_that_goes_with_one_fetch_read_and_another_ready_leaves_nothing(client, found, monkeypatch):
     broker = client.broker.broker
     read = []
     monkeypatch.setattr(broker.read_executor, "submit", lambda run, done, **_: read.append((run, done)))
@@ -185,7 +185,7 @@ def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkey
         pass
 
 
-def test_a_part_that_was_found_is_let_go_of_where_its_aborted_transactions_cannot_be_read(client, found):
+def test_a_part_is_let_go_of_where_its_aborted_transactions_cannot_be_read(client, found):
     """The part lies in the first segment, the aborted transaction in the second, whose index has left memory."""
     broker = client.broker
     broker.ask(create("long", segment_bytes=1 << 20))

@@ -101,7 +101,7 @@ def test_offsets_in_a_prepared_transaction_are_decided_with_it(broker, version, 
 
 
 @pytest.mark.parametrize("number", [1, 0])
-def test_a_prepare_that_comes_after_the_decision_is_refused_and_its_transaction_aborted(broker, number):
+def test_a_prepare_after_the_decision_is_refused_and_its_transaction_aborted(broker, number):
     decide(broker, prepared(broker, "t"))
     late = written(broker, "late", partition=1)
     answer = prepare(late, number)
@@ -338,7 +338,7 @@ def test_who_waits_for_long_is_named_in_the_log_once_and_counted(caplog):
         assert broker.broker.metrics.prepared_for_long == 0
 
 
-def test_a_decision_about_a_partition_that_is_offline_is_taken_and_its_marker_is_a_debt(broker):
+def test_a_decision_about_an_offline_partition_is_taken_and_its_marker_owed(broker):
     txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
     log = broker.broker.topics.by_name["a"].partitions[1].log
     log.offline = "damaged"
@@ -348,7 +348,7 @@ def test_a_decision_about_a_partition_that_is_offline_is_taken_and_its_marker_is
     assert values(broker, "a") == [b"t0"]
 
 
-def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_begins_to_wait(broker):
+def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_waits(broker):
     txn, open_ = prepared(broker, "t"), written(broker, "open", partition=1)
     log = broker.broker.topics.by_name["__fencepost_ledger"].partitions[0].log
     log.offline = "damaged"

@@ -70,7 +70,7 @@ def seen(part):
     return found
 
 
-def test_a_fetch_that_reads_what_the_log_has_just_given_up_names_what_was_aborted_there(client):
+def test_a_fetch_of_what_the_log_has_just_given_up_names_what_was_aborted_there(client):
     """One checkpoint on: the log does not count the segments any more, but their files are still there."""
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     first = f"{log.directory}/{log.segments[0].stem}.log"

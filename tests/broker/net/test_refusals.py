@@ -168,7 +168,7 @@ def test_t25_every_group_that_was_to_be_described_is_named(version):
     ]
 
 
-def test_t25_every_group_that_was_to_be_deleted_is_named_and_a_list_of_groups_has_its_own_error():
+def test_t25_every_group_to_be_deleted_is_named_and_a_list_has_its_own_error():
     results = refused(DeleteGroupsRequest(groups_names=["a", "b"]), 2).results
     assert [(result.group_id, result.error_code) for result in results] == [("a", CODE), ("b", CODE)]
     assert (refused(ListGroupsRequest(), 5).error_code, refused(ListGroupsRequest(), 5).groups) == (CODE, [])
@@ -185,7 +185,7 @@ def test_commits_name_every_partition(version):
     assert [(part.partition_index, part.error_code) for part in answered.partitions] == [(3, CODE), (1, CODE)]
 
 
-def test_t23_fetched_offsets_are_refused_by_partition_then_as_a_whole_then_group_by_group():
+def test_t23_fetched_offsets_are_refused_by_partition_then_whole_then_by_group():
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[2, 4])]
     single = OffsetFetchRequest(group_id="g", topics=topics)
     parts = refused(single, 1).topics[0].partitions

@@ -126,7 +126,7 @@ def test_whatever_stands_in_a_large_frame_nothing_but_a_refusal_comes_of_it(rest
             check_extent(whole[:cut] + rest * 70_000, header)
 
 
-def test_a_request_of_millions_of_partitions_is_refused_before_anything_is_made_of_it(served):
+def test_a_request_of_millions_of_partitions_is_refused_before_it_is_decoded(served):
     count = 5_000_000
     beginning = struct.pack(">hhihb", 0, 9, 1, 0, 0) + b"\x00" + struct.pack(">hi", -1, 1000) + b"\x02\x02t"
     body = beginning + uvarint(count + 1) + bytes(6) * count + b"\x00\x00"
@@ -189,7 +189,7 @@ def test_two_thousand_topics_at_once_are_made_described_and_fetched():
         served.close_clients()
 
 
-def test_one_request_of_names_makes_so_many_topics_and_says_of_the_others_that_it_may_be_asked_again(monkeypatch):
+def test_one_request_makes_so_many_topics_and_says_the_others_may_be_asked_again(monkeypatch):
     monkeypatch.setattr(cluster, "MADE_AT_ONCE", 3)
     asked = MetadataRequest(topics=[Named(name=f"n{index}") for index in range(5)])
     with ServedBroker() as served, served.connect() as client:
@@ -207,7 +207,7 @@ def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
             read(request, version)
 
 
-def test_a_topic_that_was_given_its_own_settings_is_described_with_them_beside_others_that_were_not(served):
+def test_a_topic_with_settings_of_its_own_is_described_with_them_beside_others(served):
     with served.connect() as client:
         client.call(create("plain"))
         client.call(create("special", retention_ms=77))

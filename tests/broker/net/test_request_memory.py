@@ -98,7 +98,7 @@ def test_whoever_has_filled_the_room_blocks_the_others_for_seconds_only(world, c
 
 
 @small_pool
-def test_whoever_is_fast_enough_is_left_alone_and_so_are_slow_ones_while_nobody_waits(world):
+def test_fast_readers_are_left_alone_and_so_are_slow_ones_while_nobody_waits(world):
     slow = begin(world, 1, 1, seconds=40)
     world.wait(30)
     assert took_to_produce(world) < 1

@@ -189,7 +189,7 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
     settled(served)
 
 
-def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made_for_it(served):
+def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made(served):
     """Else whoever asks and never reads takes as much memory, and as many files, as it likes."""
 
     def taken(broker):
@@ -294,7 +294,7 @@ def test_where_sendfile_does_not_work_parts_are_copied(served, monkeypatch):
     settled(served)
 
 
-def test_a_file_that_has_lost_its_end_costs_the_connection_and_the_log_but_sends_nothing_wrong():
+def test_a_file_cut_short_costs_the_connection_and_the_log_but_sends_nothing_wrong():
     with ServedBroker() as served:
         client = served.connect()
         client.call(create("t"))

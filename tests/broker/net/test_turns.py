@@ -295,7 +295,7 @@ def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_b
     assert len(done) == 31
 
 
-def test_a_job_that_nobody_wants_is_closed_and_told_to_be_over_and_takes_nothing_of_the_turn():
+def test_a_job_that_nobody_wants_is_closed_and_told_and_takes_nothing_of_the_turn():
     store, later, told = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -337,7 +337,7 @@ class Clock:
         return self.now_ms
 
 
-def test_a_slice_ends_with_its_time_which_is_looked_at_every_twenty_units_however_large_the_steps():
+def test_a_slice_ends_with_its_time_looked_at_every_twenty_units_of_any_steps():
     job = turns.Job(7 for _ in range(1_000))
     assert job.work(Clock(0, 1), 3, 10**9) == (False, 3 * 21)
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)

@@ -154,7 +154,7 @@ def test_acks_0_keeps_its_order_and_gets_no_reply(broker, client, workers):
     assert answers(client.receive()) == [(OK, MANY)]
 
 
-def test_an_error_with_acks_0_closes_the_connection_and_what_follows_is_not_looked_at(broker, client, workers):
+def test_an_error_with_acks_0_closes_the_connection_and_what_follows_is_ignored(broker, client, workers):
     client.send_unanswered(produce("keys", batch(MANY), acks=0))
     begun(client, workers, produce("keys", batch(key=b"k")))
     finish(client, workers)

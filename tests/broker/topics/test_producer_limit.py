@@ -68,7 +68,7 @@ def test_a_sink_with_a_new_transactional_id_for_each_checkpoint_goes_on_for_ever
             assert len(remembered(broker)) <= 10
 
 
-def test_a_transaction_that_is_open_is_never_evicted_and_refuses_nobody_while_another_is_idle():
+def test_an_open_transaction_is_never_evicted_and_blocks_nobody_while_one_is_idle():
     with begin(max_producer_ids=3) as broker:
         broker.ask(create("t", 2))
         txn = begun(broker, 2, "x")
@@ -122,7 +122,7 @@ def test_a_marker_without_data_takes_no_room():
         assert remembered(broker) == set()
 
 
-def test_an_id_that_was_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_one():
+def test_an_id_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_one():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         ids = [new_producer(broker) for _ in range(2)]

@@ -99,7 +99,7 @@ def test_a_damaged_catalogue_is_not_believed_and_the_broker_does_not_start() -> 
     file.close()
 
 
-def test_a_damaged_catalogue_comes_back_whole_from_a_copy_with_what_the_journal_had_for_it() -> None:
+def test_a_damaged_catalogue_comes_back_whole_from_a_copy_and_the_journal() -> None:
     broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
     busy(broker)
     broker.wait(60)

@@ -27,7 +27,7 @@ def begun(broker: SimulatedBroker, version: int = 1) -> Txn:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_librdkafka_1_7_a_marker_in_a_partition_without_data_of_its_transaction_hides_nothing(broker, commit):
+def test_librdkafka_1_7_a_marker_in_a_partition_without_data_hides_nothing(broker, commit):
     """The consumer took the next committed records for aborted ones: nothing may be listed for such a marker."""
     txn = begun(broker)
     assert txn.add("t", 0, 1) == [OK, OK]
@@ -42,7 +42,7 @@ def test_librdkafka_1_7_a_marker_in_a_partition_without_data_of_its_transaction_
 
 
 @BOTH
-def test_librdkafka_2_5_a_retry_that_was_rebuilt_with_other_records_is_no_duplicate_and_is_not_written(broker, version):
+def test_librdkafka_2_5_a_retry_rebuilt_with_other_records_is_no_duplicate(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"0")
     made = idempotent(1, 3, producer_id=txn.producer_id, epoch=txn.epoch, transactional=True)
@@ -56,7 +56,7 @@ def test_librdkafka_2_5_a_retry_that_was_rebuilt_with_other_records_is_no_duplic
     assert len(values(broker, "t")) == 4
 
 
-def test_librdkafka_3575_a_transaction_begun_by_itself_after_a_new_epoch_is_not_the_one_before(broker):
+def test_librdkafka_3575_a_transaction_begun_after_a_new_epoch_is_not_the_last_one(broker):
     """A client that took a new epoch in the middle of a transaction and went on must not commit half of it."""
     txn = begun(broker)
     txn.write("t", b"first half")

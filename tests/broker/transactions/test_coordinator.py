@@ -36,7 +36,7 @@ def broker():
 
 @BOTH
 @pytest.mark.requirement("S-65", "S-88", "S-90", "S-98", "S-106")
-def test_what_was_written_in_a_transaction_is_seen_with_its_commit_in_every_partition_at_once(broker, version):
+def test_what_was_written_in_a_transaction_is_seen_in_every_partition_at_once(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"a", 0, 1)
     txn.write("u", b"b", 0)
@@ -61,7 +61,7 @@ def test_what_was_aborted_is_never_seen_by_a_committed_reader_and_stays_in_the_l
 
 @BOTH
 @pytest.mark.requirement("S-80", "S-99", "S-97")
-def test_an_open_transaction_holds_up_committed_readers_of_its_partition_and_of_no_other(broker, version):
+def test_an_open_transaction_holds_up_committed_readers_of_its_partition_alone(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"open")
     broker.ask(produce("t", idempotent(0), idempotent(0)))
@@ -267,7 +267,7 @@ def marked(broker: SimulatedBroker, request: WriteTxnMarkersRequest) -> int:
 
 
 @BOTH
-def test_an_admins_abort_of_one_partition_ends_the_whole_transaction_and_its_commit_is_refused(broker, version):
+def test_an_admins_abort_of_one_partition_ends_the_transaction_and_refuses_commit(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     assert marked(broker, marker(txn, commit=True)) == STATE

@@ -125,7 +125,7 @@ def test_a_decision_for_which_there_is_no_room_changes_nothing(broker, monkeypat
     assert decide(broker, txn).error_code == 0
 
 
-def test_pipelined_a_decision_sees_the_prepare_before_it_and_is_seen_by_the_one_after(broker):
+def test_pipelined_a_decision_sees_the_prepare_before_and_is_seen_by_the_one_after(broker):
     txn, late = written(broker, "t"), written(broker, "late", partition=1)
     client = SimulatedClient(broker)
 
@@ -143,7 +143,7 @@ def test_pipelined_a_decision_sees_the_prepare_before_it_and_is_seen_by_the_one_
     assert [client.receive().error_code for _ in range(3)] == [0, 0, CONFLICT]
 
 
-def test_a_repeated_decision_that_meets_its_own_undurable_first_attempt_is_not_answered_before_it_is_durable(broker):
+def test_a_repeated_decision_is_not_answered_before_its_first_attempt_is_durable(broker):
     txn = prepared(broker, "t")
     first, second = SimulatedClient(broker), SimulatedClient(broker)
     first.send(deciding(txn))

@@ -25,7 +25,7 @@ def broker():
 
 
 @pytest.mark.requirement("S-62")
-def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_its_connection_closed(broker):
+def test_a_tv1_request_that_a_newer_connection_overtook_is_dropped_and_closed(broker):
     txn = begun(broker)
     txn.write("t", b"1")
     old = txn.client
@@ -41,7 +41,7 @@ def test_a_request_of_tv1_that_a_newer_connection_has_overtaken_is_dropped_and_i
     assert broker.broker.metrics.fenced_connections == 1
 
 
-def test_a_connection_that_the_fence_closes_is_named_in_the_log_but_not_more_than_one_a_second(broker, caplog):
+def test_a_connection_the_fence_closes_is_logged_but_not_more_than_once_a_second(broker, caplog):
     txn = begun(broker)
     txn.write("t", b"1")
     older = [txn.client, *(SimulatedClient(broker) for _ in range(3))]

@@ -51,9 +51,7 @@ def markers(broker: SimulatedBroker, topic: str = "t", partition: int = 0) -> li
 
 @BOTH
 @pytest.mark.parametrize("end", ["timeout", "successor"])
-def test_kafka_20090_a_late_batch_of_a_producer_whose_epochs_ran_out_is_refused_and_holds_nobody_up(
-    broker, version, end
-):
+def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker, version, end):
     """The partition has forgotten the retired producer: the fence is the coordinator's, also after a power cut."""
     txn = begun(broker, version)
     become(broker, producer_epoch=HIGHEST)
@@ -114,7 +112,7 @@ def test_kafka_14402_a_late_batch_after_the_marker_leaves_no_transaction_hanging
 
 
 @BOTH
-def test_kafka_14884_of_batches_and_an_abort_under_way_together_none_lands_behind_the_marker(broker, version):
+def test_kafka_14884_no_batch_under_way_with_an_abort_lands_behind_the_marker(broker, version):
     """Whether the partition is in the transaction was asked before the abort, and the batch appended after it."""
     txn = begun(broker, version)
     txn.write("t", b"x")
@@ -151,7 +149,7 @@ def test_kafka_14920_a_batch_that_was_bounced_is_followed_by_none_before_it_is_t
     assert values(broker, "t") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_kafka_17754_a_late_end_of_tv1_over_an_older_connection_does_not_end_the_next_transaction(broker):
+def test_kafka_17754_a_late_tv1_end_over_an_older_connection_ends_nothing(broker):
     txn = begun(broker)
     txn.write("t", b"1")
     old, late = txn.client, txn.ending(True)
@@ -163,7 +161,7 @@ def test_kafka_17754_a_late_end_of_tv1_over_an_older_connection_does_not_end_the
     assert (state(broker), values(broker, "t")) == ("Ongoing", [b"1"])
 
 
-def test_kafka_17754_a_late_end_of_tv2_does_not_end_the_next_transaction_over_any_connection(broker):
+def test_kafka_17754_a_late_tv2_end_ends_nothing_over_any_connection(broker):
     txn = begun(broker, 2)
     txn.write("t", b"1")
     late = txn.ending(False)
@@ -266,7 +264,7 @@ def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
 
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_kafka_9777_a_topic_that_goes_and_a_newcomer_that_comes_leave_no_end_unfinished(broker, version, commit):
+def test_kafka_9777_a_topic_deleted_and_a_newcomer_leave_no_end_unfinished(broker, version, commit):
     """Completion and a change of partitions or epoch at the same moment: it never came."""
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
@@ -282,7 +280,7 @@ def test_kafka_9777_a_topic_that_goes_and_a_newcomer_that_comes_leave_no_end_unf
         assert values(second, "t") == [b"y"]
 
 
-def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep_and_no_sooner(monkeypatch):
+def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep(monkeypatch):
     settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t"))
@@ -331,7 +329,7 @@ def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, 
 
 @BOTH
 @pytest.mark.parametrize("bug", ["12386", "26234"])
-def test_pulsar_what_readers_may_see_is_the_same_after_a_recovery_and_moves_on_with_the_end(broker, version, bug):
+def test_pulsar_what_readers_may_see_is_the_same_after_a_recovery_until_the_end(broker, version, bug):
     """#12386: the position moved ahead during recovery. #26234: it did not move on afterwards."""
     txn = begun(broker, version)
     broker.ask(produce("t", idempotent(0)))
@@ -347,7 +345,7 @@ def test_pulsar_what_readers_may_see_is_the_same_after_a_recovery_and_moves_on_w
         assert len(values(second, "t")) == (3 if bug == "26234" else 2)
 
 
-def test_pulsar_18833_a_decision_that_cannot_be_finished_does_not_block_the_recovery_of_others(broker):
+def test_pulsar_18833_an_unfinished_decision_does_not_block_the_recovery_of_others(broker):
     one, two = begun(broker), begun(broker, 2, "y")
     one.write("t", b"x")
     two.write("t", b"y", 1)
@@ -378,7 +376,7 @@ def test_pulsar_14327_what_an_aborted_transaction_took_in_is_taken_in_again_once
 
 @pytest.mark.slow
 @BOTH
-def test_redpanda_1a301657_a_restart_between_any_two_requests_loses_no_half_of_a_transaction(version):
+def test_redpanda_1a301657_a_restart_between_any_requests_loses_no_half(version):
     """What was added was in memory only: the first half was lost, and the commit succeeded."""
     broker = SimulatedBroker()
     broker.ask(create("t", 2))
@@ -403,7 +401,7 @@ def test_redpanda_1a301657_a_restart_between_any_two_requests_loses_no_half_of_a
     txn.broker.stop()
 
 
-def test_redpanda_10669_one_id_has_one_state_in_one_partition_of_the_log_after_a_replay(broker):
+def test_redpanda_10669_one_id_has_one_state_in_one_partition_after_a_replay(broker):
     names = [f"id {number}" for number in range(60)]
     for name in names:
         txn = begun(broker, 1 + len(name) % 2, name)
@@ -421,7 +419,7 @@ def test_redpanda_10669_one_id_has_one_state_in_one_partition_of_the_log_after_a
 
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_redpanda_17827_14624_a_decision_is_finished_although_the_partition_has_forgotten_the_producer(version, commit):
+def test_redpanda_17827_14624_a_decision_ends_although_the_producer_is_forgotten(version, commit):
     """The replayed commit was refused for a producer that had been evicted: stuck in PREPARE_COMMIT for ever."""
     settings = BrokerSettings(max_producer_ids=1)
     with SimulatedBroker(settings) as broker:

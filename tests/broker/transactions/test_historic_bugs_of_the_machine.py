@@ -22,7 +22,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 
 
-def test_kafka_18660_ten_transactions_across_the_end_of_the_epochs_are_answered_with_the_pair_to_use(outside):
+def test_kafka_18660_ten_transactions_across_the_last_epoch_are_told_the_next_pair(outside):
     txn, at = transaction(epoch=32761), (PRODUCER, 32761)
     seen = []
     for _ in range(10):
@@ -44,21 +44,21 @@ def test_kafka_18464_an_empty_abort_after_a_commit_does_not_fence_its_own_produc
 
 
 @pytest.mark.parametrize("status", [Status.EMPTY, *ENDED])
-def test_kafka_18401_commit_of_an_empty_transaction_is_refused_and_its_abort_moves_the_epoch(outside, status):
+def test_kafka_18401_commit_of_an_empty_transaction_is_refused_its_abort_is_not(outside, status):
     assert end(transaction(status), True, outside) == (BAD_STATE, (), None, -1, -1, False)
     aborted = end(transaction(status), False, outside)
     assert (pair(aborted), aborted.states[-1].status) == ((PRODUCER, EPOCH + 1), Status.COMPLETE_ABORT)
     assert aborted.states[-1].start_ms == outside.now_ms
 
 
-def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_unit_that_failed_moves_nothing(outside):
+def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_failed_unit_does_not(outside):
     txn = transaction(Status.ONGOING)
     first, second = begin(txn, outside), begin(txn, outside)
     assert pair(first) == pair(second) == (PRODUCER, EPOCH + 1)
     assert txn == transaction(Status.ONGOING)
 
 
-def test_kafka_18227_a_client_that_changes_to_tv2_between_transactions_finds_nothing_of_the_last_one(outside):
+def test_kafka_18227_a_client_that_changes_to_tv2_finds_nothing_of_the_last_one(outside):
     done = end(transaction(Status.ONGOING), True, outside, version=0).states[-1]
     opened = add(done, outside, version=2).states[-1]
     assert opened.partitions == NEW
@@ -116,7 +116,7 @@ def test_kafka_19999_a_marker_ordered_again_after_a_restart_is_the_same_marker(o
     assert machine.finish(found, outside.given()).marker == machine.finish(prepare, outside.given()).marker
 
 
-def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_and_epoch_32767_is_put_up_with(outside):
+def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_at_32767(outside):
     outside.passes(10**6)
     for epoch in (32766, 32767):
         decision = machine.expire(transaction(Status.ONGOING, epoch), outside.given())
@@ -151,7 +151,7 @@ def test_kafka_17754_with_tv2_a_late_end_of_one_transaction_does_not_end_the_nex
         assert end(opened, commit, outside).error is FENCED
 
 
-def test_kafka_18575_with_tv2_the_next_transaction_begins_while_nothing_of_the_last_is_pending(outside):
+def test_kafka_18575_with_tv2_the_next_one_begins_with_nothing_of_the_last_pending(outside):
     done = end(transaction(Status.ONGOING), True, outside)
     assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, outside.given()).error is ErrorCode.NONE
 
@@ -163,7 +163,7 @@ def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(outside):
         assert end(done, not commit, outside, version=0).error is BAD_STATE
 
 
-def test_redpanda_1a301657_what_was_added_before_a_restart_is_part_of_what_is_committed(outside):
+def test_redpanda_1a301657_what_was_added_before_a_restart_is_committed_too(outside):
     first = add(transaction(), outside).states[-1]
     found = records.read(records.key("id"), records.value(first))[1]
     second = add(found, outside, {("__consumer_offsets", 3): 13}).states[-1]

@@ -52,7 +52,7 @@ def test_without_an_entry_any_number_is_a_decision():
         st.tuples(st.integers(0, 4), st.sampled_from("AB"), st.sampled_from([b"d", b"e"]), st.booleans()), max_size=20
     )
 )
-def test_however_often_it_is_asked_the_number_never_goes_back_and_one_number_is_decided_once(calls):
+def test_however_often_asked_a_number_never_goes_back_and_is_decided_once(calls):
     entry, decided = None, {}
     for number, owner, digest, takeover in calls:
         proposal = asked(number, owner, digest, takeover=takeover)

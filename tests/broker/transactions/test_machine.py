@@ -51,7 +51,7 @@ def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(outside):
 
 
 @pytest.mark.requirement("S-63")
-def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_and_the_answer_comes_at_once(outside):
+def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_at_once(outside):
     decision = begin(transaction(Status.ONGOING), outside, timeout_ms=30_000)
     assert [state.status for state in decision.states] == [Status.PREPARE_ABORT, Status.COMPLETE_ABORT, Status.EMPTY]
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
@@ -113,7 +113,7 @@ def test_after_somebody_else_came_the_pair_before_is_a_zombies(outside):
 
 
 @pytest.mark.requirement("S-62")
-def test_a_zombie_that_asks_for_its_next_epoch_does_not_abort_what_the_living_one_wrote(outside):
+def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing_of_the_living_one(outside):
     """Kafka aborts first and refuses at the retry."""
     decision = begin(transaction(Status.ONGOING), outside, (PRODUCER, EPOCH - 1))
     assert decision == (FENCED, (), None, -1, -1, False)
@@ -306,9 +306,7 @@ def test_only_ids_without_a_transaction_expire(outside):
 
 
 @pytest.mark.parametrize(("version", "error"), [(0, FENCED), (2, BAD_STATE)])
-def test_after_an_admin_aborted_one_partition_the_clients_commit_is_refused_and_the_rest_is_aborted(
-    outside, version, error
-):
+def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_aborted(outside, version, error):
     decision = part_aborted(transaction(Status.ONGOING), outside)
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
     assert end(decision.states[-1], True, outside, version=version).error is error
@@ -338,7 +336,7 @@ def part_aborted(txn, outside, producer=PRODUCER, epoch=EPOCH, partition=("order
 # Prepared ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_prepared_transaction_has_the_prepared_timeout_from_the_moment_it_was_prepared(outside):
+def test_a_prepared_transaction_has_the_prepared_timeout_from_its_prepare_on(outside):
     asked = Prepared("sink", 3, 5_000, since_age_ms=0)
     txn = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, 2, outside.given()).states[-1]
     assert txn.status is Status.ONGOING
@@ -370,7 +368,7 @@ def test_who_comes_with_another_producer_id_is_unknown(outside, producer):
     assert machine.prepare(txn, producer, EPOCH, asked, None, outside.given()).error is UNKNOWN
 
 
-def test_a_prepare_that_comes_after_the_decision_is_refused_and_the_transaction_aborted(outside):
+def test_a_prepare_after_the_decision_is_refused_and_the_transaction_aborted(outside):
     for decided in (3, 4):
         asked = Prepared("sink", 3, 5_000, 0)
         decision = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, decided, outside.given())
@@ -379,7 +377,7 @@ def test_a_prepare_that_comes_after_the_decision_is_refused_and_the_transaction_
         assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
 
 
-def test_a_transaction_without_partitions_as_kafka_may_have_logged_it_is_not_prepared_but_ends(outside):
+def test_a_transaction_without_partitions_as_kafka_logs_it_ends_unprepared(outside):
     txn = transaction(Status.ONGOING, partitions={})
     decision = machine.prepare(txn, PRODUCER, EPOCH, Prepared("sink", 3, 5_000, 0), None, outside.given())
     assert decision == (BAD_STATE, (), None, -1, -1, False)

@@ -166,7 +166,7 @@ def test_what_the_broker_lists_is_enough_for_clients_to_skip_just_what_was_abort
 
 
 @pytest.mark.requirement("S-105")
-def test_a_reader_goes_on_behind_the_last_offset_of_a_batch_whose_tail_was_compacted_away():
+def test_a_reader_goes_on_behind_a_batch_whose_tail_was_compacted_away():
     """Going on behind the last record that is left would ask for the same batch for ever."""
     with SimulatedBroker(small(log_checkpoint_interval_ms=1_000, log_cleaner_backoff_ms=1_000)) as broker:
         broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
@@ -206,7 +206,7 @@ def test_the_broker_withholds_what_is_undecided_so_that_no_reader_has_to_keep_it
 
 @BOTH
 @pytest.mark.requirement("S-108")
-def test_a_large_transaction_delays_committed_readers_of_its_partition_until_its_end_and_no_longer(broker, version):
+def test_a_large_transaction_delays_committed_readers_of_its_partition_to_its_end(broker, version):
     txn = begun(broker, version, timeout_ms=600_000)
     began = broker.loop.time()
     reader, elsewhere = SimulatedClient(broker), SimulatedClient(broker)
@@ -232,7 +232,7 @@ def test_a_large_transaction_delays_committed_readers_of_its_partition_until_its
 
 @pytest.mark.requirement("S-114")
 @pytest.mark.parametrize("limited", [True, False])
-def test_without_timeouts_memory_start_and_readers_would_suffer_and_with_them_they_do_not(limited):
+def test_without_timeouts_memory_start_and_readers_suffer_and_with_them_do_not(limited):
     """30 producers begin a transaction and are never heard of again; KIP-939 lets one ask for no timeout."""
     settings = BrokerSettings(
         transaction_two_phase_commit_enable=True,
@@ -274,7 +274,7 @@ def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, versi
 
 @BOTH
 @pytest.mark.parametrize("waits", [False, True], ids=["open", "prepared"])
-def test_retention_takes_nothing_of_a_transaction_that_is_open_or_prepared_nor_what_came_after(version, waits):
+def test_retention_takes_nothing_of_an_unended_transaction_nor_what_came_after(version, waits):
     """Its records are an hour too old by any retention, also after a power cut; with its end they go like any other."""
     settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
     with SimulatedBroker(settings) as broker:

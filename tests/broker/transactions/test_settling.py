@@ -48,7 +48,7 @@ def debts(broker: SimulatedBroker) -> dict:
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.requirement("S-70")
-def test_an_offline_partition_holds_nobody_up_and_gets_its_marker_first_when_it_is_back(broker, version, commit):
+def test_an_offline_partition_holds_nobody_up_and_gets_its_marker_first_when_back(broker, version, commit):
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     log = put_offline(broker, "t", 1)
@@ -97,7 +97,7 @@ def test_offsets_owed_to_an_offline_partition_count_when_it_is_back(broker):
         assert offset_of(second, "t", stable=True) == 7
 
 
-def test_a_partition_that_stays_offline_stops_no_start_and_one_that_is_deleted_owes_nothing(broker):
+def test_an_offline_partition_stops_no_start_and_a_deleted_one_owes_nothing(broker):
     txn = begun(broker)
     txn.write("t", b"x", 0, 1)
     put_offline(broker, "t", 1)
@@ -142,7 +142,7 @@ def test_ids_of_a_partition_of_the_state_topic_that_is_offline_are_told_to_try_a
     log.offline = None
 
 
-def test_ids_whose_log_is_damaged_are_offline_alone_and_all_there_again_when_its_folder_is_restored(broker):
+def test_ids_whose_log_is_damaged_are_offline_alone_until_it_is_restored(broker):
     """A bad byte in what a start replays neither stops it nor ends what it does not know."""
     home_of = broker.broker.transactions.home
     other = next(name for name in map(str, range(100)) if home_of(name)[0] != home_of("x")[0])

@@ -80,7 +80,7 @@ def test_kafka_7519_ids_whose_log_is_offline_stay_and_hold_up_no_others():
         assert coordinator.transactions == {}
 
 
-def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_yet_keeps_its_epoch_and_holds_up_no_others():
+def test_kafka_9666_6119_one_that_cannot_be_aborted_yet_keeps_its_epoch():
     """KAFKA-9666, KAFKA-6119: epochs that moved without a record."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
@@ -129,7 +129,7 @@ def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
             assert state(second) == "Ongoing"
 
 
-def test_one_that_was_open_at_a_sweep_is_aborted_when_it_is_too_old_and_not_a_whole_interval_later():
+def test_one_open_at_a_sweep_is_aborted_when_too_old_and_not_an_interval_later():
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         txn = Txn(broker)

@@ -71,7 +71,7 @@ def test_a_duplicate_batch_of_a_transaction(broker, open_txn, version):
         assert values(after, "t", committed=False) == [b"x"]
 
 
-def test_a_duplicate_batch_is_answered_with_the_first_ones_offset_when_that_is_durable(broker, open_txn):
+def test_a_duplicate_is_answered_with_the_first_ones_offset_when_that_is_durable(broker, open_txn):
     request = open_txn.producing("t", b"y", sequence=1)
     first, second = both_are_answered(broker, (request, 12), (request, 12))
     assert answers(first) == answers(second) == [(OK, 1)]

@@ -96,7 +96,7 @@ def test_several_markers_for_one_partition_of_offsets_stand_one_behind_the_other
     assert broker.told == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
 
 
-def test_partitions_whose_log_is_gone_are_passed_over_and_a_unit_of_none_writes_nothing():
+def test_partitions_whose_log_is_gone_are_passed_over_and_none_writes_nothing():
     broker = Partitions(0)
     unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)

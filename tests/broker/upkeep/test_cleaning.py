@@ -34,7 +34,7 @@ def begun():
         yield broker
 
 
-def test_a_bug_in_the_compaction_of_one_log_leaves_that_one_as_it_is_and_the_broker_running(begun, monkeypatch, caplog):
+def test_a_bug_in_the_compaction_of_one_log_leaves_it_and_the_broker_as_they_are(begun, monkeypatch, caplog):
     original = Compaction.run_slice
 
     def run_slice(run: Compaction) -> None:

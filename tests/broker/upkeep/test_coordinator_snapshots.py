@@ -243,7 +243,7 @@ OFTEN_CLEANED = BrokerSettings(
 
 
 @pytest.mark.parametrize("newer", [False, True])
-def test_what_was_deleted_long_ago_does_not_come_back_from_a_snapshot_that_is_older_still(
+def test_what_was_deleted_long_ago_does_not_come_back_from_an_older_snapshot(
     newer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compaction takes the tombstone away in the end, and then a replay does not find what undoes the snapshot."""
@@ -329,7 +329,7 @@ def test_a_partition_that_is_damaged_is_offline_as_a_whole_and_never_written_dow
 
 
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_damaged_partition_comes_back_whole_from_a_copy_with_what_the_journal_had_for_it(with_snapshot: bool) -> None:
+def test_a_damaged_partition_comes_back_whole_from_a_copy_and_the_journal(with_snapshot: bool) -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     world.wait(60)

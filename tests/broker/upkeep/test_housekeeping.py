@@ -66,7 +66,7 @@ def test_after_a_long_rest_it_flushes_and_checkpoints_as_ever(idle):
     assert housekeeping.checkpoints == checkpoints + 2
 
 
-def test_while_a_transaction_is_open_its_age_is_saved_at_every_interval_and_no_longer(idle):
+def test_while_a_transaction_is_open_its_age_is_saved_every_interval_and_no_longer(idle):
     housekeeping = idle.broker.housekeeping
     txn = begun(idle, timeout_ms=600_000)
     txn.write("t", b"x")
@@ -81,7 +81,7 @@ def test_while_a_transaction_is_open_its_age_is_saved_at_every_interval_and_no_l
     assert housekeeping.checkpoints == before
 
 
-def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_within_seconds(idle):
+def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_in_seconds(idle):
     idle.wait(IDLE_S)
     begun(idle).write("t", b"x")
     idle.wait(2)
@@ -98,7 +98,7 @@ def test_a_request_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it()
         assert broker.broker.metrics.stalls == 1
 
 
-def test_a_broker_that_rested_since_it_began_has_a_journal_ready_for_its_first_client():
+def test_a_broker_that_rested_since_its_start_has_a_journal_ready_for_a_client():
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         with broker.again() as rested:
@@ -271,7 +271,7 @@ def slow(ended, run):
     return write
 
 
-def test_a_flush_takes_in_runs_all_that_stood_there_when_it_began_and_not_what_comes_meanwhile(monkeypatch):
+def test_a_flush_takes_in_runs_what_stood_there_when_it_began_and_nothing_newer(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 4)
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))

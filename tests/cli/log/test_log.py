@@ -186,7 +186,7 @@ def test_a_damaged_snapshot_of_the_coordinators_is_noted_and_no_damage(coordinat
     assert "damage" in run("dump", path).output
 
 
-def test_a_newer_snapshot_of_the_coordinators_is_damage_since_a_broker_does_not_start(coordinated: Path) -> None:
+def test_a_newer_snapshot_of_the_coordinators_is_damage_and_nothing_starts(coordinated: Path) -> None:
     path = only(coordinated, "coordinators-*")
     write_file(SystemDisk(), str(path), "coordinators", 2, b"")
     found = run("verify", coordinated)

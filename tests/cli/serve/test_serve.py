@@ -107,7 +107,7 @@ def ask_versions(address: tuple[str, int]) -> int:
         return int(client.call(ApiVersionsRequest()).error_code)
 
 
-def test_it_says_ready_with_its_real_address_keeps_what_it_was_told_and_stops_cleanly(serve: Runner) -> None:
+def test_it_says_ready_with_its_real_address_keeps_its_settings_and_stops_cleanly(serve: Runner) -> None:
     first = serve("--listen", "127.0.0.1:0")
     ((host, port),) = first.ready()
     assert (host, ask_versions((host, port))) == ("127.0.0.1", 0)
@@ -415,9 +415,7 @@ def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_not
     assert not any("OFFLINE" in line for line in healthy.said)
 
 
-def test_a_partition_that_the_device_cannot_read_is_left_out_as_the_hint_says_and_comes_back(
-    serve: Runner, served: Path
-) -> None:
+def test_a_partition_the_device_cannot_read_is_left_out_by_the_hint_and_comes_back(serve: Runner, served: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
     program = [str(UNOPENABLE_SERVE), "logs/a-0.", str(errno.EIO)]
     without = serve(*arguments, "-X", "storage.unreadable.partitions=offline", program=program)

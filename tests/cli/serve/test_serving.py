@@ -60,7 +60,7 @@ def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
             gc.disable()
 
 
-def test_everything_is_looked_at_now_and_then_and_the_more_seldom_the_longer_it_takes(store):
+def test_everything_is_looked_at_now_and_then_the_more_seldom_the_longer_it_takes(store):
     clock = SimpleNamespace(s=1000.0)
     watched = freezing(store, lambda: clock.s)
 

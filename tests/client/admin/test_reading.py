@@ -61,7 +61,7 @@ async def test_damage_is_told_with_its_offset_behind_what_is_sound(at: int, what
     assert (found, error.offset, what in str(error)) == ([0], 1, True), error
 
 
-async def test_a_length_beyond_all_that_may_be_asked_for_is_told_and_not_asked_for_for_ever() -> None:
+async def test_a_length_beyond_what_may_be_asked_for_is_told_and_not_asked_for_ever() -> None:
     damaged = bytearray(batch(1))
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))

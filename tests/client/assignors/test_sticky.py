@@ -109,7 +109,7 @@ def test_members_that_want_different_topics_are_balanced_or_left_as_they_were(gr
 
 @settings(max_examples=300)
 @given(groups(alike=True) | groups(alike=False))
-def test_the_cooperative_one_never_gives_away_what_somebody_still_has_and_ends_as_evenly_as_the_eager_one(group):
+def test_the_cooperative_one_takes_nothing_still_owned_and_ends_as_evenly(group):
     partitions, wanted, owned = group
     goal = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     now = owned

@@ -221,7 +221,7 @@ def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
 
 
 @pytest.mark.parametrize("how", ["transaction", "commit"])
-def test_what_is_given_while_the_records_before_it_are_committed_is_rolled_back_with_what_follows(how):
+def test_what_is_given_while_its_predecessors_are_committed_is_rolled_back_as_well(how):
     async def main(world):
         await write(world, *(b"%d" % number for number in range(6)))
         producer = await world.producer()

@@ -226,7 +226,7 @@ def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
 
 @both
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
-def test_an_earlier_batch_does_not_take_back_offsets_of_a_later_one_in_its_transaction(version, how):
+def test_an_earlier_batch_does_not_take_back_offsets_of_a_later_one_of_its_own(version, how):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -68,7 +68,7 @@ def test_a_follower_that_has_less_than_was_read_does_not_say_that_the_log_was_cu
 
 
 @pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
-def test_what_a_follower_says_of_its_log_when_the_leader_is_asked_again_is_not_the_leaders_word(cluster, answer):
+def test_what_a_follower_says_of_its_log_is_not_the_leaders_word(cluster, answer):
     asked = followed(cluster)
     asked.answer(0, b"0")
     asked = cluster.next()

@@ -159,7 +159,7 @@ def test_a_listener_may_not_read_also_when_its_poll_was_cancelled():
     within(main)
 
 
-def test_close_waits_for_a_listener_whose_poll_was_cancelled_and_for_no_longer_than_it_may():
+def test_close_waits_for_a_listener_whose_poll_was_cancelled_but_not_beyond_its_time():
     async def main(world):
         class Hangs(Seeks):
             async def on_partitions_assigned(self, partitions):

@@ -55,7 +55,7 @@ def test_eager_members_give_all_up_and_share_anew():
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_members_come_and_go_and_never_does_a_partition_have_two_owners_or_none_for_long(strategy):
+def test_members_come_and_go_and_no_partition_has_two_owners_or_none_for_long(strategy):
     async def scenario(broker):
         members = []
 
@@ -204,7 +204,7 @@ def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
 # ---- static members ------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_does_not_leave_when_it_closes_and_comes_back_without_a_rebalance():
+def test_a_static_member_does_not_leave_at_close_and_is_back_without_a_rebalance():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed, group_instance_id=f"i{seed}").start() for seed in (1, 2)]
         await a.poll()
@@ -413,7 +413,7 @@ def test_two_tasks_may_poll_and_only_one_joins():
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_poll_of_another_task_ends_when_the_member_closes_and_nothing_is_joined_after_that(strategy):
+def test_a_poll_of_another_task_ends_when_the_member_closes_and_joins_nothing_more(strategy):
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start() for seed in (1, 2)]
         await a.poll()

@@ -33,7 +33,7 @@ def test_members_under_faults_at_length(strategy, static):
         pass
 
 
-def test_a_static_member_that_missed_a_rebalance_shares_what_it_had_until_it_hears_and_cannot_commit_it():
+def test_a_static_member_that_missed_a_rebalance_cannot_commit_what_it_had():
     world = World("cooperative-sticky", 3, static=True, faults=0)
     world.settle(world.sides[:2])
     late, other, new = world.sides

@@ -333,7 +333,7 @@ def test_a_coordinator_has_a_connection_of_its_own():
     run(main)
 
 
-def test_an_error_that_does_not_pass_ends_the_asking_and_one_that_does_ends_with_the_deadline():
+def test_a_lasting_error_ends_the_asking_and_a_passing_one_ends_with_the_deadline():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()

@@ -37,7 +37,7 @@ def _with_server(main, **more):
     return run(within)
 
 
-def test_a_response_goes_to_whom_it_belongs_and_what_is_sent_in_a_turn_leaves_in_one_write():
+def test_a_response_goes_to_its_request_and_what_a_turn_sends_leaves_in_one_write():
     async def main(world, server):
         server.answers[HeartbeatRequest] = lambda line, request, version, number: line.reply(
             HeartbeatRequest, version, number, HeartbeatResponse(error_code=request.generation_id)
@@ -129,7 +129,7 @@ def test_half_a_reply_and_then_the_end_is_an_unanswered_request():
     _with_server(main)
 
 
-def test_silence_ends_the_connection_the_late_request_timed_out_and_the_others_unanswered():
+def test_silence_ends_the_connection_one_request_timed_out_the_others_unanswered():
     async def main(world, server):
         connection = await _open(world)
         patient, hasty = _send(connection, 9_000), _send(connection, 2_000)

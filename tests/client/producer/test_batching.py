@@ -118,7 +118,7 @@ def test_another_number_or_identity_gives_other_bytes_around_the_same_records():
     assert before[61:] == batch.frame(True)[61:]
 
 
-def test_records_without_a_key_stay_in_one_partition_until_its_batch_is_full_or_taken():
+def test_records_without_a_key_stay_in_one_partition_until_its_batch_is_taken():
     making = Making(partitions=3, max_batch_bytes=2 * (RECORD_OVERHEAD_BYTES + 1))
     places = [making.add()[0].partition.index for _ in range(6)]
     assert places[0] == places[1] != places[2] == places[3] != places[4] == places[5]
@@ -139,7 +139,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     assert {making.add()[0].partition.index for _ in range(5)} == {2}
 
 
-def test_with_linger_a_batch_leaves_when_its_time_has_come_or_when_it_is_full_or_when_hurried():
+def test_with_linger_a_batch_leaves_when_it_is_time_or_it_is_full_or_hurried():
     making = Making(linger_ms=20, max_batch_bytes=100)
     making.add(bytes(50))
     accumulator, partition = making.accumulator, making.topic.partitions[0]

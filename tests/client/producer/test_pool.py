@@ -234,7 +234,7 @@ def test_a_producer_that_cannot_be_started_is_tried_again_by_the_next():
 
 
 @both
-def test_a_commit_that_was_not_answered_is_asked_for_by_the_next_one_who_gets_the_slot(version):
+def test_a_commit_without_an_answer_is_asked_for_by_the_next_who_gets_the_slot(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             await one(pool, b"a")

@@ -71,7 +71,7 @@ def test_handlers_beside_each_other_are_each_whole_and_once(broker):
     broker.assert_atomic(TOPICS, txn=label)
 
 
-def test_handlers_whose_broker_is_killed_in_the_middle_go_on_after_it_and_are_each_whole_and_once(broker):
+def test_handlers_whose_broker_is_killed_halfway_go_on_and_are_whole_and_once(broker):
     async def main():
         known, third = [], asyncio.Semaphore(0)
         loop = asyncio.get_running_loop()

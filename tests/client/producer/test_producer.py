@@ -94,7 +94,7 @@ def test_what_is_not_bytes_is_a_type_error_that_says_what_to_do(what, hint):
     within(main)
 
 
-def test_what_cannot_be_written_is_refused_at_once_and_spoils_nothing_that_comes_after():
+def test_what_cannot_be_written_is_refused_at_once_and_spoils_nothing_after_it():
     async def main(world):
         async with plain(world) as producer:
             for timestamp_ms in (-1, 1 << 63):
@@ -127,7 +127,7 @@ def test_serializers_make_bytes_of_anything_and_are_not_asked_about_null():
     within(main)
 
 
-def test_a_partition_is_the_one_named_or_that_of_the_key_or_what_the_partitioner_says():
+def test_a_partition_is_the_one_named_or_the_keys_or_what_the_partitioner_says():
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v", partition=3)).partition == 3
@@ -349,7 +349,7 @@ def test_a_connection_cut_under_five_requests_loses_and_repeats_nothing(when):
     within(main)
 
 
-def test_records_that_could_not_be_delivered_say_that_they_may_have_been_written_and_the_next_are_written_once():
+def test_undelivered_records_say_they_may_be_written_and_the_next_are_written_once():
     async def main(world):
         world.faults.blackhole("Produce", when="after_write").times(3)
         async with plain(world, delivery_timeout_ms=1_500, request_timeout_ms=500) as producer:

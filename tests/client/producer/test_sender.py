@@ -47,7 +47,7 @@ def test_every_version_of_produce_is_spoken(world, version):
     assert cluster.result(delivery) == ("t", 0, 4, 5)
 
 
-def test_without_a_topic_id_and_in_transactions_of_version_one_an_older_version_is_used(world):
+def test_without_a_topic_id_and_with_transactions_v1_an_older_version_is_used(world):
     cluster = world(version=13)
     cluster.put()
     assert cluster.next().version == 12
@@ -94,7 +94,7 @@ def test_a_request_is_no_larger_than_allowed(world):
 
 
 @pytest.mark.requirement("S-43", "S-46")
-def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_after_a_longer_and_longer_back_off(world):
+def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_and_back_off(world):
     cluster = world()
     delivery = cluster.put()
     waits, bytes_sent = [], set()
@@ -114,7 +114,7 @@ def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_after_a_longe
 
 
 @pytest.mark.requirement("S-46")
-def test_a_broker_that_finds_every_sequence_out_of_order_is_asked_with_back_off_until_time_is_up(world):
+def test_a_broker_that_says_out_of_order_is_asked_with_back_off_until_time_is_up(world):
     cluster = world(delivery_timeout_ms=5_000)
     delivery = cluster.put()
     epochs = []
@@ -154,7 +154,7 @@ def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
     assert [*landed, *cluster.next().values()] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_librdkafka_4438_and_4736_a_cut_connection_has_everything_sent_again_byte_for_byte(world):
+def test_librdkafka_4438_4736_a_cut_connection_has_all_sent_again_byte_for_byte(world):
     """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
     cluster = world(max_batch_size=1)
     cluster.introduce()
@@ -181,7 +181,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
 
 @pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
-def test_what_is_not_acknowledged_in_time_fails_and_says_whether_it_may_have_been_written(world, maybe):
+def test_what_is_not_acknowledged_in_time_fails_and_says_if_it_may_be_written(world, maybe):
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     while cluster.loop.time() < 0.9:
@@ -201,7 +201,7 @@ def test_what_is_not_acknowledged_in_time_fails_and_says_whether_it_may_have_bee
     assert not after.done()
 
 
-def test_an_answer_that_comes_when_its_batch_was_given_up_changes_no_delivery_and_closes_the_gap(world):
+def test_an_answer_after_its_batch_was_given_up_changes_nothing_but_closes_the_gap(world):
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     late = cluster.next()
@@ -293,7 +293,7 @@ def test_a_retry_goes_to_whoever_leads_the_partition_by_then(world):
     assert cluster.next().node_id == 2
 
 
-def test_librdkafka_1_9_a_topic_made_again_is_written_to_under_its_new_id_with_the_sequence_going_on(world):
+def test_librdkafka_1_9_a_topic_made_again_is_written_by_its_new_id_in_sequence(world):
     cluster = world(version=13, topic_id=TOPIC_ID)
     cluster.put()
     cluster.next().answer()
@@ -448,7 +448,7 @@ def test_dropping_what_is_unsent_leaves_what_is_on_its_way(world):
     assert settling.done()
 
 
-def test_cve_2026_35554_the_bytes_on_the_wire_are_those_of_their_own_topic_after_a_batch_expired(world):
+def test_cve_2026_35554_bytes_on_the_wire_are_of_their_own_topic_after_an_expiry(world):
     """CVE-2026-35554: after an expiry, memory still being written was given to another batch."""
     cluster = world(delivery_timeout_ms=1_000, leaders=(1, 1), buffer_memory=1 << 16)
     cluster.put(b"first" * 100, partition=0)

@@ -13,7 +13,7 @@ BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.requirement("S-38", "S-39")
-def test_a_batch_gets_its_number_when_it_is_taken_and_the_lane_knows_what_was_acknowledged():
+def test_a_batch_is_numbered_when_taken_and_the_lane_knows_what_was_acknowledged():
     sequences, lane = producer()
     first, second = Sent(3), Sent(2)
     assert (first.sequence, first.identity) == (-1, None)
@@ -68,7 +68,7 @@ def test_a_numbered_batch_that_is_given_up_is_a_gap_and_one_without_a_number_is_
 
 
 @pytest.mark.parametrize("producer_id", [7, 2**40])
-def test_an_id_that_another_has_taken_over_is_given_up_in_whichever_epoch_the_lane_is(producer_id):
+def test_an_id_another_has_taken_over_is_given_up_in_whichever_epoch_the_lane_is(producer_id):
     sequences, lane = Sequences(), Lane()
     sequences.begin(ProducerIdentity(producer_id + 0, 0))
     send(sequences, lane, batch := Sent(1))
@@ -132,7 +132,7 @@ def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest(b
 
 
 @pytest.mark.requirement("S-42", "S-43", "S-44")
-def test_of_five_in_flight_the_second_fails_and_all_behind_it_follow_in_order_one_at_a_time():
+def test_of_five_in_flight_the_second_fails_and_all_behind_it_follow_in_order():
     sequences, lane = producer()
     batches = [Sent(name=n) for n in range(5)]
     send(sequences, lane, *batches)
@@ -166,7 +166,7 @@ def test_a_duplicate_was_written():
 
 
 @pytest.mark.requirement("S-41")
-def test_what_ran_out_of_time_after_it_may_have_been_written_makes_the_lane_begin_anew_in_a_new_epoch():
+def test_what_timed_out_and_may_be_written_makes_the_lane_begin_a_new_epoch():
     sequences, lane = producer()
     batch = Sent(4)
     send(sequences, lane, batch)
@@ -189,7 +189,7 @@ def test_a_gap_that_a_later_batch_proves_to_be_none_costs_no_epoch():
     assert sequences.identity == (7, 0)
 
 
-def test_librdkafka_4438_what_may_have_been_written_is_never_numbered_anew_but_asked_after():
+def test_librdkafka_4438_what_may_be_written_is_never_numbered_anew_but_asked_for():
     sequences, lane = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
     send(sequences, lane, *batches)

@@ -98,7 +98,7 @@ def test_read_uncommitted_sees_all_but_the_markers(drawn):
     assert seen(batches, ()) == [batch.base_offset for batch in parsed if not batch.is_control]
 
 
-def test_librdkafka_1_7_an_aborted_transaction_without_records_here_hides_nothing_of_the_next():
+def test_librdkafka_1_7_an_aborted_transaction_without_records_hides_nothing():
     """Once, such a transaction made a client drop what its producer committed afterwards."""
     batches = [marker(0, 7, Marker.ABORT), data(1, 7), marker(2, 7, Marker.COMMIT)]
     assert seen(batches, [(7, 0)]) == [1]

@@ -13,7 +13,7 @@ EVERY = b"".join(BATCHES)
 
 
 @given(st.integers(0, len(EVERY)))
-def test_a_batch_that_is_cut_off_is_left_out_and_its_size_is_known_once_its_length_is(cut):
+def test_a_batch_that_is_cut_off_is_left_out_and_its_size_known_once_its_length_is(cut):
     found = WholeBatches(8, [EVERY[:cut]], leader_epoch=3)
     whole = [each for each, end in zip(BATCHES, ENDS, strict=True) if end <= cut]
     assert [bytes(batch.buffer) for batch in found.batches] == whole

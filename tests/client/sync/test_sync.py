@@ -332,7 +332,7 @@ def bytes_in(request):
     return b"".join(bytes(part.records) for topic in request.topic_data for part in topic.partition_data)
 
 
-def test_one_that_is_not_needed_any_more_leaves_no_trace_in_a_process_without_clients():
+def test_one_not_needed_any_more_leaves_no_trace_in_a_process_without_clients():
     done = subprocess.run(
         [sys.executable, "-c", "import threading, fencepost.client.sync; print(threading.active_count())"],
         capture_output=True,
@@ -378,7 +378,7 @@ def test_a_producer_that_is_only_started_ends_what_a_killed_one_left_open(broker
     assert values(broker, topic) == []
 
 
-def test_a_group_reads_on_once_the_successor_of_who_left_its_offsets_pending_is_started(broker, topic):
+def test_a_group_reads_on_once_the_successor_of_who_left_offsets_pending_starts(broker, topic):
     write(broker, topic, b"1", b"2")
     offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
     killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")

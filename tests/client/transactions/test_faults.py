@@ -65,7 +65,7 @@ def test_an_unanswered_commit_is_an_error_of_its_own_and_resolved_by_an_answer_o
 
 
 @both
-def test_a_commit_that_never_came_is_resolved_as_aborted_or_not_at_all_once_the_broker_has_aborted_it(version):
+def test_a_commit_that_never_came_is_aborted_or_unknown_once_the_broker_aborted_it(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(transaction_timeout_ms=10_000)
         silence = world.faults.blackhole("EndTxn")
@@ -233,7 +233,7 @@ def test_a_broker_that_is_started_again_in_a_transaction_does_not_end_it(version
 
 
 @both
-def test_kafka_12152_and_13794_late_batches_of_an_aborted_transaction_do_not_disturb_the_next(version):
+def test_kafka_12152_13794_late_batches_of_an_aborted_one_do_not_disturb_the_next(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=3_000)
         await write(producer, b"a", partition=0)

@@ -264,7 +264,7 @@ def test_the_brokers_clock_counts_as_much_as_ours():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_librdkafka_3575_out_of_order_spoils_the_transaction_and_asks_for_no_identity_in_it(version):
+def test_librdkafka_3575_out_of_order_spoils_the_transaction_and_asks_for_no_id(version):
     client = begun(version)
     client.failed(error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     assert (client.state, client.identity) == (State.ABORTABLE_ERROR, FIRST)
@@ -379,7 +379,7 @@ def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_the
     assert client.partitions == {B}
 
 
-def test_confluent_python_1125_and_librdkafka_3928_fenced_is_final_and_never_asked_again():
+def test_confluent_python_1125_librdkafka_3928_fenced_is_final():
     client = ready(1)
     client.state = State.STALE
     client.asked(Event.INIT)

@@ -86,7 +86,7 @@ def test_who_gives_up_sending_offsets_cannot_commit_without_them(version):
 
 
 @both
-def test_later_offsets_that_are_still_sent_are_not_taken_back_by_those_of_the_transactions_batch(version):
+def test_later_offsets_still_sent_are_not_taken_back_by_those_of_the_batch(version):
     async def main(world: TxnWorld) -> None:
         await write(world, b"a", b"b")
         producer = await world.producer()
@@ -105,7 +105,7 @@ def test_later_offsets_that_are_still_sent_are_not_taken_back_by_those_of_the_tr
 
 
 @both
-def test_offsets_of_one_transaction_are_committed_in_the_order_in_which_they_were_sent(version):
+def test_offsets_of_one_transaction_are_committed_in_the_order_they_were_sent(version):
     async def main(world: TxnWorld) -> None:
         await make(world)
         producer = await world.producer()

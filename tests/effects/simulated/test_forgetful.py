@@ -35,7 +35,7 @@ def test_synced_bytes_stay_and_what_came_after_is_torn(disk, tmp_path):
         assert left[6 + start : 6 + start + 512] in (SECTORS[start : start + 512], bytes(512))
 
 
-def test_of_several_unsynced_writes_only_the_first_is_torn_and_the_rest_never_happened(disk, tmp_path):
+def test_of_several_unsynced_writes_the_first_is_torn_and_the_rest_never_happened(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"0" * 10], 0)

@@ -235,7 +235,7 @@ def test_the_marker_of_a_committed_transaction_stays_while_any_record_of_it_does
     assert values(driver) == {b"k": b"v"}
 
 
-def test_kafka_5490_8335_the_last_batch_of_each_living_producer_stays_for_its_sequence() -> None:
+def test_kafka_5490_8335_the_last_batch_of_each_living_producer_stays() -> None:
     """KAFKA-5490: emptied if need be; those before it go, also when they have the same sequence (KAFKA-8335)."""
     driver = compacted_log()
     for number in range(6):
@@ -330,7 +330,7 @@ def test_kafka_17076_the_end_offset_survives_when_compaction_leaves_nothing() ->
         offset = driver.read(offset).next_offset  # a reader gets over the gap
 
 
-def test_redpanda_a5e4544_removing_the_last_aborted_batch_leaves_no_gap_that_stops_a_reader() -> None:
+def test_redpanda_a5e4544_removing_the_last_aborted_batch_stops_no_reader() -> None:
     """Redpanda a5e4544."""
     driver = compacted_log()
     put(driver, (b"a", b"1"))
@@ -343,7 +343,7 @@ def test_redpanda_a5e4544_removing_the_last_aborted_batch_leaves_no_gap_that_sto
         assert driver.read(offset).next_offset > offset
 
 
-def test_redpanda_abd7716_compaction_before_a_transaction_is_known_to_be_aborted_is_not_possible() -> None:
+def test_redpanda_abd7716_no_compaction_before_an_abort_is_known() -> None:
     """Redpanda abd7716: after a restart the aborted list is complete before anything is compacted, or derived."""
     driver = compacted_log()
     put(driver, (b"k", b"old"))

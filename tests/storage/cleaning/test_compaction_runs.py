@@ -18,7 +18,7 @@ from log_driver import DIRECTORY, LogDriver
 from peak_memory import peak_bytes
 
 
-def test_kafka_6264_nothing_changes_before_the_swap_and_only_the_checkpoint_makes_it_last() -> None:
+def test_kafka_6264_nothing_changes_before_the_swap_and_the_checkpoint_keeps_it() -> None:
     """KAFKA-6264 and its kin: a crash before, within or after the swap neither loses nor doubles a record."""
     disk = SimulatedDisk()
     driver = LogDriver(

@@ -224,7 +224,7 @@ def test_after_a_crash_during_recovery_too():
         begin_anew(image, description)
 
 
-def test_cut_recovered_new_units_written_cut_again_and_no_unit_of_the_first_tail_comes_back():
+def test_cut_recovered_written_cut_again_and_no_unit_of_the_first_tail_is_back():
     disk = new_disk()
     first = Noted(disk)
     first.append(b"acknowledged")
@@ -267,7 +267,7 @@ def test_killed_between_write_and_sync_then_restarted_then_a_power_cut():
     assert recovered(again.after_power_cut()) == [(3, b"later")]
 
 
-def test_after_a_failed_sync_the_bytes_may_read_well_and_be_lost_and_nobody_was_told_of_them():
+def test_after_a_failed_sync_bytes_may_read_well_and_be_lost_and_nobody_was_told():
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"synced")

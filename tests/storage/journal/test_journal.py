@@ -56,7 +56,7 @@ def test_units_are_numbered_from_the_given_one_without_gaps(disk, driven):
     assert again.append(b"y") == 4
 
 
-def test_a_unit_of_no_part_too_many_or_too_many_bytes_beside_batches_is_refused_and_nothing_changes(driven):
+def test_a_unit_of_no_part_or_too_many_or_too_many_bytes_is_refused_unchanged(driven):
     part = Part(DROP, 1, 0, ())
     for parts in ([], [part] * 50_001, [Part(CREATE, 1, 0, (bytes(16 << 20), b"x"))]):
         with pytest.raises(UnitRefused):
@@ -77,7 +77,7 @@ def test_a_unit_of_as_many_parts_as_are_allowed_comes_back(disk):
 # ---- rounds --------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_released_before_its_round_is_written_and_nothing_synced_before_its_sync(driven):
+def test_nothing_is_released_before_its_round_is_written_or_synced_before_its_sync(driven):
     journal = driven.journal
     driven.append(b"one")
     assert (journal.released_unit, journal.synced_unit, journal.pending) == (0, 0, True)
@@ -136,7 +136,7 @@ def test_each_round_begins_on_a_block_and_is_written_in_whole_blocks(disk, drive
     assert all(position % BLOCK == 0 for position in found)
 
 
-def test_a_large_round_without_a_sync_is_written_in_slices_of_64_kib_that_end_at_multiples(disk):
+def test_a_large_round_without_a_sync_is_written_in_slices_of_64_kib(disk):
     driven = Driven(disk, max_bytes=16 << 20, largest_file_bytes=2 << 20)
     driven.room(400_000)
     data = bytes(range(256)) * 1200

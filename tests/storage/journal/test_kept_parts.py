@@ -61,7 +61,7 @@ def put_back(disk: SimulatedDisk, folder: str, files: dict[str, bytes]) -> None:
     disk.sync_directory(f"{DIRECTORY}/logs")
 
 
-def test_a_folder_restored_from_a_copy_as_the_hint_says_gives_every_acknowledged_record_back():
+def test_a_folder_restored_as_the_hint_says_gives_every_acknowledged_record_back():
     driver = begun()
     folder = driver.log("t").directory
     disk = driver.disk.after_power_cut()
@@ -247,7 +247,7 @@ def test_no_crash_in_a_start_that_applies_parts_loses_any():
             assert values_of(Driven(image).log("t")) == ALL, number
 
 
-def test_a_log_that_misses_a_part_of_the_journal_stays_offline_and_says_which_offsets():
+def test_a_log_that_misses_part_of_the_journal_stays_offline_and_says_which_offsets():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -303,7 +303,7 @@ def test_damaged_parts_keep_the_log_offline_until_their_file_is_restored():
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_parts_that_cannot_be_read_refuse_the_start_or_keep_that_log_alone_offline_until_they_can_be():
+def test_parts_that_cannot_be_read_refuse_the_start_or_keep_that_log_offline():
     disk, path = offline_with_copy()
     fault = disk.fail(lambda one: one.path == path, error=errno.EIO, times=None)
     with pytest.raises(OSError, match="Input/output error"):
@@ -342,7 +342,7 @@ def removed_by_the_hint(disk: SimulatedDisk, reason: str) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_of_several_files_the_hint_names_all_that_must_be_removed_for_the_log_to_open(number, monkeypatch):
+def test_of_several_files_the_hint_names_all_to_be_removed_for_the_log_to_open(number, monkeypatch):
     disk, paths = offline_with_copy_and_several_files(monkeypatch)
     assert len(paths) == 2
     file = disk.open(paths[number])
@@ -354,9 +354,7 @@ def test_of_several_files_the_hint_names_all_that_must_be_removed_for_the_log_to
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_a_file_that_is_gone_from_the_middle_is_missed_until_it_is_back_or_the_others_are_given_up(
-    restored, monkeypatch
-):
+def test_a_file_gone_from_the_middle_is_missed_until_back_or_the_rest_is_given_up(restored, monkeypatch):
     disk, paths = offline_with_copy_and_several_files(monkeypatch)
     whole = copied(disk, KEPT)
     disk.unlink(paths[0])

@@ -82,7 +82,7 @@ def test_parts_that_do_not_add_up_to_their_unit_are_damage(disk, unsealed, count
 
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
-def test_records_that_look_like_rounds_pass_for_rounds_only_with_the_salt_that_no_client_knows(disk, salt, found):
+def test_records_that_look_like_rounds_pass_for_such_only_with_the_unknown_salt(disk, salt, found):
     """A client sends a journal's bytes so that they stand where they stood there; the round that holds them is torn."""
     other = SimulatedDisk()
     donor = Driven(other, first_file_bytes=8 * BLOCK, salt=b"saltsalt")
@@ -152,7 +152,7 @@ def test_truncation_at_every_length_is_detected():
         assert judge(disk, units) == "damaged"
 
 
-def test_runs_of_nuls_or_garbage_anywhere_in_a_sealed_journal_are_detected_or_harmless():
+def test_runs_of_nuls_or_garbage_in_a_sealed_journal_are_detected_or_harmless():
     disk, path, units = small_sealed_journal()
     content = read(disk, path)
     file = disk.open(path)

@@ -198,7 +198,7 @@ def test_any_lost_block_of_a_sealed_journal_that_held_units_is_damage(disk, driv
                 patch(disk, path, 0, content)
 
 
-def test_the_header_of_a_round_whose_units_were_torn_still_tells_that_the_one_before_was_synced(disk):
+def test_a_rounds_header_with_torn_units_still_tells_that_the_one_before_was_synced(disk):
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     driven.append(b"synced")
     driven.round()
@@ -234,7 +234,7 @@ def long_journal(disk, rounds_=12):
     return driven
 
 
-def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_that_it_was_synced(disk, driven):
+def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_of_its_sync(disk, driven):
     last = scan(disk, DIRECTORY).last_unit
     assert scan(disk, DIRECTORY, checkpointed_unit=last, synced_unit=last).last_unit == last
     with pytest.raises(JournalDamaged, match=f"it ends with unit {last}, and a checkpoint says that {last + 1} was"):

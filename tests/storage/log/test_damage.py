@@ -216,7 +216,7 @@ def test_deleting_every_index_changes_nothing_that_is_seen() -> None:
         assert consumed(again.log, again) == consumed(whole.log, whole)
 
 
-def test_a_batch_whose_length_lies_does_not_make_a_reader_take_the_rest_of_the_segment() -> None:
+def test_a_batch_whose_length_lies_does_not_make_a_reader_take_the_whole_segment() -> None:
     driver = LogDriver(segment_bytes=1 << 20, index_interval_bytes=1000)
     for _ in range(100):
         driver.values(b"x" * 500)

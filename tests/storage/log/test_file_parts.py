@@ -305,7 +305,7 @@ def test_trouble_with_the_place_where_it_would_end_is_left_to_a_read():
     assert uses(driver.files) == 0
 
 
-def test_what_retention_removes_stays_readable_and_the_file_is_closed_with_the_last_part():
+def test_what_retention_removes_stays_readable_until_the_last_part_closes_the_file():
     driver = flushed(segment_bytes=600)
     driver.values(b"last")
     driver.settle()

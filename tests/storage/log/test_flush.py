@@ -293,7 +293,7 @@ def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> N
     assert len(driver.contents()) == 2
 
 
-def test_a_new_segment_s_name_is_synced_though_it_came_while_a_checkpoint_was_written() -> None:
+def test_a_new_segments_name_is_synced_though_it_came_during_a_checkpoint() -> None:
     driver = LogDriver(SimulatedDisk(history=True), segment_bytes=150)
     driver.values(b"value")
     driver.flush()

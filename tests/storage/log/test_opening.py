@@ -76,7 +76,7 @@ def test_all_five_batches_of_a_producer_survive_a_restart() -> None:
     assert window(driver.reopen()) == [4, 5, 6, 7, 8]
 
 
-def test_kafka_12520_5249_the_producers_state_is_the_snapshot_and_the_batches_above_it() -> None:
+def test_kafka_12520_5249_producers_state_is_the_snapshot_and_batches_above_it() -> None:
     """KAFKA-12520, KAFKA-5249: neither thrown away nor of another offset."""
     driver = LogDriver(segment_bytes=300, index_interval_bytes=0)
     produce(driver, 8)

@@ -176,7 +176,7 @@ def test_the_last_stable_offset_never_passes_the_high_watermark() -> None:
     assert driver.log.last_stable_offset == 1
 
 
-def test_deleting_the_beginning_of_an_open_transaction_leaves_the_rest_of_it_unstable() -> None:
+def test_deleting_the_beginning_of_an_open_transaction_leaves_the_rest_unstable() -> None:
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     transaction(driver, 1, 1, b"b")

@@ -130,7 +130,7 @@ def test_readers_that_begin_in_the_middle_do_not_pay_for_ever(checks: Checks) ->
     assert checks.taken() == 0
 
 
-def test_damage_before_the_place_where_a_reader_began_is_found_by_the_one_that_reads_it() -> None:
+def test_damage_before_the_place_where_a_reader_began_is_found_by_who_reads_it() -> None:
     driver = flushed()
     read_all(driver, 10)
     flip(driver, 100)

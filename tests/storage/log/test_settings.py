@@ -20,7 +20,7 @@ def test_settings_come_back_as_they_were_packed():
         assert LogSettings.unpack(msgpack.unpackb(msgpack.packb(settings.pack()))) == settings
 
 
-def test_a_setting_of_a_newer_version_in_a_checkpoint_is_named_and_nothing_is_changed():
+def test_a_newer_versions_setting_in_a_checkpoint_is_named_and_nothing_is_changed():
     driven = Driven(SimulatedDisk())
     driven.append(driven.create("t"), [b"value"])
     driven.round(sync=True)

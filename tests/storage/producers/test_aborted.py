@@ -105,7 +105,7 @@ def followed(*steps):
     return found
 
 
-def test_an_abort_spans_its_data_and_the_last_stable_offset_is_behind_it_or_where_another_is_open():
+def test_an_abort_spans_its_data_and_the_last_stable_offset_moves_behind_it():
     found = followed((7, "data"), (8, "data"), (7, "data"), (7, Marker.ABORT), (8, Marker.ABORT), (7, Marker.ABORT))
     assert [each for each in found if each] == [AbortedTransaction(7, 0, 3, 1), AbortedTransaction(8, 1, 4, 5)]
     assert pack(filter(None, found))

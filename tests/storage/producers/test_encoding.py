@@ -150,7 +150,7 @@ def test_flipped_bits_of_a_snapshot_are_refused_or_read_as_what_they_say_now(par
     assert 0 < refused < len(payload) * 8
 
 
-def test_a_producer_that_is_over_is_neither_in_later_snapshots_nor_missing_in_one_begun_before(partition):
+def test_a_producer_that_is_over_is_in_no_later_snapshot_but_in_one_begun_before(partition):
     partition.send_in_transaction(P, LAST_EPOCH - 1, 0)
     partition.states.begin_snapshot()
     partition.end(P, LAST_EPOCH)

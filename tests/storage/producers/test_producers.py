@@ -152,7 +152,7 @@ def test_the_lowest_is_the_earliest_also_across_the_wrap(partition):
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
 
 
-def test_a_client_that_gives_up_and_takes_a_new_epoch_or_a_split_batch_is_not_held_back(partition):
+def test_a_client_that_takes_a_new_epoch_or_splits_a_batch_is_not_held_back(partition):
     partition.states.turned_away(make(P, 0, 0, 5))
     assert partition.send(P, 1, 0) == 0
     partition.states.turned_away(make(Q, 0, 0, 5))
@@ -211,7 +211,7 @@ def test_an_abort_marker_yields_the_span_of_its_transaction_and_what_was_stable_
     assert partition.end(Q, 0, Marker.ABORT) == AbortedTransaction(Q, 2, 7, 8)
 
 
-def test_a_commit_marker_yields_no_aborted_transaction_nor_does_one_that_ends_nothing(partition):
+def test_a_commit_marker_yields_no_aborted_transaction_nor_does_one_ending_nothing(partition):
     partition.send_in_transaction(P, 0, 0)
     assert partition.end(P, 0) is None
     assert partition.end(P, 0, Marker.ABORT) is None
@@ -288,7 +288,7 @@ def test_a_stale_coordinator_cannot_end_a_transaction(partition):
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_where_epochs_move_a_marker_of_the_current_one_is_late_unless_it_is_the_same_again(partition, before):
+def test_where_epochs_move_a_marker_of_the_current_one_is_late_or_the_same_again(partition, before):
     judge = partition.states.judge_marker
     partition.end_offset = before
     partition.send_in_transaction(P, 4, 0)

@@ -63,7 +63,7 @@ def test_kafka_5283_the_last_epoch_is_an_epoch_like_any_other(partition):
     assert partition.send(P, 32767, 1) == 2
 
 
-def test_kafka_20090_a_marker_of_the_last_epoch_ends_a_transaction_and_the_memory_of_its_producer(partition):
+def test_kafka_20090_a_marker_of_the_last_epoch_ends_transaction_and_producer(partition):
     """No producer gets that epoch, so nothing rightful can follow; what comes late is for the coordinator to refuse.
 
     tests/broker/transactions/test_historic_bugs.py shows that it does.
@@ -101,14 +101,14 @@ def test_kafka_19999_a_retried_marker_is_accepted_when_the_transaction_is_over(p
     assert partition.send_in_transaction(P, 5, 0) == 3
 
 
-def test_kafka_14402_a_late_batch_of_the_transaction_that_was_aborted_is_refused_where_epochs_move(partition):
+def test_kafka_14402_a_late_batch_of_an_aborted_one_is_refused_where_epochs_move(partition):
     partition.send_in_transaction(P, 4, 0)
     partition.end(P, 5, Marker.ABORT)
     assert partition.send_in_transaction(P, 4, 1) == STALE
     assert partition.states.first_open_offset() is None
 
 
-def test_kafka_18202_without_state_a_transaction_of_the_new_protocol_begins_at_sequence_0(partition):
+def test_kafka_18202_without_state_a_tv2_transaction_begins_at_sequence_0(partition):
     assert partition.send_in_transaction(P, 4, 3, refuse_unknown_with=GAP) == GAP
     partition.end(Q, 4)
     assert partition.send_in_transaction(Q, 4, 3, refuse_unknown_with=GAP) == GAP
@@ -136,7 +136,7 @@ def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_reco
     assert states.judge(make(P, 2, 14)) is None
 
 
-def test_kafka_5490_a_transaction_cleaned_away_does_not_hang_when_state_is_derived_again():
+def test_kafka_5490_a_transaction_cleaned_away_does_not_hang_when_derived_again():
     """Its batch is kept, without records, for the sequence it tells; its marker may be gone by then."""
     raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
     states = replayed([emptied(read(memoryview(raw)))])
@@ -177,7 +177,7 @@ def test_kafka_12520_a_state_derived_from_the_log_is_the_state_of_the_snapshot(p
         assert contents(again.snapshot()) == contents(whole.snapshot()) == contents(partition.states.snapshot())
 
 
-def test_kafka_16229_producers_expire_in_slices_of_the_same_work_however_many_are_left(partition):
+def test_kafka_16229_producers_expire_in_slices_of_the_same_work(partition):
     """It took 5.7 s for 100,000, in one go, for each one that expired looked at all that were left."""
     states, count = partition.states, 20_000
     sent = make(0, 0, 0)
@@ -242,7 +242,7 @@ def test_redpanda_51f42c1_abort_and_commit_of_what_is_over_change_nothing(partit
         assert partition.states.snapshot() == before
 
 
-def test_redpanda_30003_a_snapshot_keeps_an_open_transaction_and_lets_go_of_an_ended_one(partition):
+def test_redpanda_30003_a_snapshot_keeps_an_open_transaction_and_no_ended_one(partition):
     partition.send_in_transaction(P, 0, 0)
     partition.send_in_transaction(Q, 0, 0)
     partition.end(P, 0)
@@ -256,7 +256,7 @@ def test_redpanda_30003_a_snapshot_keeps_an_open_transaction_and_lets_go_of_an_e
 # Clients
 
 
-def test_librdkafka_1_9_a_sequence_that_restarts_at_0_in_the_same_epoch_is_no_duplicate_unless_it_is_one(partition):
+def test_librdkafka_1_9_a_sequence_back_at_0_in_one_epoch_is_a_duplicate_or_none(partition):
     """Metadata said that the topic was gone; the client began again at 0, and new data passed for a duplicate."""
     for number in range(8):
         partition.send(P, 0, number)
