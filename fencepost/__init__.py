@@ -96,7 +96,7 @@ _MODULES = {
     "client.snapshots": (
         "AdminSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot PoolSnapshot ProducerSnapshot"
     ),
-    "client.transactions.transaction": "Transaction",
+    "client.producer.transaction": "Transaction",
     "client.values": (
         "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "
         "TopicPartition"

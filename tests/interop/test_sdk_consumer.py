@@ -107,7 +107,7 @@ def test_a_topic_that_was_made_again_is_told(broker, name):
             await asyncio.sleep(0.5)
             await make(broker.bootstrap, name)
             await write(broker.bootstrap, name, [b"c", b"d", b"e"])
-            with pytest.raises(fp.OffsetOutOfRangeError, match="made again"):
+            with pytest.raises(fp.OffsetOutOfRangeError, match="created again"):
                 await read(consumer, 1)
             assert await read(consumer, 3) == [b"c", b"d", b"e"]
 

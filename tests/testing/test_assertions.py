@@ -12,7 +12,7 @@ class Log(Asserting):
     def __init__(self, *rows):
         self.rows = rows
 
-    def _attempted(self, topic, isolation):
+    def _read_attempts(self, topic, isolation):
         return [
             (Record(topic, 0, offset, 0, CREATE_TIME, None, value, ()), Attempt(0, 7, attempt), sequence)
             for offset, (attempt, sequence, value) in enumerate(self.rows)

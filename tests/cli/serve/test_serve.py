@@ -235,7 +235,7 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["--config", "twice.toml"], 2, "log.retention.ms is given twice (twice.toml)", "retention.ms"),
         (["--listen", ""], 2, "--listen is empty", "default"),
         (["--data-dir", ""], 2, "--data-dir is empty", "default"),
-        (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "told to connect"),
+        (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "clients get to connect"),
         (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
         (["-X", "ssl.keystore.location=/k"], 2, "asks for protection", "docs/settings.md"),
     ],
