@@ -23,6 +23,7 @@ def send(driven: Driven, log, count: int) -> None:
         driven.store.append(log, batches.check_produced(request[place : place + len(SMALL_BATCH)]))
 
 
+@pytest.mark.slow
 def test_a_tail_of_small_batches_is_counted_with_the_memory_that_each_takes(tmp_path):
     store, _ = open_store(SystemDisk(), SimulatedClock(), SeededRng(1), str(tmp_path / "data"), StoreSettings())
     driven = Driven.__new__(Driven)

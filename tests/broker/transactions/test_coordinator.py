@@ -109,6 +109,7 @@ def test_partitions_are_added_all_or_none(broker):
     assert state(broker) == "Empty"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-62")
 @BOTH
 def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborted(broker, version):

@@ -64,6 +64,7 @@ def test_the_same_decision_again_aborts_what_still_waits_some_at_a_time(broker):
     assert decide(broker, *late).aborted == 0
 
 
+@pytest.mark.slow
 def test_10_000_markers_take_no_more_than_so_many_steps_each(broker):
     """The last step makes them all at once, before anybody else has a turn."""
     from fencepost.broker.transactions.deciding import Deciding

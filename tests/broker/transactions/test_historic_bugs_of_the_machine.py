@@ -105,6 +105,7 @@ def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(outside
     assert pair(begin(txn, outside)) == (PRODUCER, EPOCH + 1)
 
 
+@pytest.mark.slow
 def test_kafka_13099_whether_100_000_ids_expire_is_asked_of_each_alone():
     ids = [transaction(Status.COMPLETE_COMMIT, updated_age_ms=n) for n in range(100_000)]
     assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001

@@ -53,6 +53,7 @@ def test_static_members_keep_their_place_when_their_member_id_changes(name):
     assert first["z"].startswith("s0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 @given(
     partitions=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 7)),

@@ -126,6 +126,7 @@ def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_two_batches_that_are_rolled_back_come_again_from_the_first(order):
     async def main(world):

@@ -1,5 +1,6 @@
 """The client's fetch sessions against a broker's half: whatever happens, the broker answers for what is wanted."""
 
+import pytest
 from fencepost.client.consumer.fetch_session import FetchSession, Wanted
 from fencepost.client.values import TopicPartition
 from hypothesis import given
@@ -38,6 +39,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps)
 def test_the_broker_always_knows_what_is_wanted(drawn):
     session, broker = FetchSession(), BrokerSessions()

@@ -62,6 +62,7 @@ def test_room_is_not_made_while_everything_is_read():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_by_one", [True, False])
 @pytest.mark.parametrize("commits_itself", [True, False])
 def test_a_member_that_is_given_one_record_after_the_other_stays_a_member(one_by_one, commits_itself):

@@ -96,6 +96,7 @@ runs = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(runs, asked_columns, st.integers(0, 300), st.integers(0, 300))
 @example([(9000, None, 1, 1, 0, False)], WantedColumns(), 50, 8000)
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)], WantedColumns(), 0, 300)

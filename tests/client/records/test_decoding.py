@@ -69,6 +69,7 @@ runs = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(runs)
 @example([(9000, None, 1, 1, 0, False)])
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)])

@@ -37,6 +37,7 @@ def test_offsets_that_are_still_sent_are_waited_for_by_commit(version):
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("how", ["refused at first", "answered late"])
 def test_offsets_of_an_aborted_transaction_do_not_get_into_the_next(version, how):

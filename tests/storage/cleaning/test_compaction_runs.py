@@ -276,6 +276,7 @@ def test_what_was_swapped_after_a_manifest_was_taken_is_still_named_by_it() -> N
     assert first not in driver.disk.list(DIRECTORY)
 
 
+@pytest.mark.slow
 def test_a_record_with_a_million_headers_is_moved_as_bytes() -> None:
     """What is kept of a batch is copied, and what was in it never made into objects."""
     driver = compacted_log()

@@ -143,6 +143,7 @@ def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
     assert seen == {"damaged", "harmless"}
 
 
+@pytest.mark.slow
 def test_truncation_at_every_length_is_detected():
     disk, path, units = small_sealed_journal()
     content = read(disk, path)

@@ -140,6 +140,7 @@ def check_all(made: LogDriver, step: int) -> dict[str, set[str]]:
     return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, compacted])
 def test_no_flipped_bit_and_no_truncation_is_silent(make: Callable[[], LogDriver]) -> None:
     made = make()

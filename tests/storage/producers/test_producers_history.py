@@ -177,6 +177,7 @@ def test_kafka_12520_a_state_derived_from_the_log_is_the_state_of_the_snapshot(p
         assert contents(again.snapshot()) == contents(whole.snapshot()) == contents(partition.states.snapshot())
 
 
+@pytest.mark.slow
 def test_kafka_16229_producers_expire_in_slices_of_the_same_work(partition):
     """It took 5.7 s for 100,000, in one go, for each one that expired looked at all that were left."""
     states, count = partition.states, 20_000
