@@ -60,9 +60,8 @@ def test_a_message_cut_at_any_byte_is_malformed(cls: type, version: int) -> None
     for message in samples(cls, version):
         data = encoded(message, version)
         for end in {*range(min(len(data), 300)), *range(0, len(data), 997), *range(max(0, len(data) - 40), len(data))}:
-            for readable in (data[:end], memoryview(data)[:end]):
-                with pytest.raises(MalformedFrame):
-                    decode(readable, 0)
+            assert refused(decode, data[:end]), end
+            assert refused(decode, memoryview(data)[:end]), end
 
 
 @of_every_message()
@@ -76,16 +75,18 @@ def test_changed_and_invented_bytes_raise_nothing_but_malformed_frame(cls: type,
             for _ in range(rng.randrange(1, 4)):
                 if changed:
                     changed[rng.randrange(len(changed))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
-            survive(decode, bytes(changed))
+            refused(decode, bytes(changed))
     for _ in range(40):
-        survive(decode, rng.randbytes(rng.randrange(80)))
+        refused(decode, rng.randbytes(rng.randrange(80)))
 
 
-def survive(decode: Any, data: bytes) -> None:
+def refused(decode: Any, data: Any) -> bool:
+    """Whether it is malformed. Any other error is raised."""
     try:
         decode(data, 0)
     except MalformedFrame:
-        pass
+        return True
+    return False
 
 
 @of_every_message()
@@ -96,11 +97,11 @@ def test_lying_lengths_and_counts_cost_no_memory(cls: type, version: int) -> Non
         data = encoded(message, version)[:2000]
         for position in range(min(len(data), 30)):
             frames += [data[:position] + lie + data[position + len(lie) :] for lie in LIES]
-    survive(decode, b"")
+    refused(decode, b"")
     tracemalloc.start()
     try:
         for frame in frames:
-            survive(decode, frame)
+            refused(decode, frame)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -236,7 +237,7 @@ def test_a_header_cut_short_is_malformed(size: int) -> None:
 def test_random_headers_raise_nothing_but_malformed_frame() -> None:
     rng = random.Random(7)
     for _ in range(3000):
-        survive(
+        refused(
             lambda data, _: read_request_header(data),
             bytes((0, rng.randrange(80), 0, rng.randrange(15))) + rng.randbytes(rng.randrange(40)),
         )
