@@ -35,9 +35,7 @@ _NAMES = {  # where the dots of Java's name are not simply our underscores
     "max.partition.fetch.bytes": "max_partition_fetch_bytes",
     "message.max.bytes": "max_request_size",
     "message.send.max.retries": "retries",
-    "message.timeout.ms": "delivery_timeout_ms",
     "metadata.max.age.ms": "metadata_max_age_ms",
-    "queue.buffering.max.ms": "linger_ms",
     "request.required.acks": "acks",
     "sasl.mechanisms": "sasl_mechanism",
     "sasl.password": "sasl_plain_password",
@@ -66,16 +64,21 @@ _OURS_ALONE = {  # whose names no other client has with dots
 }
 _SAME_IN_ANY_CASE = """
 api.version.fallback.ms api.version.request api.version.request.timeout.ms auto.include.jmx.reporter
-broker.address.family broker.address.ttl broker.version.fallback coordinator.query.interval.ms debug
-enable.metrics.push enable.random.seed fetch.error.backoff.ms fetch.queue.backoff.ms log.connection.close
-log.thread.name log_level message.copy.max.bytes metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
-metadata.recovery.strategy metrics.num.samples metrics.recording.level metrics.sample.window.ms
-partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms receive.buffer.bytes
+batch.num.messages broker.address.family broker.address.ttl broker.version.fallback client.software.name
+client.software.version consume.callback.max.messages coordinator.query.interval.ms debug
+delivery.report.only.error enable.metrics.push enable.random.seed enable.sparse.connections
+fetch.error.backoff.ms fetch.queue.backoff.ms log.connection.close log.queue log.thread.name log_level
+message.copy.max.bytes metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy metadata.request.timeout.ms metrics.num.samples metrics.recording.level
+metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+produce.offset.report queue.buffering.backpressure.threshold
+queued.min.messages receive.buffer.bytes
 reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms send.buffer.bytes
-socket.connection.setup.timeout.max.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
-socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keymanager.algorithm ssl.trustmanager.algorithm
-ssl.truststore.type statistics.interval.ms sticky.partitioning.linger.ms
-topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
+socket.blocking.max.ms socket.connection.setup.timeout.max.ms socket.keepalive.enable socket.max.fails
+socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keymanager.algorithm
+ssl.trustmanager.algorithm ssl.truststore.type statistics.interval.ms sticky.partitioning.linger.ms
+topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+topic.metadata.refresh.sparse
 """  # whatever these say, records, offsets and guarantees are the same
 _IGNORED = frozenset(_SAME_IN_ANY_CASE.split())
 _ALWAYS: dict[str, tuple[str, ...]] = {  # what may be said because it is so here, and nothing else; "": none at all
@@ -88,9 +91,10 @@ _ALWAYS: dict[str, tuple[str, ...]] = {  # what may be said because it is so her
     "group.protocol.type": ("consumer",),
     "group.remote.assignor": ("",),
     "interceptor.classes": ("",),
-    "metric.reporters": ("",),
+    "metric.reporters": ("", "org.apache.kafka.common.metrics.jmxreporter"),
     "offset.store.method": ("broker",),
     "partitioner.ignore.keys": ("false",),
+    "queuing.strategy": ("fifo",),
     "security.providers": ("",),
     "ssl.engine.factory.class": ("",),
     "transaction.two.phase.commit.enable": ("false",),
@@ -110,7 +114,7 @@ _STRATEGIES = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-_JAAS = re.compile(r"""(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_JAAS = re.compile(r"""(\w+)\s*=\s*(?:(["'])((?:\\.|(?!\2)[^\\])*)\2|([^\s;"']+))""")
 _TRUE_OR_FALSE = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -149,7 +153,9 @@ def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> N
     if name == "enable.auto.offset.store" and "enable_auto_commit" in known:
         _auto_offset_store(value)
         return
-    if name == "sasl.jaas.config":
+    if name == "enable.ssl.certificate.verification":
+        _check_verification(value)
+    elif name == "sasl.jaas.config":
         keywords.update(_jaas(str(value)))
     elif name in _CONVERTED and _CONVERTED[name][0] in known:
         keyword, convert = _CONVERTED[name]
@@ -164,19 +170,20 @@ def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> N
 def _nearest(name: str, known: set[str]) -> str:
     names = {one.replace("_", ".") for one in known}
     names |= {alias for alias, keyword in _NAMES.items() if keyword in known}
-    return nearest(name, [*names, *_CONVERTED, *BOOTSTRAP])
+    names |= {alias for alias, (keyword, _) in _CONVERTED.items() if keyword in known}
+    return nearest(name, [*names, *BOOTSTRAP])
 
 
 def _value(keyword: str, value: Any) -> Any:
     """Texts, as configuration files have them, become what they stand for."""
     if keyword == "partition_assignment_strategy":
         return _strategies(value.split(",") if isinstance(value, str) else value)
+    if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
+        return _truth(keyword, value)
     if not isinstance(value, str):
         return value
     if keyword == "auto_offset_reset":
         return _RESETS.get(value.lower(), value.lower())
-    if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
-        return _truth(keyword, value)
     if keyword == "acks":
         return "all" if value == "all" else _number(keyword, value)
     if keyword in _SERIALIZERS:
@@ -243,8 +250,8 @@ def _strategies(given: Iterable[object]) -> tuple[str, ...]:
 
 def _jaas(text: str) -> dict[str, str]:
     """Java keeps user name and password in a text of its own."""
-    found = {key: double or single for key, double, single in _JAAS.findall(text)}
-    if len(found) < 2:
+    found = {key: re.sub(r"\\(.)", r"\1", quoted) or word for key, _, quoted, word in _JAAS.findall(text)}
+    if not found.keys() >= {"username", "password"}:
         raise InvalidConfigurationError('sasl.jaas.config must contain username="…" and password="…"')
     return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
@@ -257,18 +264,39 @@ def _kilobytes(value: Any) -> int:
     return min(int(value) * 1024, INT32_MAX)
 
 
-def _verification(value: Any) -> bool:
+def _check_verification(value: Any) -> None:
     if not _truth("enable.ssl.certificate.verification", value):
         raise InvalidConfigurationError(
             "certificates are always verified", hint="pass your own ssl_context to turn that off"
         )
-    return True
+
+
+def _idle(value: Any) -> Any:
+    """Never closed: 0 is librdkafka's word for it, and a negative number Java's."""
+    idle_ms = _number("connections.max.idle.ms", value) if isinstance(value, str) else value
+    return INT32_MAX if isinstance(idle_ms, int) and idle_ms <= 0 else idle_ms
+
+
+def _delivery(value: Any) -> Any:
+    """librdkafka's 0 is no limit."""
+    return (_number("message.timeout.ms", value) if isinstance(value, str) else value) or INT32_MAX
+
+
+def _linger(value: Any) -> Any:
+    """librdkafka takes fractions of a millisecond."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise InvalidConfigurationError(f"linger.ms={value!r} must be a number") from None
 
 
 _SERIALIZERS = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer")
 _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "compression.level": ("compression_level", _level),
-    "enable.ssl.certificate.verification": ("ssl_check_hostname", _verification),
+    "connections.max.idle.ms": ("connections_max_idle_ms", _idle),
+    "linger.ms": ("linger_ms", _linger),
+    "message.timeout.ms": ("delivery_timeout_ms", _delivery),
+    "queue.buffering.max.ms": ("linger_ms", _linger),
     "queue.buffering.max.kbytes": ("buffer_memory", _kilobytes),
     "security.protocol": ("security_protocol", lambda value: str(value).upper()),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _identification),

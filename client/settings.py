@@ -213,6 +213,10 @@ def _check_idempotence(settings: ProducerSettings) -> None:
 def _check_group(settings: ConsumerSettings) -> None:
     if settings.group_id == "":
         raise InvalidConfigurationError("group_id is empty", hint="leave it out to read without a group")
+    if settings.group_instance_id == "":
+        raise InvalidConfigurationError(
+            "group_instance_id is empty: all members would be the same one", hint="leave it out for a dynamic member"
+        )
     _check_sendable(settings, ("group_id", "group_instance_id", "client_rack"))
     if settings.group_id is None and settings.enable_auto_commit:
         raise InvalidConfigurationError("enable_auto_commit needs a group_id")
@@ -377,7 +381,8 @@ def _address(server: str | Address) -> Address:
     if not colon or (":" in host and not host.endswith("]")):  # no port, or an IPv6 address without brackets
         host, number = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not number.isascii() or not number.isdigit() or not 0 < int(number) < 65_536:
+    is_port = number.isascii() and number.isdigit() and 0 < int(number) < 65_536
+    if not host or ";" in host or " " in host or not is_port:
         raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
     return host, int(number)
 

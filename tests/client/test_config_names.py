@@ -105,7 +105,6 @@ HARMLESS = {
     "reconnect.backoff.max.ms": 1000,
     "socket.connection.setup.timeout.max.ms": 30000,
     "metrics.recording.level": "INFO",
-    "metric.reporters": "",
     "interceptor.classes": [],
     "enable.metrics.push": "true",
     "metadata.recovery.strategy": "rebootstrap",
@@ -116,6 +115,11 @@ HARMLESS = {
     "enable.partition.eof": "false",
     "exclude.internal.topics": True,
     "transaction.two.phase.commit.enable": False,
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    "queued.min.messages": 100_000,
+    "batch.num.messages": 10_000,
+    "enable.sparse.connections": True,
+    "queuing.strategy": "fifo",
 }
 
 
@@ -136,6 +140,7 @@ def test_a_name_for_which_there_is_nothing_to_do_is_accepted(cls):
         ("exclude.internal.topics", "false"),
         ("transaction.two.phase.commit.enable", "true"),
         ("enable.gapless.guarantee", True),
+        ("queuing.strategy", "lifo"),
     ],
 )
 def test_a_value_that_is_not_so_here_is_refused_by_its_name(name, value):
@@ -150,3 +155,44 @@ def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
     strategies = [java + "CooperativeStickyAssignor", java + "RangeAssignor"]
     found = consumer(group_id="g", partition_assignment_strategy=listed(strategies))
     assert found.partition_assignment_strategy == ("cooperative-sticky", "range")
+
+
+@pytest.mark.parametrize("names_first", [True, False])
+def test_that_certificates_are_verified_says_nothing_of_names(names_first):
+    said = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
+    config = dict(said if names_first else reversed(said))
+    assert not settings_from(ConsumerSettings, BROKER | config).security.check_hostname
+    assert settings_from(ConsumerSettings, BROKER | dict(said[1:])).security.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("said", "password"),
+    [
+        ('username="u" password="c;d=e"', "c;d=e"),
+        (r'username="u" password="a\"b\\c"', 'a"b\\c'),
+        ("username=u password=secret", "secret"),
+        ("username='u' password='it\"s' tokenauth=\"false\"", 'it"s'),
+        ('password="p" keystorepassword="k" username="u"', "p"),
+    ],
+)
+def test_a_password_is_read_from_javas_text_as_java_reads_it(said, password):
+    module = f"org.apache.kafka.common.security.plain.PlainLoginModule required {said};"
+    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": module}
+    found = settings_from(ProducerSettings, BROKER | config).security
+    assert (found.username, found.password) == ("u", password)
+
+
+def test_no_limit_is_said_in_the_words_of_each_client():
+    for forever in (0, "-1"):
+        assert producer(connections_max_idle_ms=forever).connections_max_idle_ms == 2**31 - 1
+    assert producer(message_timeout_ms="0").delivery_timeout_ms == 2**31 - 1
+    assert producer(linger_ms="0.5").linger_ms == 0.5
+    assert consumer(group_id="g", enable_auto_commit=1).enable_auto_commit is True
+    with pytest.raises(InvalidConfigurationError, match="must be true or false"):
+        consumer(group_id="g", enable_auto_commit=2)
+
+
+def test_what_belongs_to_another_client_is_no_hint():
+    with pytest.raises(InvalidConfigurationError) as refused:
+        consumer(compression_level=3)
+    assert "did you mean 'compression.level'" not in str(refused.value)

@@ -83,7 +83,7 @@ def test_bootstrap_servers_are_written_in_many_ways(servers, found):
     assert addresses_of(servers) == found
 
 
-@pytest.mark.parametrize("servers", ["", "a:b", "a:0", "a:70000", ":1", []])
+@pytest.mark.parametrize("servers", ["", "a:b", "a:0", "a:70000", ":1", [], "a:1;b:2", "a:1 b:2"])
 def test_what_is_no_address_is_refused(servers):
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
         producer_settings(servers)
@@ -94,7 +94,15 @@ def test_a_keyword_there_is_not_is_a_type_error_that_names_the_nearest():
         producer_settings("a", linger=5)
 
 
-@pytest.mark.parametrize("wrong", [{"isolation_level": "dirty"}, {"auto_offset_reset": "middle"}, {"group_id": ""}])
+WRONG = [
+    {"isolation_level": "dirty"},
+    {"auto_offset_reset": "middle"},
+    {"group_id": ""},
+    {"group_id": "g", "group_instance_id": ""},  # an environment variable that is empty: all members would be one
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_consumer_setting_that_means_nothing_is_refused(wrong):
     with pytest.raises(InvalidConfigurationError):
         consumer_settings("a", **wrong)
