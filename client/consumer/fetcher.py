@@ -368,7 +368,8 @@ class Fetcher:
         if code is not ErrorCode.CORRUPT_MESSAGE and (is_retriable(error) or code in _SESSION_TOPICS):
             self._cluster.stale(code)
             self._cluster.request_refresh()
-            self._wait(state)
+            if by_leader:  # the leader itself is asked at once after a follower's error
+                self._wait(state)
             return False
         state.refused = error
         return True

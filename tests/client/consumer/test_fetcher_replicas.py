@@ -38,12 +38,12 @@ def test_the_follower_that_the_leader_names_is_read_from(cluster):
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
 def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(cluster, code):
+    """At once: a pause is for the broker that failed."""
     asked = followed(cluster)
     if code is None:
         asked.fail()
     else:
         asked.answer(code=code)
-    cluster.wait(2)
     asked = cluster.next()
     assert (asked.node_id, asked.offset, asked.request.rack_id) == (1, 0, "")
     assert cluster.state.refused is None
