@@ -30,7 +30,7 @@ $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
 
 check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
+	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'not long and not jvm'

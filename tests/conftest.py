@@ -1,5 +1,6 @@
 """What every test has: tests/support with its folders on the path, a hypothesis profile, the table of requirements."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of mo
 
 # No test ends by the clock: a busy machine is slow, not wrong.
 settings.register_profile("fencepost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("check", settings.get_profile("fencepost"), max_examples=25)  # for `make check`
 settings.load_profile("fencepost")
 
 
@@ -26,3 +28,4 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         pairs = [(identifier, nodeid) for identifiers, nodeid in shown for identifier in identifiers]
         sys.stdout.write(render(ROOT / "docs" / "requirements.md", pairs))
         session.items.clear()
+    gc.freeze()  # thousands of tests that stay: no collection needs to look at them

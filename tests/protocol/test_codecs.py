@@ -72,7 +72,7 @@ def run(cls: type, version: int, examples: int, number: int) -> None:
 
 @of_every_message(KNOWN)
 def test_every_message_is_written_and_read_as_kio_and_kafka_python_do(cls: type, version: int) -> None:
-    run(cls, version, 12, 1)
+    run(cls, version, settings.default.max_examples // 8, 1)
 
 
 @pytest.mark.long

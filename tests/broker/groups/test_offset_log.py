@@ -123,6 +123,7 @@ def test_offsets_committed_in_a_transaction_for_a_topic_that_then_went_are_nobod
         assert fetch(world, "g", {"t": [0]}) == {("t", 0): -1}
 
 
+@pytest.mark.slow
 def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 2)
@@ -192,6 +193,7 @@ def test_the_batch_of_a_commit_is_a_transactions_if_a_producer_makes_it(
         assert batch.is_transactional is (producer_id >= 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump_ms", [400 * DAY_MS, -400 * DAY_MS])
 def test_no_jump_of_the_wall_clock_makes_offsets_go_sooner_or_stay_longer(jump_ms: int) -> None:
     with SimulatedBroker(kept_for(60)) as world:
@@ -204,6 +206,7 @@ def test_no_jump_of_the_wall_clock_makes_offsets_go_sooner_or_stay_longer(jump_m
         assert fetch(world, "g") == {}
 
 
+@pytest.mark.slow
 def test_the_time_goes_on_over_a_restart() -> None:
     world = SimulatedBroker(kept_for(60))
     world.broker.topics.create("t", 1)
@@ -246,6 +249,7 @@ def test_an_offset_with_a_time_to_live_of_its_own_goes_by_that() -> None:
         assert fetch(world, "g") == {}
 
 
+@pytest.mark.slow
 def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
     with SimulatedBroker(kept_for(1)) as world:
         world.broker.topics.create("t", 2_500)
@@ -369,6 +373,7 @@ def test_kafka_13636_who_is_in_the_group_decides_what_of_it_may_go(
         assert {topic for topic, _ in fetch(world, "g")} == kept
 
 
+@pytest.mark.slow
 def test_of_a_group_that_became_empty_offsets_are_kept_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)

@@ -322,6 +322,7 @@ def test_a_batch_is_kept_byte_by_byte_but_for_offset_and_epoch(client, codec):
     assert read(memoryview(found)).base_offset == 3
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_where_it_would_have_to_be_unpacked(client):
     client.ask(create("packed", compression_type="lz4"))
     bomb = batch(value=bytes(64 << 20), codec=4)

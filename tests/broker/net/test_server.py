@@ -56,6 +56,7 @@ def test_t5_correlation_ids_are_echoed_and_mean_nothing(client):
         assert struct.unpack_from(">i", client.receive_frame()) == (correlation_id,)
 
 
+@pytest.mark.slow
 def test_a_client_that_pipelines_without_reading_gets_every_answer_in_the_end(served, topic):
     with served.connect(timeout_s=60) as client:
         count = 20_000
@@ -68,6 +69,7 @@ def test_a_client_that_pipelines_without_reading_gets_every_answer_in_the_end(se
         sender.join()
 
 
+@pytest.mark.slow
 def test_a_reader_that_does_not_read_is_not_served_ahead_and_memory_stays_bounded(served, client, topic):
     for _ in range(20):
         client.call(produce(topic, batch(value=os.urandom(1_000_000))))

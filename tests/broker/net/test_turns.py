@@ -235,6 +235,7 @@ def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
             assert len(producer.receive().responses[0].partition_responses) == 2_000
 
 
+@pytest.mark.slow
 def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:

@@ -75,6 +75,7 @@ def test_kafka_9600_an_epoch_that_was_never_issued_ends_nothing(outside, version
         assert end(transaction(Status.ONGOING), True, outside, epoch=epoch, version=version).error is FENCED
 
 
+@pytest.mark.slow
 def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(outside):
     """A decision that is not written is nowhere: 40,000 of them later the epoch is what it was."""
     txn = transaction(epoch=32000)

@@ -29,6 +29,7 @@ def many(broker: SimulatedBroker, count: int) -> None:
         broker.wait(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-113")
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_kafka_13099_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypatch):

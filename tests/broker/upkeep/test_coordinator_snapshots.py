@@ -204,6 +204,7 @@ def test_a_snapshot_of_a_later_version_is_refused_by_name() -> None:
         SimulatedBroker(SETTINGS, disk=world.disk)
 
 
+@pytest.mark.slow
 def test_a_snapshot_holds_nothing_that_a_power_cut_could_undo() -> None:
     """It waits until all it knows is synced, so it can never speak of what a recovery does not find."""
     settings = BrokerSettings(log_dir="/d", durability_mode="os", offsets_topic_num_partitions=3)

@@ -172,6 +172,7 @@ async def test_an_open_transaction_is_described_and_found_to_hold_up_readers(
     assert (await admin.describe_transactions("holder"))["holder"].started_ms is None
 
 
+@pytest.mark.slow
 async def test_fencing_aborts_what_is_open_and_refuses_its_producer(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("fenced")
     producer = await asyncio.to_thread(transaction, broker, "to-fence", "fenced", 1)
@@ -215,6 +216,7 @@ async def test_a_state_that_is_none_is_refused_with_the_states_there_are(admin: 
     assert "Ongoing" in raised.value.hint  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 async def test_batches_are_read_as_they_lie_in_the_log_markers_too(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("raw")
     tp = TopicPartition("raw", 0)
@@ -235,6 +237,7 @@ async def test_the_cluster_says_who_is_in_it_and_what_is_finalized(admin: Admin)
     assert cluster.features["transaction.version"] == 2
 
 
+@pytest.mark.slow
 async def test_where_nobody_listens_it_says_so_at_once() -> None:
     with pytest.raises(BrokerUnreachableError):
         async with Admin("127.0.0.1:1", request_timeout_ms=2_000):

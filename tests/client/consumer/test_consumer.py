@@ -296,6 +296,7 @@ def test_reading_goes_on_after_a_fault_without_loss_or_repetition(fault):
     within(main)
 
 
+@pytest.mark.slow
 def test_aiokafka_idle_reading_goes_on_and_begins_after_a_long_silence_and_a_restart():
     """aiokafka's hung at its start, or later, when its connections had been idle for so long that they were closed."""
 

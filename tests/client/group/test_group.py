@@ -54,6 +54,7 @@ def test_eager_members_give_all_up_and_share_anew():
     run(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_members_come_and_go_and_no_partition_has_two_owners_or_none_for_long(strategy):
     async def scenario(broker):

@@ -71,6 +71,7 @@ def test_handlers_beside_each_other_are_each_whole_and_once(broker):
     broker.assert_atomic(TOPICS, txn=label)
 
 
+@pytest.mark.slow
 def test_handlers_whose_broker_is_killed_halfway_go_on_and_are_whole_and_once(broker):
     async def main():
         known, third = [], asyncio.Semaphore(0)
@@ -97,6 +98,7 @@ def fail(pool, error):
         raise error
 
 
+@pytest.mark.slow
 def test_threads_share_a_pool(broker):
     def work(number):
         for each in range(EACH):

@@ -19,6 +19,7 @@ async def send_all(producer, sent, count=COUNT):
         sent.append(value * 40)
 
 
+@pytest.mark.slow
 def test_what_was_not_sent_when_it_was_cancelled_anywhere_is_sent_again_once():
     """With batches of three records."""
 

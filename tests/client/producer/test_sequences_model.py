@@ -1,5 +1,6 @@
 """Sequences against a log that keeps Kafka's rules: nothing twice or out of order, whatever is lost on the way."""
 
+import pytest
 from fencepost.client.producer.sequences import Verdict
 from fencepost.protocol.errors import ErrorCode
 from hypothesis import given, settings
@@ -91,6 +92,7 @@ def play(steps):
     return sequences, lane, log, wire, dropped, acked, leave
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=400)
 def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):

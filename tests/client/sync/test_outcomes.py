@@ -19,6 +19,7 @@ def broker():
         running.verify()
 
 
+@pytest.mark.slow
 def test_a_blocking_error_is_resolved_by_waiting(broker):
     with sync.Producer(broker.bootstrap_servers, **HASTY) as producer:
         fault = broker.faults.blackhole("EndTxn", when="after_write")
@@ -33,6 +34,7 @@ def test_a_blocking_error_is_resolved_by_waiting(broker):
         assert [record.value for record in broker.records("t")] == [b"a"]
 
 
+@pytest.mark.slow
 def test_an_error_is_not_resolved_in_another_loop(broker):
     async def main():
         async with Producer(broker.bootstrap_servers, **HASTY) as producer:

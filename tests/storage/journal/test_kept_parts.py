@@ -212,6 +212,7 @@ def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
     assert outcomes == ({0, 1} if found == "after a power cut" else {1})
 
 
+@pytest.mark.slow
 def test_no_error_of_the_system_in_a_start_that_keeps_parts_loses_any():
     driver = begun()
     folder = driver.log("t").directory
@@ -227,6 +228,7 @@ def test_no_error_of_the_system_in_a_start_that_keeps_parts_loses_any():
     assert fail_each_step(disk.after_process_crash, Driven, judge) > 40
 
 
+@pytest.mark.slow
 def test_no_error_of_the_system_in_a_start_that_applies_parts_loses_any():
     disk, _ = offline_with_copy()
 
