@@ -5,8 +5,8 @@ Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.reading import Reading
+from fencepost.client.group import offsets
 from fencepost.client.group.heartbeat_times import HeartbeatTimes
-from fencepost.client.group.offsets import GroupOffsets
 from fencepost.client.group.subscription import PartitionState, Subscription
 from fencepost.client.producer.sender import Sender
 from fencepost.client.records.fetched import AbortedFilter
@@ -159,10 +159,8 @@ def sdk_the_list_of_aborted_transactions_is_ignored(stack):
 
 @mutant
 def sdk_offsets_that_are_not_decided_are_begun_at(stack):
-    def wrapper(committed):
-        return lambda self, partitions, **more: committed(self, partitions, **(more | {"require_stable": False}))
-
-    _around(stack, GroupOffsets, "committed", wrapper)
+    request = offsets.fetch_request
+    _replaced(stack, offsets, "fetch_request", lambda group_id, partitions, _: request(group_id, partitions, False))
 
 
 @mutant
