@@ -6,8 +6,8 @@ UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the mome
 what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
 act in order: where what it sent before is not released yet, one that reads released state waits for that
 (reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time. How much
-of a turn of the loop a request may take is decided in turns.py. A Produce that comes when the turn is over is put back,
-for the whole of it is one step, and it may have no reply that could be put off.
+of a turn of the loop a request may take is decided in net/turns.py. A Produce that comes when the turn is over is put
+back, for the whole of it is one step, and it may have no reply that could be put off.
 """
 
 import importlib
@@ -116,7 +116,7 @@ def handles(
     reads_released=True: it looks at what is released (high watermarks, last stable offsets, where logs begin), so it is
         not called before everything is released that its connection sent before.
     in_steps=True: it may be a lot of work. Then it may also return Steps, whose result is one of these, and the
-        response is encoded in steps. What does not fit one slice is done in turns with other requests (turns.py).
+        response is encoded in steps. What does not fit one slice is done in turns with other requests (net/turns.py).
     """
     key = schema_of(request).api
     assert key is not None

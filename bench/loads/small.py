@@ -1,7 +1,7 @@
 """Small Produce requests, and batches of 100 KB, in a closed loop without a client library: what the broker itself can.
 
-The generator is a C program (load.py), so that it takes less than any broker; where it cannot be compiled, a Python
-program takes its place in a process of its own.
+The generator is a C program (closed_loop.c), so that it takes less than any broker; where it cannot be compiled, a
+Python program takes its place in a process of its own.
 """
 
 from dataclasses import asdict, dataclass

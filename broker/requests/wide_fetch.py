@@ -1,4 +1,4 @@
-"""A Fetch of many partitions: read, waited for and answered in steps, in turns with other requests (turns.py).
+"""A Fetch of many partitions: read, waited for and answered in steps, in turns with others (net/turns.py).
 
 The rules: it begins to wait for a partition before it reads it, so that nothing is missed that comes while others are
 read; whatever moves meanwhile makes it read all of them once more. What one takes in memory while it waits is in

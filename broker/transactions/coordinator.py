@@ -123,7 +123,7 @@ class TransactionCoordinator:
         return TransactionUnit(self._store, self._topics, self._offsets.end_transaction)
 
     def log(self, transactional_id: str, decision: Decision, given: Inputs) -> None:
-        """Make a decision so: one unit, then the state. Raises KafkaError, and nothing was changed."""
+        """Commit a decision as one unit, then apply its last state. Raises KafkaError, and nothing was changed."""
         if decision.states:
             partitions = len(decision.states[0].partitions)
             if partitions > FEW_PARTITIONS:
@@ -134,7 +134,7 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
-        """Make several decisions so, in one unit. Raises KafkaError, and nothing was changed."""
+        """As log, for several decisions in one unit. Raises KafkaError, and nothing was changed."""
         unit = self.new_unit()
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)

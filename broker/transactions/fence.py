@@ -9,7 +9,7 @@ transaction is open then:
                                                                                  ^ commits the half of B that is here
 
 Kafka has this defect (KAFKA-17754), and TV2 cures it: each end of a transaction raises the epoch, so late requests have
-a stale one. But no Python client speaks TV2 yet.
+a stale one. But of the clients for Python only our own speaks TV2 (client/transactions/).
 
 The observation. TCP keeps the order of one connection. A request can be late only if its client has given up the
 connection that it is on, and has gone on over a newer one. Connections are numbered as they are accepted.
@@ -20,8 +20,8 @@ connection is closed: its client has stopped to wait for the answer. Three kinds
 connections at once, one to each coordinator and one for data; each of them is in order by itself.
 
 Why it is safe to drop. The client cannot tell a dropped request from one that was lost on the way, and must cope with
-that anyhow. Why a stale epoch moves nothing: it is refused before the fence is asked, so an old incarnation cannot
-push out the new one.
+that anyhow. Why a stale epoch moves nothing: it is refused before the fence is asked, so an older producer
+cannot push out the new one.
 
 What remains open: a late request of a kind that has come over no newer connection yet, and proxies that share
 connections between clients (docs/guarantees.md).

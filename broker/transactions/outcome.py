@@ -18,7 +18,7 @@ def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
     """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
-    prepared = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)
+    prepared = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)  # PREPARE_x, no Transaction.prepared
     order = None
     if txn.partitions:
         order = MarkerOrder(commit, prepared.producer_id, prepared.producer_epoch, txn.partitions)

@@ -1,1 +1,1 @@
-"""Reading: what is subscribed, where each partition stands, what is fetched ahead and what is given out."""
+"""Reading: what is fetched ahead and what is given out. Where each partition stands: group/subscription.py."""

@@ -207,7 +207,7 @@ class Fetcher:
             self._fell(error)
 
     def _is_another(self, state: PartitionState) -> bool:
-        """Whether the topic was made again since it was first read: then its offsets are others."""
+        """Whether the topic was made again since it was first read. Its offsets are others then; sets `refused`."""
         topic_id = self._cluster.metadata.topic_id(state.tp.topic)
         if topic_id == ZERO_UUID or topic_id == state.topic_id:
             return False
@@ -375,7 +375,7 @@ class Fetcher:
         return True
 
     def _told_by_leader(self, node: _Node, state: PartitionState) -> bool:
-        """Whether the leader says it, who knows where the log ends. A follower may be behind, and is left for it."""
+        """Whether it was the leader, which knows where the log ends. After a follower the leader is asked next."""
         if state.replica == node.node_id:
             self._read_from_leader(state)
         return self._cluster.metadata.leader(state.tp) == node.node_id

@@ -1,7 +1,7 @@
 """What a consumer gives out: runs of records, from partition to partition in turn, and what it gave since last told.
 
-The rule: records are given from one place, without waiting, and positions move only here: by what was really given.
-A run that is being iterated is settled before anything else looks at a position.
+The rule: records are given from one place, without waiting, and reading moves positions only here: by what was really
+given. A run that is being iterated is settled before anything else looks at a position.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

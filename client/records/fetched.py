@@ -152,7 +152,7 @@ class Fetched:
                 return  # it comes again when it is read
 
     def _stand(self, batch: Batch) -> None:
-        """Behind the last record given, or behind the batch when that was its last."""
+        """Move the position behind the last record given, or behind the batch when that was its last."""
         if not self._has_left:
             self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
         elif self._index:

@@ -1,4 +1,4 @@
-"""What each setting of a client does, for docs/sdk-reference.md; a test holds the names against settings.py."""
+"""What each setting of a client does, for docs/sdk-reference.md; a test holds the names against client/settings.py."""
 
 CONNECTION = {
     "client_id": "A name for this client, which the broker's log and its metrics show.",

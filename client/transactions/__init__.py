@@ -1,1 +1,1 @@
-"""Transactions of a producer: one table of states, its requests, and the `async with` around them."""
+"""Transactions of a producer: one table of states, and its requests. The `async with` is producer/transaction.py."""

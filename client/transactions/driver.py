@@ -1,4 +1,4 @@
-"""The transactions of one producer: carries out what transaction.py decides, one thing after the other.
+"""The transactions of one producer: carries out what machine.py decides, one thing after the other.
 
 The rules: whatever waits has a deadline. A commit is cancelled only before its EndTxn; from then on its answer is
 awaited (bounded), because a transaction whose end nobody knows is worse than a late cancellation. Batches ask
@@ -53,7 +53,7 @@ class Sending(Protocol):
 
 
 class TransactionDriver:
-    """Also the Gate of the producer's Sender, which is set as `sender` before anything else."""
+    """Also what the producer's Sender asks before it sends (`SendPermission`). `sender` is set before anything else."""
 
     sender: Sending
 
@@ -74,7 +74,7 @@ class TransactionDriver:
         self._owes_abort = False  # one was tried, and not answered
         self._resolving = asyncio.Lock()
 
-    # ---- what a Sender asks (Gate) ---------------------------------------------------------------------------
+    # ---- what a Sender asks (SendPermission) -----------------------------------------------------------------
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether a batch may go there now. With version 1 the partition is added first; then the sender is woken."""
@@ -183,7 +183,7 @@ class TransactionDriver:
         self.sources.resolve = partial(self._resolve, self.sources)
 
     def _asked(self, event: Event) -> None:
-        """As the machine's. Batches of a producer that is done with are free: nobody will end their transaction."""
+        """As the machine's. Where the producer has ended, its batches are told: nobody will end their transaction."""
         try:
             self.machine.asked(event)
         finally:

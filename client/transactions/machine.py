@@ -73,7 +73,7 @@ class ClientTransaction:
         self.attempted = self.maybe_ended = self.suspect = self.forgotten = False
         self.error: KafkaError | None = None  # what spoiled the transaction, or ended the producer
         self.outcome: Outcome | None = None  # of the last transaction
-        self.told: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
+        self.told: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError  # raised in UNKNOWN_OUTCOME
         self.spoilt: Callable[[], None] = lambda: None  # called when nothing more can be written
         self._loose = False  # a request of this epoch was given up without an answer
         self._before = State.UNINITIALIZED

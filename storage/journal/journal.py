@@ -81,7 +81,10 @@ _Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how 
 
 
 class RoundWrite:
-    """Rounds on their way to disk. run() is for a worker and touches nothing of the journal's."""
+    """Rounds on their way to disk: one, or several where a unit did not fit a file and the next file was begun.
+
+    run() is for a worker and touches nothing of the journal's.
+    """
 
     __slots__ = (
         "_sync_files",
@@ -191,7 +194,8 @@ class Journal:
         self.released_unit = self.synced_unit = next_unit - 1
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
-        self._says_through = self._said_through = next_round - 1  # the newest header, and the newest synced one
+        # synced_through, as the newest header says it, and as the newest header that was synced said it.
+        self._says_through = self._said_through = next_round - 1
         self._closed: list[_Write] = []
         self._unsynced: list[File] = []
         self._unsynced_bytes = 0
