@@ -22,4 +22,4 @@ def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerH
         raise
     except Exception as error:
         metrics.failed(error)
-        log.error("%s: a bug, which is kept to it", what, exc_info=error)
+        log.error("%s failed because of a bug; nothing else is affected", what, exc_info=error)

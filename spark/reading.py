@@ -36,7 +36,7 @@ from .offsets import DataLost, Range, id_text
 from .options import EARLIEST, LATEST, SourceOptions
 
 log = logging.getLogger("fencepost.spark")
-LANE = "fetch"
+PURPOSE = "fetch"
 ROWS = 10_000
 CHUNK_BYTES = 4 << 20
 """A chunk is yielded when it has this many rows, or about this many bytes: at most one record batch more."""
@@ -146,7 +146,7 @@ async def fetch_once(
     leader = replica if replica in cluster.metadata.brokers else cluster.metadata.leader(tp)
     if leader is None:
         raise error_of(cluster.metadata.error(tp.topic) or ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
-    connection = await cluster.node(leader, LANE)
+    connection = await cluster.node(leader, PURPOSE)
     version = connection.version_of(FetchRequest)
     topic_id = cluster.metadata.topic_id(tp.topic)
     if version >= _BY_ID_FROM and topic_id == ZERO_UUID:

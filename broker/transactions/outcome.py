@@ -18,13 +18,13 @@ def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
     """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
-    prepared = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)  # PREPARE_x, no Transaction.prepared
+    ending = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)
     order = None
     if txn.partitions:
-        order = MarkerOrder(commit, prepared.producer_id, prepared.producer_epoch, txn.partitions)
+        order = MarkerOrder(commit, ending.producer_id, ending.producer_epoch, txn.partitions)
     if given.ephemeral:
-        return Decision(states=(prepared,), marker=order, gone=True)
-    return Decision(states=(prepared, finished(prepared, given)), marker=order)
+        return Decision(states=(ending,), marker=order, gone=True)
+    return Decision(states=(ending, finished(ending, given)), marker=order)
 
 
 def _kept(txn: Transaction, commit: bool, given: Inputs) -> Transaction:

@@ -30,7 +30,7 @@ from .fetch_session import Ask, FetchSession, Wanted
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 
 log = logging.getLogger("fencepost.client")
-LANE = "fetch"
+PURPOSE = "fetch"
 _BY_ID_FROM = 13
 _LEADER_ONLY_MS = 30_000  # how long the leader is read from after a follower has failed
 _LEFT_OUT_WAIT_MS = 20  # how long a broker may wait while partitions of its are left out, being full
@@ -138,7 +138,7 @@ class Fetcher:
             if node.retry_at_ms > now_ms:
                 later_ms = min(later_ms or node.retry_at_ms, node.retry_at_ms)
                 continue
-            connection = self._cluster.ready(node_id, LANE)
+            connection = self._cluster.ready(node_id, PURPOSE)
             if connection is None:
                 self._open(node_id, node)
             else:
@@ -231,7 +231,7 @@ class Fetcher:
 
     async def _opened(self, node_id: int, node: _Node) -> None:
         try:
-            await self._cluster.node(node_id, LANE)
+            await self._cluster.node(node_id, PURPOSE)
         except KafkaError as error:
             self._lost(node, error)
         except Exception as error:

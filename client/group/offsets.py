@@ -28,7 +28,7 @@ from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-LANE = "offsets"
+PURPOSE = "offsets"
 BY_NAME = 9  # from version 10 on both speak of topic ids
 _E = ErrorCode
 RETRIED = frozenset(
@@ -59,7 +59,7 @@ class GroupOffsets:
     async def connection(self) -> Connection:
         """To the coordinator, beside the one on which the member waits and heartbeats."""
         found = await self._cluster.coordinator("group", self._group_id)
-        return await self._cluster.node(found.node_id, LANE)
+        return await self._cluster.node(found.node_id, PURPOSE)
 
     async def _ask_until(self, request: Any, codes: Callable[[Any], Iterable[ErrorCode]], timeout_ms: float) -> Any:
         def verdict(response: Any) -> ErrorCode:

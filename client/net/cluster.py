@@ -36,7 +36,7 @@ CoordinatorKind = Literal["group", "transaction"]
 Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connection]]
 
 COORDINATORS = "coordinator"
-"""The lane of requests to coordinators."""
+"""The purpose of requests to coordinators."""
 
 BOOTSTRAP_MS = 3_000
 """How long a cluster that cannot be reached is tried at the start: a broker that restarts takes no longer."""
@@ -302,17 +302,17 @@ class Cluster:
 
     # ---- connections -------------------------------------------------------------------------------------------
 
-    def ready(self, node_id: int, lane: str = "") -> Connection | None:
+    def ready(self, node_id: int, purpose: str = "") -> Connection | None:
         """The open connection to a node, if there is one."""
-        return self._connections.ready(node_id, lane)
+        return self._connections.ready(node_id, purpose)
 
-    async def node(self, node_id: int, lane: str = "") -> Connection:
-        """The connection to a node, opened if need be. Each lane has its own.
+    async def node(self, node_id: int, purpose: str = "") -> Connection:
+        """The connection to a node, opened if need be. Each purpose has a connection of its own.
 
         Raises BrokerUnreachableError, AuthenticationError, ClosedError.
         """
         try:
-            return await self._connections.node(node_id, lane)
+            return await self._connections.node(node_id, purpose)
         except BrokerUnreachableError:
             self.request_refresh()  # it may be somewhere else by now
             raise
@@ -320,7 +320,7 @@ class Cluster:
     async def any_node(self) -> Connection:
         """A connection to any broker: one that is open, else to one that is known, else to a bootstrap server.
 
-        Never one in a lane, where a join or a fetch that waits at the broker would hold up what is asked.
+        Never one with a purpose, where a join or a fetch that waits at the broker would hold up what is asked.
         """
         self.affinity.check()
         ready = self._connections.free()
@@ -352,9 +352,9 @@ class Cluster:
             if address in places:
                 self._connections.adopt(_FIRST_BOOTSTRAP - index, places[address])
 
-    def _lost(self, node_id: int, lane: str) -> None:
+    def _lost(self, node_id: int, purpose: str) -> None:
         for key, coordinator in list(self._coordinators.items()):
-            if coordinator == node_id and lane == COORDINATORS:
+            if coordinator == node_id and purpose == COORDINATORS:
                 del self._coordinators[key]  # its successor may be another
         self.request_refresh()
 

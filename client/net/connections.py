@@ -1,9 +1,9 @@
-"""The connections of one client: at most one to each broker in each lane, opened when they are asked for.
+"""The connections of one client: at most one to each broker for each purpose, opened when they are asked for.
 
 The rules: who asks while one is being opened waits for that one, and being cancelled does not stop it for the others.
-After a failure, or a connection that did not last, the next try waits; longer each time (KIP-144, KIP-580). A lane is a
-reason for a connection of its own, because a broker answers one connection in order: what waits at the broker (a fetch,
-a join) is not to hold up what does not.
+After a failure, or a connection that did not last, the next try waits; longer each time (KIP-144, KIP-580). A broker
+answers one connection in order, so requests that wait at the broker have a connection of their own, named by its
+purpose ("fetch", "coordinator"): they are not to hold up requests that do not wait. The others have purpose "".
 """
 
 import asyncio
@@ -28,11 +28,11 @@ RETIRED_LASTS_S = 30.0
 class _Place:
     """Where one connection is, will be, or was."""
 
-    __slots__ = ("connection", "error", "failures", "lane", "node_id", "not_before_ms", "opened_ms", "opening")
+    __slots__ = ("connection", "error", "failures", "node_id", "not_before_ms", "opened_ms", "opening", "purpose")
 
-    def __init__(self, node_id: int, lane: str) -> None:
+    def __init__(self, node_id: int, purpose: str) -> None:
         self.node_id = node_id
-        self.lane = lane
+        self.purpose = purpose
         self.connection: Connection | None = None
         self.opening: asyncio.Task[Connection] | None = None
         self.failures = 0
@@ -42,7 +42,7 @@ class _Place:
 
 
 class Connections:
-    """address_of: where a node is now. on_lost: a connection has ended that nobody closed: its node and lane."""
+    """address_of: where a node is now. on_lost: a connection has ended that nobody closed: its node and purpose."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Connections:
         self._tls: ssl.SSLContext | None = None
         self._tls_made = False
 
-    def ready(self, node_id: int, lane: str = "") -> Connection | None:
+    def ready(self, node_id: int, purpose: str = "") -> Connection | None:
         """The open connection, if there is one. Never waits."""
-        place = self._places.get((node_id, lane))
+        place = self._places.get((node_id, purpose))
         if place is None:
             return None
         connection = place.connection
@@ -72,23 +72,25 @@ class Connections:
         return connection
 
     def free(self) -> Connection | None:
-        """The open one with the least to do, of those in no lane of their own: nothing waits at the broker there."""
-        found = [place.connection for place in self._places.values() if place.connection is not None and not place.lane]
+        """The open one with the least to do, of those without a purpose: nothing waits at the broker there."""
+        found = [
+            place.connection for place in self._places.values() if place.connection is not None and not place.purpose
+        ]
         return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 
-    def backing_off_ms(self, node_id: int, lane: str = "") -> float:
+    def backing_off_ms(self, node_id: int, purpose: str = "") -> float:
         """How long node() would wait before it tries."""
-        place = self._places.get((node_id, lane))
+        place = self._places.get((node_id, purpose))
         return 0.0 if place is None else max(0.0, place.not_before_ms - self._environment.clock.monotonic_ms())
 
-    async def node(self, node_id: int, lane: str = "") -> Connection:
+    async def node(self, node_id: int, purpose: str = "") -> Connection:
         """The connection, opened if need be. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
-        ready = self.ready(node_id, lane)
+        ready = self.ready(node_id, purpose)
         if ready is not None:
             return ready
         if self._closed:
             raise ClosedError("the client is closed")
-        place = self._places.setdefault((node_id, lane), _Place(node_id, lane))
+        place = self._places.setdefault((node_id, purpose), _Place(node_id, purpose))
         opening = place.opening
         if opening is None:
             opening = place.opening = asyncio.get_running_loop().create_task(self._open(place))
@@ -145,7 +147,7 @@ class Connections:
         if self._environment.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
             place.failures = 0
         self._failed(place, error)
-        self._on_lost(place.node_id, place.lane)
+        self._on_lost(place.node_id, place.purpose)
 
     def seen(self) -> tuple[ConnectionSnapshot, ...]:
         """All that are open, or were."""
@@ -156,7 +158,7 @@ class Connections:
             is_open = connection is not None and not connection.closed
             in_flight = 0 if connection is None else connection.in_flight
             failed = place.failures, place.error
-            found.append(ConnectionSnapshot(broker, place.node_id, place.lane, is_open, in_flight, *failed))
+            found.append(ConnectionSnapshot(broker, place.node_id, place.purpose, is_open, in_flight, *failed))
         return tuple(found)
 
     def adopt(self, from_node: int, node_id: int) -> None:

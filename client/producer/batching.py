@@ -18,7 +18,7 @@ from ...protocol.records import records
 from ..errors import RecordTooLargeError
 from ..partitioner import next_sticky, partition_of
 from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
-from .sequences import Lane, Numbered
+from .sequences import Numbered, PartitionEntry
 
 RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record take, unless it is a giant
 
@@ -147,9 +147,9 @@ class Batch(Numbered):
 
 
 class Partition:
-    """One partition: the batch that takes records, those that wait to be sent, and those sent already (its lane)."""
+    """One partition: the batch that takes records, those that wait to be sent, and those sent already (`entry`)."""
 
-    __slots__ = ("index", "lane", "open", "sealed", "topic", "topic_partition")
+    __slots__ = ("entry", "index", "open", "sealed", "topic", "topic_partition")
 
     def __init__(self, topic: "Topic", index: int) -> None:
         self.topic = topic
@@ -157,11 +157,11 @@ class Partition:
         self.topic_partition = TopicPartition(topic.name, index)
         self.open: Batch | None = None
         self.sealed: deque[Batch] = deque()
-        self.lane = Lane()
+        self.entry = PartitionEntry()
 
     @property
     def is_idle(self) -> bool:
-        return self.open is None and not self.sealed and not self.lane.window
+        return self.open is None and not self.sealed and not self.entry.window
 
 
 class Topic:

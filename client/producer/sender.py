@@ -1,9 +1,10 @@
 """The sender: takes batches when they may leave, puts those for one broker into one request, and judges the answers.
 
 The rules: all of it is plain code that runs once a turn of the loop at most, however often it is woken. What may be
-sent is decided by the lanes (`sequences`), by who leads the partition, the requests in flight to that broker, and the
-gate. A batch answered with an error that may pass goes again, byte for byte, after a back-off, until its time is up.
-Nothing here waits for a batch that has been given up: its answer, if it still comes, only tells its lane more.
+sent is decided by the sequences of the partition, its leader, the requests in flight to that broker, and the send
+permission. A batch answered with an error that may pass goes again, byte for byte, after a back-off, until its time is
+up.
+Nothing here waits for a batch that has been given up: its answer, if it still comes, only counts for its sequences.
 Source: Kafka's Sender; KIP-91.
 """
 
@@ -24,7 +25,7 @@ from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
 from .requests import Answer, answers, cap_of, produce_request
 from .send_permission import SendPermission
-from .sequences import Lane, Numbered, Sequences, Verdict
+from .sequences import Numbered, PartitionEntry, Sequences, Verdict
 
 _LACKS_ANSWER = "the broker did not answer for the partition"
 
@@ -127,15 +128,15 @@ class Sender:
         if identity is not None and identity != self._given:
             self._given = identity
             topics = self._accumulator.topics.values()
-            lanes = [partition.lane for topic in topics for partition in topic.partitions]
+            entries = [partition.entry for topic in topics for partition in topic.partitions]
             if self._transactional:
-                self._forget(lanes)
-            sequences.begin(identity, lanes)
+                self._forget(entries)
+            sequences.begin(identity, entries)
 
-    def _forget(self, lanes: Iterable[Lane]) -> None:
+    def _forget(self, entries: Iterable[PartitionEntry]) -> None:
         """What was sent under the identity before, and has no answer: with its transaction ended, nobody asks."""
-        for lane in lanes:
-            for batch in lane.window:
+        for entry in entries:
+            for batch in entry.window:
                 assert isinstance(batch, Batch)
                 maybe = batch.maybe_written
                 self._accumulator.finish(batch, DeliveryTimeoutError("its transaction has ended", maybe_written=maybe))
@@ -172,8 +173,8 @@ class Sender:
         self, partition: Partition, now: int, requests: dict[int, list[Batch]], sizes: dict[int, int]
     ) -> float:
         """Put the partition's next batch into a request, if it may leave now. Returns when to look again."""
-        lane, accumulator = partition.lane, self._accumulator
-        again = self.sequences.again(lane)
+        entry, accumulator = partition.entry, self._accumulator
+        again = self.sequences.again(entry)
         never = float("inf")
         if again is not None:
             assert isinstance(again, Batch)
@@ -182,7 +183,7 @@ class Sender:
             due = accumulator.ready_at(partition)
         if due is None or due > now:
             return never if due is None else due
-        if again is None and not self.sequences.may_take_new(lane):
+        if again is None and not self.sequences.may_take_new(entry):
             return never
         node_id = self._cluster.metadata.leader(partition.topic_partition)
         if node_id is None:
@@ -214,7 +215,7 @@ class Sender:
         except KafkaError as error:  # timestamps too far apart: this batch, no other
             self._give_up(batch, error)
             return False
-        self.sequences.take(partition.lane, batch)
+        self.sequences.take(partition.entry, batch)
         return True
 
     # ---- sending ---------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ class Sender:
     ) -> None:
         if response is None:  # acks=0: nobody will say more
             for batch in batches:
-                self.sequences.judge(batch.partition.lane, batch, ErrorCode.NONE)
+                self.sequences.judge(batch.partition.entry, batch, ErrorCode.NONE)
                 self._accumulator.finish(batch)
             return
         found = answers(request, response, version)
@@ -315,17 +316,17 @@ class Sender:
             batch.come_back(maybe_written=getattr(error, "sent", True))
         if batch.done:
             return
-        lane = batch.partition.lane
-        is_out_of_line = self._transactional and lane.gap and not batch.maybe_written
+        entry = batch.partition.entry
+        is_out_of_line = self._transactional and entry.gap and not batch.maybe_written
         if not is_retriable(error) or batch.attempts > self._settings.most_retries or is_out_of_line:
-            self.sequences.dropped(lane, batch)
+            self.sequences.dropped(entry, batch)
             self._give_up(batch, error if isinstance(error, KafkaError) else ClosedByLoop())
         else:
             self._try_later(batch)
 
     def _judge(self, batch: Batch, answer: Answer) -> None:
-        lane, code = batch.partition.lane, code_of(answer.error_code)
-        verdict = self.sequences.judge(lane, batch, code)
+        entry, code = batch.partition.entry, code_of(answer.error_code)
+        verdict = self.sequences.judge(entry, batch, code)
         if batch.done:
             return
         if verdict is Verdict.WRITTEN or verdict is Verdict.DUPLICATE:
@@ -336,15 +337,15 @@ class Sender:
             return
         if verdict is Verdict.SPLIT:
             halves: list[Numbered] = list(self._accumulator.split(batch, self._transactional))
-            self.sequences.split(lane, batch, halves)
+            self.sequences.split(entry, batch, halves)
             return
         if code.retriable:
             self._cluster.stale(code)
-        is_hopeless = batch.attempts > self._settings.most_retries or (self._transactional and lane.gap)
+        is_hopeless = batch.attempts > self._settings.most_retries or (self._transactional and entry.gap)
         if verdict is Verdict.AGAIN and not is_hopeless:
             self._try_later(batch)
             return
-        self.sequences.dropped(lane, batch)
+        self.sequences.dropped(entry, batch)
         detail = answer.error_message or ""
         if answer.record_errors:
             reason = answer.record_errors[0].batch_index_error_message or code.text
@@ -374,12 +375,12 @@ class Sender:
         self._accumulator.finish(batch, error)
         self.permission.failed(topic_partition, error)
         if self._transactional:  # what waits behind it cannot be in line any more
-            self._abandon(batch.partition.lane, error)
+            self._abandon(batch.partition.entry, error)
 
-    def _abandon(self, lane: Lane, error: KafkaError) -> None:
-        for other in [one for one in lane.window if not one.on_the_way]:
+    def _abandon(self, entry: PartitionEntry, error: KafkaError) -> None:
+        for other in [one for one in entry.window if not one.on_the_way]:
             assert isinstance(other, Batch)
-            self.sequences.dropped(lane, other)
+            self.sequences.dropped(entry, other)
             self._give_up(other, error)
 
     def _watch_deadlines(self, now: int) -> None:
@@ -400,7 +401,7 @@ class Sender:
         for batch in self._accumulator.expired(now):
             maybe = batch.maybe_written
             self._accumulator.withdraw(batch)
-            self.sequences.dropped(batch.partition.lane, batch)
+            self.sequences.dropped(batch.partition.entry, batch)
             fate = "they may have been written all the same" if maybe else "they were not written"
             tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
             where = batch.partition.topic_partition
@@ -414,7 +415,7 @@ class Sender:
     def drop_unsent(self, error: Exception) -> None:
         """Fail what has never been sent. What has been goes on until its fate is known."""
         for batch in list(self._accumulator.incomplete):
-            if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.lane.window:
+            if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.entry.window:
                 self._accumulator.withdraw(batch)
                 self._accumulator.finish(batch, error)
 
@@ -434,7 +435,7 @@ class Sender:
     async def settle(self) -> None:
         """Return when nothing that was sent is without an answer, or to be sent again."""
         self.wake()
-        while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.lane.window]:
+        while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.entry.window]:
             for batch in sent:
                 await _done(batch)
 

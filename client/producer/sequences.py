@@ -49,14 +49,14 @@ class Verdict(Enum):
 
 
 class Numbered:
-    """What a batch is to its lane. sequence: -1 until it has one. identity: the one it is numbered under."""
+    """A batch, for its partition's entry. sequence: -1 until it has one. identity: the one it is numbered under."""
 
     __slots__ = ("_maybe_before", "count", "identity", "maybe_written", "on_the_way", "ordinal", "sequence")
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self.sequence = -1
-        self.ordinal = 0  # which batch of its lane it is
+        self.ordinal = 0  # which batch of its partition it is
         self.identity: ProducerIdentity | None = None
         self.maybe_written = False  # sent, and nobody has said since what became of it
         self._maybe_before = False  # as it was before the last attempt
@@ -78,8 +78,11 @@ class Numbered:
         return self.sequence + self.count & SEQUENCE_MASK
 
 
-class Lane:
-    """One partition. `window`: batches sent and not done with, oldest first."""
+class PartitionEntry:
+    """The sequence numbers of one partition. `window`: batches sent and not done with, oldest first.
+
+    Source: Kafka's TxnPartitionEntry.
+    """
 
     __slots__ = ("acked", "gap", "identity", "is_known", "next_sequence", "numbered", "window")
 
@@ -109,9 +112,9 @@ class Lane:
 
 
 class Sequences:
-    """All lanes of one producer. idempotent False: no numbers; only the window and the order are kept.
+    """The sequence numbers of one producer, in all partitions. idempotent False: no numbers; only the window and the order are kept.
 
-    identity: what new lanes begin under; None until there is one, and while a new one is needed.
+    identity: what new entries begin under; None until there is one, and while a new one is needed.
     wants_identity: an id's epochs are used up, or the broker no longer takes ours: a new id has to be asked for.
     is_broken: a transactional producer has a gap; its next transaction needs a new epoch.
     """
@@ -126,121 +129,121 @@ class Sequences:
         self.is_broken = False
         self._window = window
 
-    def begin(self, identity: ProducerIdentity, lanes: Iterable[Lane] = ()) -> None:
-        """A new identity. Lanes under an older one begin at 0 if it is transactional; else they go on as they are."""
+    def begin(self, identity: ProducerIdentity, entries: Iterable[PartitionEntry] = ()) -> None:
+        """A new identity. Entries under an older one begin at 0 if it is transactional; else they go on as they are."""
         self.identity = identity
         self.wants_identity = False
         if self.transactional:
             self.is_broken = False
-            for lane in lanes:
-                lane.begin(None)
-                lane.window.clear()
+            for entry in entries:
+                entry.begin(None)
+                entry.window.clear()
 
     # ---- what may be sent ------------------------------------------------------------------------------------------
 
-    def again(self, lane: Lane) -> Numbered | None:
+    def again(self, entry: PartitionEntry) -> Numbered | None:
         """The batch to be sent again next, if it may go now: one at a time, in the order of their numbers."""
-        window = lane.window
+        window = entry.window
         if not window:
             return None
         if not self.idempotent:
             return next((one for one in window if not one.on_the_way), None)
-        if lane.is_busy:  # their answers may change what this one is worth
+        if entry.is_busy:  # their answers may change what this one is worth
             return None
-        if lane.gap:
-            return next((one for one in window if one.maybe_written), None) or self._restarted(lane)
+        if entry.gap:
+            return next((one for one in window if one.maybe_written), None) or self._restarted(entry)
         return window[0]
 
-    def may_take_new(self, lane: Lane) -> bool:
+    def may_take_new(self, entry: PartitionEntry) -> bool:
         """Whether a batch without a number may get one now. Retries go first."""
-        if lane.gap and not self._is_settled(lane):
+        if entry.gap and not self._is_settled(entry):
             return False
-        if len(lane.window) >= self._window or lane.is_waiting:
+        if len(entry.window) >= self._window or entry.is_waiting:
             return False
-        if self.idempotent and lane.window:
-            if lane.numbered - lane.window[0].ordinal >= self._window:
+        if self.idempotent and entry.window:
+            if entry.numbered - entry.window[0].ordinal >= self._window:
                 return (
                     False  # those since the oldest count even if they are acknowledged: the broker forgets the oldest
                 )
-            if not self.transactional and not lane.is_known:
+            if not self.transactional and not entry.is_known:
                 return False  # in a transaction, what overtakes the first batch only makes it abort
-        return not self.idempotent or (lane.identity or self.identity) is not None
+        return not self.idempotent or (entry.identity or self.identity) is not None
 
-    def take(self, lane: Lane, batch: Numbered) -> None:
+    def take(self, entry: PartitionEntry, batch: Numbered) -> None:
         """Give the batch its number, at the moment of its first sending."""
         if self.idempotent:
-            if lane.identity is None:
+            if entry.identity is None:
                 assert self.identity is not None
-                lane.begin(self.identity)
-            self._number(lane, batch)
-        lane.window.append(batch)
+                entry.begin(self.identity)
+            self._number(entry, batch)
+        entry.window.append(batch)
 
-    def _number(self, lane: Lane, batch: Numbered) -> None:
-        batch.identity = lane.identity
-        batch.sequence = lane.next_sequence
-        batch.ordinal = lane.numbered
-        lane.numbered += 1
-        lane.next_sequence = batch.after
+    def _number(self, entry: PartitionEntry, batch: Numbered) -> None:
+        batch.identity = entry.identity
+        batch.sequence = entry.next_sequence
+        batch.ordinal = entry.numbered
+        entry.numbered += 1
+        entry.next_sequence = batch.after
 
     # ---- what came of it -------------------------------------------------------------------------------------------
 
-    def judge(self, lane: Lane, batch: Numbered, code: ErrorCode) -> Verdict:
+    def judge(self, entry: PartitionEntry, batch: Numbered, code: ErrorCode) -> Verdict:
         """What the broker's answer means; the batch is out of the window if the verdict ends it."""
         batch.come_back(maybe_written=code in _MAYBE_WRITTEN)
         if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._acked(lane, batch)
+            self._acked(entry, batch)
             return Verdict.WRITTEN if code == ErrorCode.NONE else Verdict.DUPLICATE
-        if batch not in lane.window:  # given up before its answer came
+        if batch not in entry.window:  # given up before its answer came
             return Verdict.FAILED
         if code in _NEVER_WRITTEN:
             batch.maybe_written = False
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             return Verdict.SPLIT
         if self.idempotent and code in _UNEXPECTED:
-            return self._unexpected(lane, batch)
+            return self._unexpected(entry, batch)
         if self.idempotent and not self.transactional and code in _OUTDATED:
-            self._give_up_id(lane)
+            self._give_up_id(entry)
             return Verdict.AGAIN
         if code.retriable:
             return Verdict.AGAIN
-        self.dropped(lane, batch)
+        self.dropped(entry, batch)
         return Verdict.FAILED
 
-    def _acked(self, lane: Lane, batch: Numbered) -> None:
+    def _acked(self, entry: PartitionEntry, batch: Numbered) -> None:
         batch.maybe_written = False
-        if batch in lane.window:
-            lane.window.remove(batch)
-        lane.is_known = lane.is_known or batch.identity == lane.identity
-        if self.idempotent and batch.identity == lane.identity and batch.after - lane.acked & SEQUENCE_MASK < _AHEAD:
-            lane.acked = batch.after
+        if batch in entry.window:
+            entry.window.remove(batch)
+        entry.is_known = entry.is_known or batch.identity == entry.identity
+        if self.idempotent and batch.identity == entry.identity and batch.after - entry.acked & SEQUENCE_MASK < _AHEAD:
+            entry.acked = batch.after
 
-    def _unexpected(self, lane: Lane, batch: Numbered) -> Verdict:
-        if lane.window and lane.window[0] is not batch and not lane.gap:
+    def _unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
+        if entry.window and entry.window[0] is not batch and not entry.gap:
             return Verdict.AGAIN  # an earlier one is in the way: this one is in line once that has been sent again
         if self.transactional:
-            self.dropped(lane, batch)
+            self.dropped(entry, batch)
             return Verdict.FAILED
-        lane.gap = True
+        entry.gap = True
         return Verdict.AGAIN
 
-    def _give_up_id(self, lane: Lane) -> None:
+    def _give_up_id(self, entry: PartitionEntry) -> None:
         """Another producer has taken over this id: nothing but a new one helps."""
-        lane.gap = True
-        current, ours = self.identity, lane.identity
+        entry.gap = True
+        current, ours = self.identity, entry.identity
         if current is not None and ours is not None and current.producer_id == ours.producer_id:
             self.identity, self.wants_identity = None, True
 
-    def dropped(self, lane: Lane, batch: Numbered) -> None:
+    def dropped(self, entry: PartitionEntry, batch: Numbered) -> None:
         """The batch is given up without having been acknowledged: if it had a number, that is a gap."""
-        if batch not in lane.window:
+        if batch not in entry.window:
             return
-        lane.window.remove(batch)
+        entry.window.remove(batch)
         if self.idempotent and batch.sequence >= 0:
-            lane.gap = True
+            entry.gap = True
             if self.transactional:
                 self.is_broken = True
 
-    def split(self, lane: Lane, batch: Numbered, parts: list[Numbered]) -> None:
+    def split(self, entry: PartitionEntry, batch: Numbered, parts: list[Numbered]) -> None:
         """The parts take the place of the batch, which was not written, and share its numbers out among themselves."""
         sequence = batch.sequence
         for part in parts:
@@ -248,33 +251,33 @@ class Sequences:
             if sequence >= 0:
                 part.sequence = sequence
                 sequence = part.after
-        at = lane.window.index(batch)
-        lane.window[at : at + 1] = parts
+        at = entry.window.index(batch)
+        entry.window[at : at + 1] = parts
 
     # ---- gaps ------------------------------------------------------------------------------------------------------
 
-    def _is_settled(self, lane: Lane) -> bool:
-        """Whether the gap is none any more: all was written after all, or the lane has begun anew."""
-        if lane.window:
+    def _is_settled(self, entry: PartitionEntry) -> bool:
+        """Whether the gap is none any more: all was written after all, or the entry has begun anew."""
+        if entry.window:
             return False
-        if lane.acked == lane.next_sequence:  # what was given up had been written: a later batch was accepted
-            lane.gap = False
+        if entry.acked == entry.next_sequence:  # what was given up had been written: a later batch was accepted
+            entry.gap = False
             return True
-        return self._begin_anew(lane)
+        return self._begin_anew(entry)
 
-    def _restarted(self, lane: Lane) -> Numbered | None:
+    def _restarted(self, entry: PartitionEntry) -> Numbered | None:
         """The first of the window, after all of it was numbered anew; none of it is in the log."""
-        if not self._begin_anew(lane):
+        if not self._begin_anew(entry):
             return None
-        for one in lane.window:
-            self._number(lane, one)
-        return lane.window[0]
+        for one in entry.window:
+            self._number(entry, one)
+        return entry.window[0]
 
-    def _begin_anew(self, lane: Lane) -> bool:
-        if self.transactional:  # the transaction fails as a whole; `begin` clears its lanes
+    def _begin_anew(self, entry: PartitionEntry) -> bool:
+        if self.transactional:  # the transaction fails as a whole; `begin` clears its entries
             return False
         identity = self.identity
-        if identity is not None and lane.identity is not None and identity.producer_id == lane.identity.producer_id:
+        if identity is not None and entry.identity is not None and identity.producer_id == entry.identity.producer_id:
             # Every epoch is used by one restart only, so none of its numbers were ever seen in this partition.
             if identity.epoch >= LAST_EPOCH:
                 self.identity, self.wants_identity = None, True
@@ -282,5 +285,5 @@ class Sequences:
             identity = self.identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         if identity is None:
             return False
-        lane.begin(identity)
+        entry.begin(identity)
         return True

@@ -106,9 +106,6 @@ class TransactionDriver:
 
         asyncio.get_running_loop().call_soon(drop)
 
-    def renew(self) -> None:
-        """Never asked: a transaction that cannot go on is aborted, and has a new epoch then."""
-
     def sent(self, topic_partition: TopicPartition) -> None:
         """A batch is on its way. may_send has noted it already."""
 

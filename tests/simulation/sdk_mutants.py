@@ -29,7 +29,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
             lost(self, batch, error)
             if not self._transactional and not batch.done:
                 batch.maybe_written = False
-                batch.partition.lane.gap = True
+                batch.partition.entry.gap = True
 
         return without_asking
 
@@ -43,9 +43,9 @@ def sdk_a_retried_batch_is_made_anew(stack):
     def wrapper(lost):
         def in_halves(self, batch, error):
             lost(self, batch, error)
-            lane = batch.partition.lane
-            if not batch.done and batch in lane.window and batch.count > 1:
-                self.sequences.split(lane, batch, list(self._accumulator.split(batch, self._transactional)))
+            entry = batch.partition.entry
+            if not batch.done and batch in entry.window and batch.count > 1:
+                self.sequences.split(entry, batch, list(self._accumulator.split(batch, self._transactional)))
 
         return in_halves
 

@@ -67,7 +67,7 @@ def test_nothing_leaves_without_a_producer_id_or_while_the_gate_is_closed(world)
     cluster.inside(cluster.sender.wake)
     cluster.turn()
     assert not cluster.sent
-    assert not cluster.topic.partitions[0].lane.window, "no number before it may be sent"
+    assert not cluster.topic.partitions[0].entry.window, "no number before it may be sent"
     cluster.permission.open = True
     cluster.inside(cluster.sender.wake)
     assert cluster.next().batch().producer_id == 7

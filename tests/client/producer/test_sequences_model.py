@@ -46,8 +46,8 @@ STEPS = st.lists(
 
 
 def play(steps):
-    """One lane and one log, with a wire that may be cut before or after a request arrived. Returns what happened."""
-    sequences, lane = producer(is_known=False)
+    """One entry and one log, with a wire that may be cut before or after a request arrived. Returns what happened."""
+    sequences, entry = producer(is_known=False)
     log, wire, dropped, acked, bytes_of, late = Log(), [], set(), set(), {}, []
     name = 0
 
@@ -58,11 +58,11 @@ def play(steps):
         wire.append((batch, batch.identity, batch.sequence))
 
     for step in steps:
-        again = sequences.again(lane)
-        if step == "send" and again is None and sequences.may_take_new(lane):
+        again = sequences.again(entry)
+        if step == "send" and again is None and sequences.may_take_new(entry):
             name += 1
             batch = Sent(1 + name % 3, name)
-            sequences.take(lane, batch)
+            sequences.take(entry, batch)
             leave(batch)
         elif step == "again" and again is not None:
             leave(again)
@@ -72,9 +72,9 @@ def play(steps):
                 log.produce(*late.pop(0))
             code = BUSY if step == "refuse" else log.produce(identity, sequence, batch.count, batch.name)
             assert code != ErrorCode.INVALID_PRODUCER_EPOCH
-            if sequences.judge(lane, batch, code) is Verdict.WRITTEN:
+            if sequences.judge(entry, batch, code) is Verdict.WRITTEN:
                 acked.add(batch.name)
-            assert len([one for one in lane.window if one.on_the_way]) <= 5
+            assert len([one for one in entry.window if one.on_the_way]) <= 5
         elif step.startswith("cut"):
             for position, (batch, identity, sequence) in enumerate(wire):
                 if position == 0 and step == "cut":
@@ -83,34 +83,34 @@ def play(steps):
                     late.append((identity, sequence, batch.count, batch.name))
                 batch.come_back(maybe_written=True)
             wire.clear()
-        elif step == "expire" and lane.window and lane.window[0] not in [one for one, _, _ in wire]:
-            if not lane.window[0].maybe_written:
-                dropped.add(lane.window[0].name)
+        elif step == "expire" and entry.window and entry.window[0] not in [one for one, _, _ in wire]:
+            if not entry.window[0].maybe_written:
+                dropped.add(entry.window[0].name)
             else:
-                dropped.add(-lane.window[0].name)
-            sequences.dropped(lane, lane.window[0])
-    return sequences, lane, log, wire, dropped, acked, leave
+                dropped.add(-entry.window[0].name)
+            sequences.dropped(entry, entry.window[0])
+    return sequences, entry, log, wire, dropped, acked, leave
 
 
 @pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=400)
 def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
-    sequences, lane, log, wire, dropped, acked, leave = play(steps)
+    sequences, entry, log, wire, dropped, acked, leave = play(steps)
     for _ in range(200):  # then everything goes well
         while wire:
             batch, identity, sequence = wire.pop(0)
             if (
-                sequences.judge(lane, batch, log.produce(identity, sequence, batch.count, batch.name))
+                sequences.judge(entry, batch, log.produce(identity, sequence, batch.count, batch.name))
                 is Verdict.WRITTEN
             ):
                 acked.add(batch.name)
-        again = sequences.again(lane)
+        again = sequences.again(entry)
         if again is None:
             break
         leave(again)
-    assert not lane.window
-    assert sequences.may_take_new(lane)
+    assert not entry.window
+    assert sequences.may_take_new(entry)
     assert len(log.names) == len(set(log.names)), "twice"
     assert [name for name in log.names if -name not in dropped] == sorted(n for n in log.names if -n not in dropped)
     assert acked <= set(log.names), "lost"
@@ -125,10 +125,10 @@ def test_librdkafka_4736_no_number_ever_stands_for_two_contents(steps):
 
 def test_librdkafka_1_9_topic_vanished_and_back_the_sequence_goes_on():
     """librdkafka 1.9: metadata without the topic made it begin again at 0, which the broker took for duplicates."""
-    sequences, lane = producer()
-    send(sequences, lane, first := Sent(3))
-    sequences.judge(lane, first, NONE)
-    send(sequences, lane, second := Sent())
-    assert sequences.judge(lane, second, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is Verdict.AGAIN
-    assert sequences.again(lane) is second
+    sequences, entry = producer()
+    send(sequences, entry, first := Sent(3))
+    sequences.judge(entry, first, NONE)
+    send(sequences, entry, second := Sent())
+    assert sequences.judge(entry, second, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is Verdict.AGAIN
+    assert sequences.again(entry) is second
     assert second.sequence == 3

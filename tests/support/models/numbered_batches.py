@@ -1,6 +1,6 @@
-"""Batches that are only numbered, and a lane that they are taken into."""
+"""Batches that are only numbered, and the entry of the partition that takes them."""
 
-from fencepost.client.producer.sequences import Lane, Numbered, Sequences
+from fencepost.client.producer.sequences import Numbered, PartitionEntry, Sequences
 from fencepost.client.values import ProducerIdentity
 
 
@@ -11,16 +11,16 @@ class Sent(Numbered):
 
 
 def producer(*, is_known=True, **more):
-    sequences, lane = Sequences(**more), Lane()
+    sequences, entry = Sequences(**more), PartitionEntry()
     sequences.begin(ProducerIdentity(7, 0))
     if is_known:  # as it is once the broker has acknowledged a batch
-        lane.begin(sequences.identity)
-        lane.is_known = True
-    return sequences, lane
+        entry.begin(sequences.identity)
+        entry.is_known = True
+    return sequences, entry
 
 
-def send(sequences, lane, *batches):
+def send(sequences, entry, *batches):
     for batch in batches:
-        assert sequences.may_take_new(lane)
-        sequences.take(lane, batch)
+        assert sequences.may_take_new(entry)
+        sequences.take(entry, batch)
         batch.leave()
