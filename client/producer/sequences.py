@@ -112,7 +112,7 @@ class PartitionEntry:
 
 
 class Sequences:
-    """The sequence numbers of one producer, in all partitions. idempotent False: no numbers; only the window and the order are kept.
+    """The sequence numbers of one producer. idempotent False: no numbers; only the window and the order are kept.
 
     identity: what new entries begin under; None until there is one, and while a new one is needed.
     wants_identity: an id's epochs are used up, or the broker no longer takes ours: a new id has to be asked for.
