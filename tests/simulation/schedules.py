@@ -35,12 +35,12 @@ class Schedule:
     limits: Limits = field(default_factory=Limits)
     late_end_txns: float = 0.06  # share of the EndTxn requests that stay on the way
     has_follower: bool = False  # the SDK's clients see one
-    leader_only_ms: int = fetcher._LEADER_ONLY_MS  # for so long its consumers do not go back to it
+    leader_only_ms: int = fetcher._LEADER_ONLY_MS  # for so long its consumers do not go back to it; over one fetch wait
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
         rng = random.Random(f"{seed} follower")
-        has_follower, leader_only_ms = rng.random() < FOLLOWED, rng.choice((300, 2_000, fetcher._LEADER_ONLY_MS))
+        has_follower, leader_only_ms = rng.random() < FOLLOWED, rng.choice((1_000, 2_000, fetcher._LEADER_ONLY_MS))
         followed = {"has_follower": True, "leader_only_ms": leader_only_ms} if has_follower else {}
         return replace(cls._of(seed), limits=Limits.of(seed), **followed)
 
